@@ -56,7 +56,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         }
     }
     let figure = quantile(&mut figures, 0.5);
-    println!("  leasehold, file, another process in line: {figure:.0} hand-overs/s (median)");
+    println!("  leasehold, file, another process queued: {figure:.0} hand-overs/s (median)");
     let count = turns.len();
     let (middle, late) = (quantile(&mut turns, 0.5), quantile(&mut turns, 0.99));
     println!("  the other process got {count} turns, after {middle:.2} ms (p50), {late:.2} ms (p99)");

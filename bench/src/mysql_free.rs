@@ -71,7 +71,7 @@ const FREE: &str = "UPDATE bare SET holder = NULL WHERE name = ? AND holder = ?"
 
 impl Bare {
     async fn connect(server: &MariadbServer) -> Result<Self, Failure> {
-        server.says(
+        server.query(
             "CREATE TABLE bare (name varbinary(512) PRIMARY KEY, holder bigint, token bigint NOT NULL, expires bigint NOT NULL) \
              ENGINE = InnoDB",
         );

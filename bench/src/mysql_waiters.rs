@@ -24,7 +24,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let count = |name: &str| -> Result<u64, Failure> {
-        let row = server.says(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+        let row = server.query(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
         let figure = row
             .first()
             .and_then(|line| line.split('|').nth(1))
@@ -71,7 +71,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
                 mode: held.mode,
                 token: Some(grant.token),
                 ended: leasehold_core::Previous::Clean,
-                keep: None,
+                min_hold: None,
             };
             engines[client].release(&[release]).await;
             let (id, next) = granted(&engines).await;

@@ -124,7 +124,7 @@ pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
 
 /// One of the server's monitoring figures.
 pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failure> {
-    let report = server.four_letters("mntr");
+    let report = server.four_letter_command("mntr");
     let line = report.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('\t'));
     Ok(line.ok_or_else(|| format!("the server reports no {name}"))?.trim().parse::<f64>()? as u64)
 }

@@ -124,8 +124,8 @@ fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     for (at, event) in events.iter().enumerate() {
         match event.what {
             What::AcqInv { mode, .. } if mode.0 == Mode::Shared => drop(readers.insert(event.attempt)),
-            What::RelInv { keep: Some(keep), .. } if readers.contains(&event.attempt) => {
-                changed.insert(at, What::RelInv { keep: Some(keep), sure: Some(0) });
+            What::RelInv { min_hold: Some(min_hold), .. } if readers.contains(&event.attempt) => {
+                changed.insert(at, What::RelInv { min_hold: Some(min_hold), sure: Some(0) });
             }
             _ => {}
         }

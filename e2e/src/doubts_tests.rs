@@ -1,5 +1,5 @@
 use leasehold_core::Mode;
-use leasehold_testkit::history::HowHeld;
+use leasehold_testkit::history::RecordedMode;
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn restart(t: u64) -> Event {
 
 /// An attempt begins at `t` and is granted at once.
 fn granted(t: u64, proc: u32, attempt: AttemptId, deadline: u64) -> [Event; 2] {
-    let mode = HowHeld(Mode::Exclusive);
+    let mode = RecordedMode(Mode::Exclusive);
     let begun = What::AcqInv { mode, limit: None, within: None, retries: false };
     let (token, lineage, ttl) = (1, String::new(), Some(END));
     let granted = What::AcqOk {

@@ -31,7 +31,7 @@ pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
         seq,
         // A task that was running at the time of the drop continued to its next await.
         t: t.max(last.t),
-        what: if granted { What::RelInv { keep: None, sure: None } } else { What::Cancel },
+        what: if granted { What::RelInv { min_hold: None, sure: None } } else { What::Cancel },
         ..last.clone()
     };
     (seq..).zip(open.into_values()).map(end).collect()

@@ -171,7 +171,7 @@ impl fmt::Display for Figures {
         row("  in us, p50", &self.hand_over_p50)?;
         row("  in us, p99", &self.hand_over_p99)?;
         row("cancelled", &self.cancelled)?;
-        row("holds told lost", &self.lost)?;
+        row("holds reported lost", &self.lost)?;
         row("longest wait, ms", &self.longest_wait)?;
         row("fenced appends", &self.appends)?;
         row("  of these lost", &self.appends_lost)?;

@@ -62,7 +62,7 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
             Fault {
                 name: "rows kept locked",
                 lasts: 1..10,
-                begin: |w, _| drop(w.system.0.says(KEEP_LOCKED)),
+                begin: |w, _| drop(w.system.0.query(KEEP_LOCKED)),
                 end: |_, _| {},
             },
         ]
@@ -87,9 +87,9 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let mut leftovers: BTreeMap<String, u64> =
-            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+            self.0.query(LEFT).into_iter().map(|left| (left, 1)).collect();
         // One session belongs to the admin client.
-        let sessions = self.0.says(SESSIONS).len().saturating_sub(1);
+        let sessions = self.0.query(SESSIONS).len().saturating_sub(1);
         leftovers.insert("sessions".to_owned(), sessions as u64);
         leftovers
     }
@@ -115,9 +115,9 @@ impl<const MYSQL: bool> Server<MYSQL> {
     }
 
     fn end_sessions(&self) {
-        for session in self.0.says(SESSIONS) {
+        for session in self.0.query(SESSIONS) {
             // The session may have ended already.
-            let _ = self.0.takes(&format!("KILL {session}"));
+            let _ = self.0.succeeds(&format!("KILL {session}"));
         }
     }
 }

@@ -105,7 +105,7 @@ impl Memory {
     /// Ends the faults; delayed calls arrive.
     fn heal(&mut self, at: usize) {
         let wire = Arc::clone(&self.clients[at].wire);
-        wire.forgive();
+        wire.clear_planned();
         if let Some(runtime) = &self.clients[at].runtime {
             runtime.block_on(wire.deliver_late());
         }

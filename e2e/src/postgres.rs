@@ -72,10 +72,10 @@ impl System for Postgres {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let mut leftovers: BTreeMap<String, u64> =
-            self.0.says(LEFT).into_iter().map(|left| (left, 1)).collect();
+            self.0.query(LEFT).into_iter().map(|left| (left, 1)).collect();
         // One session belongs to the admin client.
         let sessions =
-            self.0.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+            self.0.query("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
         let sessions = sessions[0].parse::<u64>().unwrap_or(u64::MAX).saturating_sub(1);
         leftovers.insert("sessions".to_owned(), sessions);
         leftovers
@@ -84,6 +84,6 @@ impl System for Postgres {
 
 impl Postgres {
     fn execute(&self, sql: &str) {
-        drop(self.0.says(sql));
+        drop(self.0.query(sql));
     }
 }

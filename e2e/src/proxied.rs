@@ -40,7 +40,7 @@ pub(crate) trait Proxied: Sized + 'static {
             name: "cut before the request",
             lasts: 5..200,
             begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::lose),
+            end: |w, at| w.each(at, Proxy::drop_connections),
         },
         // A late request: the connection of the client is cut, and its request arrives later.
         Fault {
@@ -51,25 +51,25 @@ pub(crate) trait Proxied: Sized + 'static {
                 sleep(Duration::from_millis(2));
                 w.each(at, Proxy::cut_clients);
             },
-            end: |w, at| w.each(at, Proxy::let_go),
+            end: |w, at| w.each(at, Proxy::release_held),
         },
         Fault {
             name: "cut before the reply",
             lasts: 5..200,
             begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::lose),
+            end: |w, at| w.each(at, Proxy::drop_connections),
         },
         Fault {
             name: "requests held",
             lasts: 20..Self::HELD,
             begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::let_go),
+            end: |w, at| w.each(at, Proxy::release_held),
         },
         Fault {
             name: "answers held",
             lasts: 20..Self::HELD,
             begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::let_go),
+            end: |w, at| w.each(at, Proxy::release_held),
         },
         Fault {
             name: "half-open",
@@ -78,7 +78,7 @@ pub(crate) trait Proxied: Sized + 'static {
                 w.each(at, Proxy::hold_requests);
                 w.each(at, Proxy::hold_answers);
             },
-            end: |w, at| w.each(at, Proxy::lose),
+            end: |w, at| w.each(at, Proxy::drop_connections),
         },
         Fault { name: "reset", lasts: 1..10, begin: |w, at| w.each(at, Proxy::reset), end: |_, _| {} },
         // A delay applies to new connections only, so the old ones are closed.
@@ -87,11 +87,11 @@ pub(crate) trait Proxied: Sized + 'static {
             lasts: 100..800,
             begin: |w, at| {
                 w.each(at, |proxy| proxy.delay(SLOW));
-                w.each(at, Proxy::lose);
+                w.each(at, Proxy::drop_connections);
             },
             end: |w, at| {
                 w.each(at, |proxy| proxy.delay(Duration::ZERO));
-                w.each(at, Proxy::lose);
+                w.each(at, Proxy::drop_connections);
             },
         },
     ];

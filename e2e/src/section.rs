@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_core::{Error, ErrorKind, Guard, Loss, Mode};
-use leasehold_testkit::history::{ActiveHold, Leaving};
+use leasehold_testkit::history::{ActiveHold, PendingRelease};
 use tokio::{
     task::spawn_blocking,
     time::{sleep, timeout},
@@ -111,7 +111,7 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
 
 /// Records the answer to a release. If the guard already counted as lost, it answers without the server, where the hold
 /// may last much longer than the validity of the guard.
-fn record_release(leaving: Leaving<'_>, known_lost: bool, answer: Result<(), Error>) {
+fn record_release(leaving: PendingRelease<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => leaving.freed(),
         Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !known_lost => leaving.not_held(),

@@ -45,7 +45,7 @@ const FINE: EngineSpeed = EngineSpeed {
 /// The limit of I7.
 const WAKE: Duration = Duration::from_millis(250);
 
-/// A client cannot tell by its connection whether a restarted Redis still has the data that it acknowledged.
+/// A client does not learn from its connection whether a restarted Redis still has the data that it acknowledged.
 const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
 /// A claim that waits for a row checks once a second whether the wait is over.

@@ -28,7 +28,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
     // The queue entry of a dead waiter may be granted shortly before it expires.
-    terms.place = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
+    terms.entry_life = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
     terms.overdue = speed.overdue;
     terms.stale = speed.stale;

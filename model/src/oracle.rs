@@ -177,7 +177,8 @@ fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, reques
         Request::Release { token: number, .. } => {
             let token = number.map(token);
             let (name, mode, ended) = (name(), Mode::Exclusive, Previous::Clean);
-            match queue.release(&Release { id: claim_id(id), name, mode, token, ended, keep: None }, step) {
+            match queue.release(&Release { id: claim_id(id), name, mode, token, ended, min_hold: None }, step)
+            {
                 true => "freed".to_owned(),
                 false => "absent".to_owned(),
             }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Lineage, Mode, Token};
 use leasehold_e2e::{
     Failure,
-    client::{Orders, THREADS},
+    client::{ClientArguments, THREADS},
     heartbeat::Heartbeat,
     rng::Rng,
     task::TTL,
@@ -29,31 +29,31 @@ const LOOK: Duration = Duration::from_millis(5);
 const NAMES: [&str; 4] = ["m0", "m1", "m2", "m3"];
 
 /// Runs the program as a client of the peer `role`.
-pub(crate) fn client(role: &str, orders: &[&str]) -> Result<(), Failure> {
-    let orders = Orders::parse(orders)?;
+pub(crate) fn client(role: &str, arguments: &[&str]) -> Result<(), Failure> {
+    let arguments = ClientArguments::parse(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
     match role {
-        "leasehold" => runtime.block_on(work::<Ours>(orders)),
-        "rslock" => runtime.block_on(work::<Rslock>(orders)),
-        _ => runtime.block_on(work::<Distributed>(orders)),
+        "leasehold" => runtime.block_on(work::<Ours>(arguments)),
+        "rslock" => runtime.block_on(work::<Rslock>(arguments)),
+        _ => runtime.block_on(work::<Distributed>(arguments)),
     }
 }
 
-async fn work<P: Peer>(orders: Orders) -> Result<(), Failure> {
-    let recorder = Arc::new(Recorder::to_file(orders.run, &orders.history)?);
+async fn work<P: Peer>(arguments: ClientArguments) -> Result<(), Failure> {
+    let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
     let _pulse = Heartbeat::of_process(Arc::clone(&recorder), Some(std::process::id()));
     let peer = loop {
-        match timeout(PATIENCE, P::connect(&orders.url)).await {
+        match timeout(PATIENCE, P::connect(&arguments.url)).await {
             Ok(Ok(peer)) => break Arc::new(peer),
             // The server may be down at the moment.
-            _ if now_nanos() < orders.until => sleep(REDIAL).await,
+            _ if now_nanos() < arguments.until => sleep(REDIAL).await,
             _ => return Ok(()),
         }
     };
     let tasks: Vec<_> = (0..TASKS)
         .map(|task| {
             let (peer, recorder) = (Arc::clone(&peer), Arc::clone(&recorder));
-            let (mut rng, until) = (Rng::new(orders.seed, task + 1), orders.until);
+            let (mut rng, until) = (Rng::new(arguments.seed, task + 1), arguments.until);
             tokio::spawn(async move {
                 while now_nanos() < until {
                     once(&*peer, &recorder, task as u32, &mut rng).await;

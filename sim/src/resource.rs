@@ -70,7 +70,7 @@ impl Resources {
     ) -> T {
         let (answer, answered) = oneshot::channel();
         if !self.scheduler.is_alive(from) {
-            // A step that runs on after a crash reaches nobody.
+            // A step that runs on after a crash reaches no other process.
             return std::future::pending().await;
         }
         let (there, back) = self.delays();

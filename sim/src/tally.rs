@@ -93,7 +93,7 @@ impl fmt::Display for Tally {
         row("  handed on in a process", (self.local - self.again).to_string())?;
         row("  entered again", self.again.to_string())?;
         row("  handed on by the server", self.handed_over.to_string())?;
-        row("holds told lost", self.losses.to_string())?;
+        row("holds reported lost", self.losses.to_string())?;
         row("longest wait", format!("{:.1} s", self.longest_wait.as_secs_f64()))?;
         row("faults", self.faults.values().sum::<u64>().to_string())?;
         for (kind, count) in &self.faults {

@@ -128,13 +128,13 @@ fn terms(plan: &Plan) -> Terms {
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
     terms.lossy = !promise.exclusion;
-    terms.place = longest_entry_life(plan);
+    terms.entry_life = longest_entry_life(plan);
     terms.under_way = REQUEST_LIFE;
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
         // Timers are late then, by one sleep of the keeper at most; `check` is not.
-        terms.told += NAP;
+        terms.report_limit += NAP;
         terms.over_limit += NAP;
     }
     // A client that was stopped before it read its clock counts its limit from the time when it goes on.
@@ -210,10 +210,10 @@ mod tests {
             ask(Duration::ZERO, &Request::Claim(claim(2, longest, true), How::Create));
             let Claim { id, name, mode, .. } = holder;
             let token = Some(grant.token);
-            let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+            let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
             let moment = Duration::from_nanos(1);
             ask(entry_life(longest) - moment, &Request::Release(vec![(release, false)]));
-            let blocked = terms(&plan).place;
+            let blocked = terms(&plan).entry_life;
             let mut tries =
                 |number, after| ask(after, &Request::Claim(claim(number, longest, false), How::Create));
             let early = tries(3, blocked - moment * 2);

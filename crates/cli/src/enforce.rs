@@ -56,7 +56,7 @@ impl Enforcer {
                     return None;
                 };
                 let limits =
-                    Limits { term_at: now.saturating_add(stop.tell), kill_at: now.saturating_add(stop.kill) };
+                    Limits { term_at: now.saturating_add(stop.term), kill_at: now.saturating_add(stop.kill) };
                 self.limits = Some(limits);
                 (limits.term_at <= now).then(|| self.stop(now, limits.kill_at, stop.loss))
             }

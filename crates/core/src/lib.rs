@@ -35,7 +35,7 @@ pub use contract::profile::{Breaking, Finding, Guarantee, Level, Life, Modes, Pr
 pub use contract::time::{Clock, Instant};
 pub use contract::token::{Lineage, Token};
 #[doc(hidden)]
-pub use driver::keeper::is_begun_here;
+pub use driver::keeper::is_on_calling_thread;
 pub use driver::keeper::{Entropy, Env, Keeper, Runtime};
 pub use driver::tasks::{Panicked, caught, lasting};
 #[cfg(all(feature = "file", target_os = "linux"))]

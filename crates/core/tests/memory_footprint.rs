@@ -18,9 +18,9 @@ const HOLDS: u64 = 100_000;
 /// The bytes that a hold may take in the store and the lock state together, including its name.
 const LIMIT: u64 = 400;
 
-struct Still;
+struct StoppedClock;
 
-impl Clock for Still {
+impl Clock for StoppedClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(1_000_000_000)
     }
@@ -28,7 +28,7 @@ impl Clock for Still {
 
 #[test]
 fn a_hold_costs_less_than_400_bytes_and_a_released_one_nothing() {
-    let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+    let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
     let engine = MemoryEngine::new(Arc::clone(&store));
     let owner: Arc<str> = "user@host:1234".into();
     let before = resident();
@@ -43,7 +43,7 @@ fn a_hold_costs_less_than_400_bytes_and_a_released_one_nothing() {
 
     for number in 0..HOLDS {
         let Claim { id, name, mode, .. } = claim(number, &owner);
-        let release = Release { id, name, mode, token: None, ended: Previous::Clean, keep: None };
+        let release = Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None };
         now(engine.release(&[release]));
     }
     assert!(store.leftovers().iter().all(|left| left.ends_with("dead claims")), "{:?}", store.leftovers());

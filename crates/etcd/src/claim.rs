@@ -128,7 +128,7 @@ impl Client {
     async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
         let known = self.claims().get(claim.id).map(|entry| {
-            entry.speaks(now);
+            entry.asked_again(now);
             (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
         // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.

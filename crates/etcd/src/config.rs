@@ -49,7 +49,7 @@ impl Config {
         if !matches!(path, "" | "/") || login.is_some_and(|login| login.contains('/')) {
             return Err(url.malformed("has a path, which means nothing here (did you mean ?prefix=)"));
         }
-        let members = url.places(members, DEFAULT_PORT)?;
+        let members = url.endpoints(members, DEFAULT_PORT)?;
         if members.len() > MAX_MEMBERS {
             return Err(url.malformed("names too many members"));
         }

@@ -48,7 +48,7 @@ impl Dial for Dialer {
         conn.is_dead()
     }
 
-    fn place(conn: &Conn) -> String {
+    fn address(conn: &Conn) -> String {
         conn.member.to_string()
     }
 

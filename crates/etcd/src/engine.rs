@@ -46,7 +46,7 @@ fn profile(contact: Contact) -> Profile {
     profile.push = true;
     profile.poll = POLL;
     profile.fifo = true;
-    profile.can_keep = true;
+    profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;
     profile.request_life = REQUEST_LIFE;

@@ -73,7 +73,7 @@ impl PushHandler for Client {
 
     fn on_reconnected(&self) {
         let Some(conn) = self.link.live() else { return };
-        self.claims().watch_anew(self.now(), |_| true, |_| {});
+        self.claims().watch_again(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);
             session.forget_unanswered();

@@ -68,7 +68,7 @@ impl Client {
     fn note_contact(&self, claim: &Claim) {
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
-            entry.speaks(now);
+            entry.asked_again(now);
         }
     }
 

@@ -77,7 +77,7 @@ impl Client {
         revision: Option<i64>,
         mark_dead: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        if let (Some(min_hold), Some(token)) = (release.keep, release.token)
+        if let (Some(min_hold), Some(token)) = (release.min_hold, release.token)
             && let Some(held) =
                 self.release_with_min_hold(key, (release.id, token.number), min_hold, mark_dead).await?
         {

@@ -122,7 +122,7 @@ impl Client {
         match claims.get(hold.id).map(|entry| &entry.state) {
             Some(&State::Held { own: held, .. }) if held == revision => {
                 claims.hold(hold.id, revision, true, (now, now.after(ttl)));
-                Renewed::Kept { ttl: Some(ttl) }
+                Renewed::Extended { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),
         }

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, lock_state::KEPT_OWNER};
+use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, lock_state::MIN_HOLD_OWNER};
 
 use crate::{
     client::lineage,
@@ -75,7 +75,7 @@ impl KeyView<'_> {
 
     pub(crate) fn owner(&self) -> String {
         match &self.record {
-            Some(Record { state: RecordState::MinHold, .. }) => KEPT_OWNER.to_owned(),
+            Some(Record { state: RecordState::MinHold, .. }) => MIN_HOLD_OWNER.to_owned(),
             Some(record) => record.owner.clone(),
             None => "another program".to_owned(),
         }

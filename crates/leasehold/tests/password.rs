@@ -54,7 +54,7 @@ fn reconnects(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, chang
     let locks = Locks::connect(&url(proxy.port(), &file.0)).unwrap();
     acquire(&locks, "before");
     change();
-    proxy.lose();
+    proxy.drop_connections();
     let limit = Instant::now() + PATIENCE;
     loop {
         // First the old connection fails, then the old password.
@@ -71,7 +71,7 @@ fn reconnects(engine: &str, port: u16, url: impl Fn(u16, &Path) -> String, chang
         std::thread::sleep(Duration::from_millis(20));
     }
     fs::write(&file.0, "hunter2-new\n").unwrap();
-    proxy.lose();
+    proxy.drop_connections();
     while let Err(error) = locks.mutex("after").blocking().acquire_within(PATIENCE) {
         assert!(Instant::now() < limit, "{engine}: {error}");
         std::thread::sleep(Duration::from_millis(20));
@@ -93,7 +93,7 @@ fn a_redis_client_reconnects_with_the_new_password() {
 #[test]
 fn an_etcd_client_reconnects_with_the_new_password() {
     let mut server = EtcdServer::start(&["--bcrypt-cost=4"]);
-    server.ask_for_logins("correct-horse");
+    server.require_logins("correct-horse");
     let user = |password: &str| {
         server.command(&["user", "add", &format!("locker:{password}")]);
         server.command(&["user", "grant-role", "locker", "root"]);
@@ -121,28 +121,28 @@ fn a_zookeeper_client_reconnects_with_the_new_password() {
 #[test]
 fn a_postgres_client_reconnects_with_the_new_password() {
     let server = PostgresServer::start(&[]);
-    server.says("CREATE ROLE locker LOGIN SUPERUSER PASSWORD 'hunter2-old'");
-    let rules = server.says("SHOW hba_file").remove(0);
+    server.query("CREATE ROLE locker LOGIN SUPERUSER PASSWORD 'hunter2-old'");
+    let rules = server.query("SHOW hba_file").remove(0);
     let known = fs::read_to_string(&rules).unwrap();
     fs::write(&rules, format!("host all locker 127.0.0.1/32 scram-sha-256\n{known}")).unwrap();
-    server.says("SELECT pg_reload_conf()");
+    server.query("SELECT pg_reload_conf()");
     let url = |port, file: &Path| {
         format!("postgres://locker@127.0.0.1:{port}/postgres?password_file={}", file.display())
     };
     reconnects("postgres", server.port(), url, || {
-        server.says("ALTER ROLE locker PASSWORD 'hunter2-new'");
+        server.query("ALTER ROLE locker PASSWORD 'hunter2-new'");
     });
 }
 
 #[test]
 fn a_mysql_client_reconnects_with_the_new_password() {
     let server = MariadbServer::start(&[]);
-    server.says("CREATE USER locker@'%' IDENTIFIED BY 'hunter2-old'");
-    server.says("GRANT ALL ON locks.* TO locker@'%'");
+    server.query("CREATE USER locker@'%' IDENTIFIED BY 'hunter2-old'");
+    server.query("GRANT ALL ON locks.* TO locker@'%'");
     let url =
         |port, file: &Path| format!("mysql://locker@127.0.0.1:{port}/locks?password_file={}", file.display());
     reconnects("mysql", server.port(), url, || {
-        server.says("SET PASSWORD FOR locker@'%' = PASSWORD('hunter2-new')");
+        server.query("SET PASSWORD FOR locker@'%' = PASSWORD('hunter2-new')");
     });
 }
 
@@ -163,7 +163,7 @@ fn a_callback_is_asked_at_each_connection() {
     let operator = ["--no-auth-warning", "-a", "hunter2-old"];
     server.command(&[&operator[..], &["CONFIG", "SET", "requirepass", "hunter2-new"]].concat());
     changed.store(true, Ordering::Relaxed);
-    proxy.lose();
+    proxy.drop_connections();
     acquire(&locks, "after");
 }
 

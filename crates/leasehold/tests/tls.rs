@@ -112,7 +112,7 @@ fn etcd_accepts_only_the_files_of_the_url() {
 #[test]
 fn each_redlock_node_has_its_own_encryption() {
     let first = RedisServer::encrypted();
-    let (second, plain) = (first.encrypted_alike(), RedisServer::start(&[]));
+    let (second, plain) = (first.encrypted_with_same_certificate(), RedisServer::start(&[]));
     let file = |name| first.certificate(name).display().to_string();
     let (ca, own) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
     let url = |of_tls: &str, options: &str| {
@@ -143,7 +143,7 @@ fn each_redlock_node_has_its_own_encryption() {
 /// `openssl req -x509` creates such certificates by default.
 #[test]
 fn an_authority_as_server_certificate_is_explained() {
-    let server = RedisServer::encrypted_as_an_authority();
+    let server = RedisServer::encrypted_with_authority_certificate();
     let url =
         format!("rediss://localhost:{}?ca={}", server.tls_port(), server.certificate("ca.pem").display());
     let error = lock(&Locks::connect(&url).unwrap()).unwrap_err();

@@ -43,7 +43,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(3);
 pub(crate) struct Conn {
     /// The serial number of the connection. Requests on one connection are applied in order.
     pub(crate) number: u64,
-    pub(crate) place: String,
+    pub(crate) address: String,
     mux: MultiplexedConnection,
     outbox: Outbox,
     shared: SharedTask,
@@ -118,8 +118,8 @@ impl Conn {
                 }
             }));
             tokio::spawn(task);
-            let (place, listener) = (address.to_string(), Arc::clone(listener));
-            Ok(Self { number, place, mux, outbox, shared, replicas, dead, listener, _alive: alive })
+            let (address, listener) = (address.to_string(), Arc::clone(listener));
+            Ok(Self { number, address, mux, outbox, shared, replicas, dead, listener, _alive: alive })
         };
         tokio::time::timeout(limit, connecting).await.map_err(late)?
     }

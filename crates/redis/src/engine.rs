@@ -157,7 +157,7 @@ impl RedisEngine {
         let Err(error) = route.conn.replicated(route.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
-        let release = Release { name, id, mode, token, keep: None, ended };
+        let release = Release { name, id, mode, token, min_hold: None, ended };
         match self.release_real(&[release]).await[..] {
             [Released::Unknown(_)] => Err(error),
             _ => Err(EngineError::new(Fault::Retry, error.message)),
@@ -260,7 +260,7 @@ fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineEr
                 ),
             ))
         }
-        "full" => Err(EngineError::new(Fault::Refused, "too many claims are queued already")),
+        "full" => Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already")),
         "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
         "layout" => Err(unknown_layout()),
         _ => Err(script_error(reply)),
@@ -304,7 +304,7 @@ fn profile(contact: Contact) -> Profile {
     profile.poll = POLL;
     profile.tokens = TOKENS;
     profile.fifo = true;
-    profile.can_keep = true;
+    profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
     profile.request_timeout = REQUEST_TIMEOUT;

@@ -113,7 +113,7 @@ impl RedisEngine {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
         let plain = release.mode == Mode::Exclusive
-            && release.keep.is_none()
+            && release.min_hold.is_none()
             && release.ended == Previous::Clean
             && release.token.is_some()
             && ["a", "0"].contains(&&*self.for_others)

@@ -190,7 +190,7 @@ impl RedisEngine {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
             self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
-        let (how, min_hold) = (letter(release.ended), millis(release.keep.unwrap_or_default()));
+        let (how, min_hold) = (letter(release.ended), millis(release.min_hold.unwrap_or_default()));
         let ended = format_args!("{how} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
@@ -233,7 +233,7 @@ impl RedisEngine {
 
 fn renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
-        "extended" => Renewed::Kept { ttl: Some(hold.ttl) },
+        "extended" => Renewed::Extended { ttl: Some(hold.ttl) },
         "broken" => Renewed::Lost(Loss::Broken),
         "gone" | "layout" => Renewed::Lost(Loss::Gone),
         error if is_foreign_type(error) => Renewed::Lost(Loss::Gone),

@@ -14,7 +14,7 @@ use crate::{
 };
 use leasehold_core::{
     BoxFuture, Broken, EngineError, Fault, Guarantee, HolderView, Inspect, Mode, Name, View, WaiterView,
-    lock_state::KEPT_OWNER,
+    lock_state::MIN_HOLD_OWNER,
 };
 
 /// The keys that one SCAN looks at: the server needs well under a millisecond for them, unless they are long.
@@ -206,7 +206,7 @@ fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), Engine
         "s" => Mode::Shared,
         _ => Mode::Permits { count, limit },
     };
-    let owner = if state == "kept" { KEPT_OWNER.to_owned() } else { owner };
+    let owner = if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { owner };
     Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }))
 }
 

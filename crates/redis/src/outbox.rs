@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream::FuturesUnordered};
-use leasehold_core::{EngineError, Fault, Instant, is_begun_here};
+use leasehold_core::{EngineError, Fault, Instant, is_on_calling_thread};
 use redis::{
     Cmd, RedisError, RedisResult, Value,
     aio::{ConnectionLike, MultiplexedConnection},
@@ -86,7 +86,7 @@ impl Outbox {
     ) -> ScriptReply {
         let (reply, answer) = oneshot::channel();
         let call = Call { to, script, items, reply };
-        let left = if is_begun_here() {
+        let left = if is_on_calling_thread() {
             task.poll_after(|| self.calls.try_send(call))
         } else {
             self.calls.try_send(call)

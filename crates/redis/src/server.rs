@@ -57,7 +57,7 @@ impl Server {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(place) => place.fmt(f),
+            Self::Tcp(endpoint) => endpoint.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
         }
     }

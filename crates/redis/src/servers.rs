@@ -95,7 +95,7 @@ impl AddressMap {
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinels")
-            .field("places", &self.endpoints)
+            .field("endpoints", &self.endpoints)
             .field("master", &self.master)
             .field("user", &self.login.user)
             .finish_non_exhaustive()

@@ -43,14 +43,14 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
         "unix" => (Servers::One(Address::Unix(url.decoded(path)?.into())), 0),
         "sentinel" => {
             let (master, db) = behind.split_once('/').unwrap_or((behind, ""));
-            let (master, places) = (url.decoded(master)?, url.places(hosts, SENTINEL_PORT)?);
+            let (master, endpoints) = (url.decoded(master)?, url.endpoints(hosts, SENTINEL_PORT)?);
             if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err(url.malformed("does not say what the Sentinels call the master"));
             }
-            (Servers::Sentinel(Sentinels::new(places, &master)), self::db(&url, db)?)
+            (Servers::Sentinel(Sentinels::new(endpoints, &master)), self::db(&url, db)?)
         }
         "cluster" => match db(&url, behind)? {
-            0 => (Servers::Cluster(url.places(hosts, SERVER_PORT)?), 0),
+            0 => (Servers::Cluster(url.endpoints(hosts, SERVER_PORT)?), 0),
             _ => return Err(url.malformed("has a database other than 0, which a Redis Cluster has not")),
         },
         _ if hosts.contains(',') => {
@@ -60,7 +60,7 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
                 "names several hosts, which is for {scheme}+sentinel://.../mymaster or {scheme}+cluster://..."
             )));
         }
-        _ => (Servers::One(Address::Tcp(url.place(hosts, SERVER_PORT)?)), db(&url, behind)?),
+        _ => (Servers::One(Address::Tcp(url.endpoint(hosts, SERVER_PORT)?)), db(&url, behind)?),
     };
     let mut config = Config::of(servers);
     config.db = db;
@@ -106,18 +106,18 @@ mod tests {
 
     #[test]
     fn urls_of_several_servers_are_parsed() {
-        let places = |list: &[(&str, u16)]| -> Vec<Endpoint> {
+        let endpoints = |list: &[(&str, u16)]| -> Vec<Endpoint> {
             list.iter().map(|&(host, port)| Endpoint { host: host.to_owned(), port }).collect()
         };
         let config = Config::from_url("redis+sentinel", "//u:p@a:1,b,[::1]:3/my%2Dmaster/2").unwrap();
         let Servers::Sentinel(sentinels) = &config.servers else { panic!("{config:?}") };
-        assert_eq!(sentinels.endpoints, places(&[("a", 1), ("b", 26379), ("::1", 3)]));
+        assert_eq!(sentinels.endpoints, endpoints(&[("a", 1), ("b", 26379), ("::1", 3)]));
         assert_eq!((sentinels.master.as_str(), config.db), ("my-master", 2));
         assert!(config.login.password.is_some() && sentinels.login.password.is_none());
         for path in ["", "/", "/0"] {
             let config = Config::from_url("rediss+cluster", &format!("//a,b:2{path}")).unwrap();
             let Servers::Cluster(nodes) = &config.servers else { panic!("{config:?}") };
-            assert_eq!(*nodes, places(&[("a", 6379), ("b", 2)]));
+            assert_eq!(*nodes, endpoints(&[("a", 6379), ("b", 2)]));
         }
     }
 

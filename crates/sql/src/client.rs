@@ -262,7 +262,7 @@ impl Client {
                             if holds[at].token.lineage != self.database.lineage() {
                                 continue;
                             }
-                            answers[at] = Some(Renewed::Kept { ttl: Some(holds[at].ttl) });
+                            answers[at] = Some(Renewed::Extended { ttl: Some(holds[at].ttl) });
                         }
                     }
                 }
@@ -288,7 +288,7 @@ impl Client {
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {
-            Ok(Reply::Renewed(Ok(()))) => Renewed::Kept { ttl: Some(hold.ttl) },
+            Ok(Reply::Renewed(Ok(()))) => Renewed::Extended { ttl: Some(hold.ttl) },
             Ok(Reply::Renewed(Err(loss))) => {
                 lock_of(&self.held).remove(&hold.id);
                 Renewed::Lost(loss)
@@ -314,7 +314,7 @@ impl Client {
         // The release is on no connection that shows when the requests of the claim have ended.
         let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
         let had_waited = self.forget(release.id);
-        let fast = release.token.is_some() && release.mode == Mode::Exclusive && release.keep.is_none();
+        let fast = release.token.is_some() && release.mode == Mode::Exclusive && release.min_hold.is_none();
         if fast && !doubtful && !had_waited {
             let database = Arc::clone(&self.database);
             let run = move |releases: Vec<Release>| {
@@ -398,7 +398,7 @@ fn settled<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
 fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
     use leasehold_core::lock_state::Refusal;
     let fault = match refusal {
-        Refusal::LineFull => Fault::Refused,
+        Refusal::QueueFull => Fault::Refused,
         _ => Fault::Misconfigured,
     };
     EngineError::new(fault, refusal.to_string())

@@ -32,10 +32,10 @@ impl SqlEngine {
         let mut profile = Profile::new(engine);
         profile.push = true;
         profile.poll = POLL;
-        profile.place = client.queue_entry_life(Duration::ZERO);
+        profile.entry_life = client.queue_entry_life(Duration::ZERO);
         profile.tokens = 64;
         profile.fifo = true;
-        profile.can_keep = true;
+        profile.supports_min_hold = true;
         profile.breaking = Breaking::Lease;
         profile.ttl = TTL;
         profile.request_life = REQUEST_LIFE;

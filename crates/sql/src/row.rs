@@ -60,7 +60,7 @@ const KINDS: [EntryKind; 6] = [
     EntryKind::Held,
     EntryKind::Pushed,
     EntryKind::Broken,
-    EntryKind::Kept,
+    EntryKind::MinHold,
     EntryKind::Waiting,
     EntryKind::Silent,
 ];
@@ -76,8 +76,8 @@ pub(crate) fn kind_of(number: i16) -> Option<EntryKind> {
     KINDS.get(usize::try_from(number).ok()?).copied()
 }
 
-pub(crate) fn kind_number(stand: EntryKind) -> i16 {
-    KINDS.iter().position(|&other| other == stand).map_or(DEAD, |at| at as i16)
+pub(crate) fn kind_number(kind: EntryKind) -> i16 {
+    KINDS.iter().position(|&other| other == kind).map_or(DEAD, |at| at as i16)
 }
 
 const PREVIOUS: [Previous; 5] =
@@ -128,7 +128,7 @@ impl ClaimRow {
     pub(crate) fn dead_until(&self) -> Option<i64> {
         match self.stand {
             DEAD => Some(self.expires),
-            stand if kind_of(stand) == Some(EntryKind::Kept) => {
+            stand if kind_of(stand) == Some(EntryKind::MinHold) => {
                 Some(self.place_expires).filter(|until| *until > 0)
             }
             _ => None,
@@ -137,11 +137,11 @@ impl ClaimRow {
 
     /// The entry of the claim; `None` for a tombstone, or for a row that leasehold did not write.
     pub(crate) fn entry(&self) -> Option<Entry<ClientId>> {
-        let stand = kind_of(self.stand)?;
+        let kind = kind_of(self.stand)?;
         Some(Entry {
             id: self.id,
             mode: mode_of((self.mode, self.count, self.most))?,
-            stand,
+            kind,
             token: u64::try_from(self.token).ok()?,
             tokens: u32::try_from(self.tokens).ok()?,
             previous: previous_of(self.previous),
@@ -149,7 +149,7 @@ impl ClaimRow {
             since: instant(self.since),
             expires: instant(self.expires),
             claim_time: Duration::from_micros(u64::try_from(self.claim_time).unwrap_or(0)),
-            place: (stand == EntryKind::Pushed)
+            queue_entry: (kind == EntryKind::Pushed)
                 .then(|| (instant(self.place_since), instant(self.place_expires))),
             client: self.client,
         })
@@ -158,10 +158,10 @@ impl ClaimRow {
     pub(crate) fn of(entry: &Entry<ClientId>, place: i64) -> Self {
         let (mode, count, most) = mode_numbers(entry.mode);
         let (place_since, place_expires) =
-            entry.place.map_or((0, 0), |(since, expires)| (micros(since), micros(expires)));
+            entry.queue_entry.map_or((0, 0), |(since, expires)| (micros(since), micros(expires)));
         Self {
             id: entry.id,
-            stand: kind_number(entry.stand),
+            stand: kind_number(entry.kind),
             place,
             mode,
             count,

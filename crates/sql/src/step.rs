@@ -210,7 +210,7 @@ impl Snapshot {
             notifications.extend(unaware.map(ends));
         }
         let mut saved = queue.save();
-        let waits = |entry: &&mut Entry<_>| matches!(entry.stand, EntryKind::Waiting | EntryKind::Silent);
+        let waits = |entry: &&mut Entry<_>| matches!(entry.kind, EntryKind::Waiting | EntryKind::Silent);
         if let Some((id, life)) = asks
             && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
         {
@@ -256,8 +256,8 @@ impl Snapshot {
         // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
         // row. So the client of the head of the queue is written there.
         let next =
-            saved.entries.iter().find(|entry| entry.stand == EntryKind::Waiting).map(|entry| entry.client);
-        for entry in saved.entries.iter_mut().filter(|entry| entry.stand == EntryKind::Kept) {
+            saved.entries.iter().find(|entry| entry.kind == EntryKind::Waiting).map(|entry| entry.client);
+        for entry in saved.entries.iter_mut().filter(|entry| entry.kind == EntryKind::MinHold) {
             entry.client = next.unwrap_or(entry.client);
         }
         let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
@@ -278,7 +278,7 @@ impl Snapshot {
                 continue;
             }
             let place = known.get(&entry.id).map_or(0, |row| row.place);
-            let place = match entry.stand {
+            let place = match entry.kind {
                 // A claim that returned to the queue goes to its end.
                 EntryKind::Waiting if place <= before => {
                     last = last.saturating_add(1);
@@ -286,7 +286,7 @@ impl Snapshot {
                 }
                 _ => place,
             };
-            if entry.stand == EntryKind::Waiting {
+            if entry.kind == EntryKind::Waiting {
                 before = place;
             }
             rows.push(ClaimRow::of(entry, place));
@@ -310,7 +310,7 @@ impl Snapshot {
         let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let known = self.claims.iter().any(|row| row.id == entry.id);
         let (mode, ..) = crate::row::mode_numbers(entry.mode);
-        mode == 0 && kind_number(entry.stand) == 0 && (there || !known)
+        mode == 0 && kind_number(entry.kind) == 0 && (there || !known)
     }
 }
 

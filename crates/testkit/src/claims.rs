@@ -27,7 +27,7 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    [Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]
+    [Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None }]
 }
 
 /// A new random id.

@@ -12,7 +12,7 @@
 //! - [`limits`]: limits of the operating system for a test process.
 //! - [`panic_clock`]: a clock that panics in one task of an engine.
 //! - [`rig`]: shared parts of the tests of engines with a server.
-//! - [`room`]: retries tests of leases on a busy machine.
+//! - [`lease_retries`]: retries tests of leases on a busy machine.
 //! - [`scenarios`]: tests that several engines share beside the suite.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 
@@ -22,12 +22,12 @@ pub mod decorators;
 pub mod dropper;
 pub mod fuzz;
 pub mod history;
+pub mod lease_retries;
 pub mod limits;
 #[cfg(feature = "oracle")]
 pub mod oracle;
 pub mod panic_clock;
 pub mod rig;
-pub mod room;
 pub mod scenarios;
 pub mod server;
 mod signals;

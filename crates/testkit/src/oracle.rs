@@ -23,9 +23,9 @@ const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// A clock that does not move, so that the memory engine forgets nothing.
 #[derive(Clone, Copy, Debug)]
-pub struct Still;
+pub struct StoppedClock;
 
-impl Clock for Still {
+impl Clock for StoppedClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(HOUR.as_nanos() as u64)
     }
@@ -140,13 +140,13 @@ impl Side {
                 token.number += 1_000_000 * u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[index].clone();
                 let renewed = self.client(index).renew(&[Hold { id, name, mode, token, ttl }]).await;
-                Reply::Extended(matches!(renewed[..], [Renewed::Kept { .. }]))
+                Reply::Extended(matches!(renewed[..], [Renewed::Extended { .. }]))
             }
             Step::Release { index, with_token, wrong } => {
                 let mut token = self.tokens[index].filter(|_| with_token);
                 token.iter_mut().for_each(|token| token.number += 1_000_000 * u64::from(wrong));
                 let Claim { id, name, mode, .. } = claims[index].clone();
-                let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+                let order = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
                 self.waiting[index] = false;
                 let answer = match &self.client(index).release(&[order]).await[..] {
                     [Released::Freed] => Reply::Freed(true),
@@ -174,7 +174,7 @@ impl Side {
 ///
 /// # Panics
 /// If an answer differs. The message has a minimal list of requests.
-pub fn answers_alike(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
+pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
     let runs = AtomicU32::new(0);
     let runtime = Runtime::new().expect("a runtime needs nothing but a few threads and descriptors");
     let clients: Vec<Arc<dyn Engine>> = (0..CLIENTS).map(|_| client()).collect();
@@ -182,7 +182,7 @@ pub fn answers_alike(granting: Granting, client: impl Fn() -> Arc<dyn Engine>) {
     proptest!(config, |(kinds in prop::collection::vec(kind(), CLAIMS), steps in prop::collection::vec(step(), 1..120))| {
         let run = runs.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
-        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = Side::new(memory, granting);
         let mut tested = Side::new(clients.clone(), granting);

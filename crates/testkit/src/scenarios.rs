@@ -15,7 +15,7 @@ use crate::{
 ///
 /// # Panics
 /// If that fails.
-pub async fn neighbour_gives_up(
+pub async fn waiter_ahead_gives_up(
     engine: &dyn Engine,
     other: &dyn Engine,
     (held, leaves, stays): (&Claim, &Claim, &Claim),
@@ -37,7 +37,7 @@ pub async fn neighbour_gives_up(
 ///
 /// # Panics
 /// If that fails.
-pub fn broken_hold(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
+pub fn break_is_reported_at_once(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
     let acquired = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire();
     let guard = acquired.expect("the name is free");
     let other = acquire(locks, "b");

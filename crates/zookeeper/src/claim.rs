@@ -139,7 +139,7 @@ impl Client {
         loop {
             let now = self.now();
             if let Some(entry) = self.claims().get(claim.id) {
-                entry.speaks(now);
+                entry.asked_again(now);
             }
             let session = match self.session_of(claim) {
                 Some(session) => session,

@@ -68,7 +68,7 @@ impl Config {
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2181,host:2181/chroot" };
         let (login, servers, chroot) = url.split(rest)?;
-        let servers = url.places(servers, DEFAULT_PORT)?;
+        let servers = url.endpoints(servers, DEFAULT_PORT)?;
         if servers.len() > MAX_SERVERS {
             return Err(url.malformed("names too many servers"));
         }

@@ -173,7 +173,7 @@ async fn receive(
             }
             let Some((message, after)) = after.split_at_checked(length) else { break };
             if !dispatch(message, outbox, state, watches) {
-                return "the server said something unexpected";
+                return "the server sent something unexpected";
             }
             rest = after;
         }

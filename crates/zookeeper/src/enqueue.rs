@@ -85,7 +85,11 @@ impl Client {
             }
             if position.ahead as usize > MAX_WAITERS {
                 self.take_back(claim, context, own).await?;
-                return Err(EngineError::new(Fault::Refused, "too many claims stand in line already").into());
+                return Err(EngineError::new(
+                    Fault::Refused,
+                    "the queue is full: too many claims wait already",
+                )
+                .into());
             }
             let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
             let path = format!("{queue}/{before}");
@@ -203,7 +207,7 @@ impl Client {
                 Ok(_) => {
                     let now = self.now();
                     if let Some(entry) = self.claims().get(claim.id) {
-                        entry.speaks(now);
+                        entry.asked_again(now);
                     }
                     return Ok(Attempt::Answer(self.waiting_answer(claim)));
                 }

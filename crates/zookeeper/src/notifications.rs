@@ -25,7 +25,7 @@ impl WatchHandler for Client {
     fn reconnected(&self, session: &Arc<Facts>) {
         let now = self.now();
         let lost = |before: &mut Blocker| *before = Blocker::Unknown;
-        self.claims().watch_anew(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
+        self.claims().watch_again(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
         self.sooner.notify_one();
         self.mailbox.push(Notification::AskAll);
     }

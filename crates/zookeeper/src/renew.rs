@@ -50,18 +50,18 @@ impl Client {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
-        let State::Held { own, spoken } = &entry.state else { return None };
+        let State::Held { own, confirmed } = &entry.state else { return None };
         if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
             return None;
         }
         let (session, own) = (Arc::clone(entry.data.slot.session()), own.clone());
-        let spoken = *spoken;
+        let confirmed = *confirmed;
         if session.facts.is_gone() {
             return None;
         }
         let until = now.after(session.facts.remaining(now).unwrap_or_default().min(hold.ttl));
         let path = own.path.clone();
-        claims.hold(hold.id, own, spoken, (now, until));
+        claims.hold(hold.id, own, confirmed, (now, until));
         Some((session, path))
     }
 
@@ -126,7 +126,7 @@ impl Client {
         match claims.get(hold.id).map(|entry| entry.state.clone()) {
             Some(State::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
                 claims.hold(hold.id, own, true, (now, now.after(ttl)));
-                Renewed::Kept { ttl: Some(ttl) }
+                Renewed::Extended { ttl: Some(ttl) }
             }
             _ => Renewed::Lost(Loss::Gone),
         }

@@ -113,7 +113,7 @@ impl Dial for Dialer {
         conn.is_dead()
     }
 
-    fn place(conn: &Conn) -> String {
+    fn address(conn: &Conn) -> String {
         conn.endpoint.to_string()
     }
 

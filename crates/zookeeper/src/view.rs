@@ -66,11 +66,11 @@ impl StoredNode {
 
     /// Other programs write an address or a text, if anything.
     fn owner(&self) -> String {
-        let said = || std::str::from_utf8(&self.data).ok().filter(|said| !said.chars().any(char::is_control));
+        let text = || std::str::from_utf8(&self.data).ok().filter(|text| !text.chars().any(char::is_control));
         match self.record() {
             Some(record) => record.owner,
             None if Node::read(self.name()).is_some_and(|node| !node.known) => "unknown kind".to_owned(),
-            None => said().filter(|said| !said.is_empty()).unwrap_or("another program").to_owned(),
+            None => text().filter(|text| !text.is_empty()).unwrap_or("another program").to_owned(),
         }
     }
 

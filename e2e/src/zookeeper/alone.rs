@@ -50,6 +50,6 @@ impl System for One {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        leftovers(&self.0.four_letters("dump"))
+        leftovers(&self.0.four_letter_command("dump"))
     }
 }

@@ -55,6 +55,6 @@ impl System for Ensemble {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        leftovers(&self.servers.four_letters(self.servers.leader(), "dump"))
+        leftovers(&self.servers.four_letter_command(self.servers.leader(), "dump"))
     }
 }

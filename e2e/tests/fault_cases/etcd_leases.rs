@@ -82,7 +82,7 @@ fn f43_lease_is_revoked_under_a_hold() {
         }
         rig.revoke(rig.queue_keys(name)[0].1);
         let watch = Stopwatch::start();
-        proxy.let_go();
+        proxy.release_held();
         let next = acquire(&rig.locks(), name, LONG);
         until("the loss is reported", || !guard.check());
         watch.assert_within(ttl / 3 + SLACK, "the next renewal reports the loss");
@@ -112,7 +112,7 @@ fn f43_lease_is_revoked_under_a_hold_without_a_notification() {
     let watch = Stopwatch::start();
     until("its own deadline passes", || !guard.check());
     watch.assert_within(ttl, "its own deadline passes");
-    proxy.let_go();
+    proxy.release_held();
     sleep(millis(300));
     assert!(!guard.check(), "no late answer revives the hold");
     let watch = Stopwatch::start();

@@ -128,7 +128,7 @@ fn f48_claims_on_one_lease_exclude_each_other() {
         mode: holds.mode,
         token: None,
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     };
     assert!(matches!(runtime.block_on(engine.release(&[release]))[0], Released::Freed));
     assert!(matches!(ask(&waits), Answer::Held(_)), "the release of one claim leaves the other");

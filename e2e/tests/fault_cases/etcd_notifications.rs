@@ -37,10 +37,10 @@ fn f46_compaction_and_a_reset_while_a_waiter_waits() {
         sleep(rng.millis(0..100));
         if released_meanwhile {
             // The key ahead of the waiter is deleted and compacted while the waiter has no connection.
-            proxy.sever();
+            proxy.block();
             guard.release_blocking().unwrap();
             compact(&rig);
-            proxy.mend();
+            proxy.unblock();
         } else {
             proxy.reset();
             sleep(rng.millis(0..100));
@@ -68,7 +68,7 @@ fn f46_watch_from_a_revision_that_is_compacted() {
     compact(&rig);
     sleep(rng().millis(0..200));
     let watch = Stopwatch::start();
-    proxy.let_go();
+    proxy.release_held();
     let next = waiting.join().unwrap().unwrap();
     watch.assert_within(millis(250) + SLACK, "the waiter asks instead");
     next.release_blocking().unwrap();

@@ -3,7 +3,7 @@
 use std::{thread::sleep, time::Duration};
 
 use leasehold::{ErrorKind, Loss};
-use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
+use leasehold_testkit::{lease_retries::with_longer_leases, stopwatch::Stopwatch};
 
 use crate::{
     etcd_rig::{EXPIRY, Rig, SHORTEST},
@@ -44,7 +44,7 @@ fn f47_older_state_is_restored() {
 
 #[test]
 fn f47_restored_hold_lasts_until_its_lease_ends() {
-    with_room(SHORTEST * 3, "the hold outlasts a restart of its server", restored);
+    with_longer_leases(SHORTEST * 3, "the hold outlasts a restart of its server", restored);
 }
 
 /// Returns false if the hold expired before its release, on a slow machine.

@@ -19,7 +19,7 @@ fn f02_grant_that_comes_after_its_lease() {
     let trying = spawn(move || request.try_acquire());
     until("it was granted", || rig.left("lock:a") > 0);
     sleep(ttl + rng().millis(0..300));
-    proxy.let_go();
+    proxy.release_held();
     // Whether the claim is granted or not, no hold is valid for longer than on the server.
     if let Ok(guard) = trying.join().unwrap() {
         // The server is asked first: the time between the two readings only reduces the second one.
@@ -44,7 +44,7 @@ fn f03_request_that_arrives_after_its_caller_gave_up() {
     assert!(error.is_unreachable() || error.is_unknown() || error.is_timed_out(), "{error}");
     watch.assert_within(limit + SLACK, "I12");
     proxy.cut_clients();
-    proxy.let_go();
+    proxy.release_held();
     let watch = Stopwatch::start();
     acquire(&rig.locks(), "a", ttl).release_blocking().unwrap();
     watch.assert_within(Duration::from_secs(12), "no late request holds the name for a lease");
@@ -61,7 +61,7 @@ fn f05_renewal_that_arrives_when_another_holds() {
     let next = acquire(&rig.locks(), "a", LONG);
     assert!(!stale.check(), "I1");
     let value = rig.holder("a");
-    proxy.let_go();
+    proxy.release_held();
     sleep(millis(300));
     assert_eq!(rig.holder("a"), value);
     assert!(next.check() && !stale.check());
@@ -80,7 +80,7 @@ fn f06_late_release_after_the_next_grant_to_the_same_client() {
     proxy.cut_clients();
     let again = acquire(&locks, "a", LONG);
     let value = rig.holder("a");
-    proxy.let_go();
+    proxy.release_held();
     sleep(millis(100));
     assert_eq!(rig.holder("a"), value, "the late release does not end the new hold");
     assert!(again.check());
@@ -96,7 +96,7 @@ fn f12_one_renewal_is_lost() {
     sleep(rng().millis(0..600));
     proxy.hold_requests();
     sleep(ttl / 3);
-    proxy.lose();
+    proxy.drop_connections();
     until_renewed(&guard);
     assert!(guard.check(), "renewed again within its lease");
     guard.release_blocking().unwrap();
@@ -136,7 +136,7 @@ fn f14_release_while_a_renewal_is_in_flight() {
         proxy.hold_answers();
         let releasing = spawn(move || guard.release_blocking());
         sleep(phases[1]);
-        proxy.let_go();
+        proxy.release_held();
         releasing.join().unwrap().unwrap();
         assert_eq!(rig.left(&key), -2);
         sleep(millis(300));
@@ -160,7 +160,7 @@ fn f73_grant_whose_reply_is_lost() {
     let waiting = spawn(move || request.acquire_within(PATIENCE));
     until("it was granted", || rig.left("lock:a") > 0);
     sleep(rng().millis(0..200));
-    proxy.lose();
+    proxy.drop_connections();
     let guard = waiting.join().unwrap().unwrap();
     watch.assert_within(ttl / 3, "the grant is adopted or cleaned up before its lease ends");
     let there = rig.left("lock:a");

@@ -21,7 +21,7 @@ fn connect(ensemble: &ZookeeperEnsemble) -> Locks {
 }
 
 fn expect_clean(ensemble: &ZookeeperEnsemble) {
-    until("no node is left", || nodes(&ensemble.four_letters(ensemble.leader(), "dump")).is_empty());
+    until("no node is left", || nodes(&ensemble.four_letter_command(ensemble.leader(), "dump")).is_empty());
 }
 
 /// Injects a fault while there are holds: one during the whole test, and many short ones.
@@ -57,7 +57,7 @@ fn zookeeper_follower_is_cut_off_and_then_the_leader() {
         let follower = (ensemble.leader() + 1) % 3;
         for node in [follower, ensemble.leader()] {
             ensemble.cut(node);
-            let serves = |node| !ensemble.four_letters(node, "srvr").contains("not currently serving");
+            let serves = |node| !ensemble.four_letter_command(node, "srvr").contains("not currently serving");
             until("the server notices", || !serves(node));
             crowd.wait_for_grants(10);
             ensemble.heal(node);

@@ -41,7 +41,7 @@ impl Rig {
 
     /// The nodes of all claims.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        nodes(&self.server.four_letters("dump"))
+        nodes(&self.server.four_letter_command("dump"))
     }
 
     pub(crate) fn expect_clean(&self) {

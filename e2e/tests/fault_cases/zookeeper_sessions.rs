@@ -7,7 +7,7 @@ use std::{
 };
 
 use leasehold::Loss;
-use leasehold_testkit::{room::with_room, stopwatch::Stopwatch};
+use leasehold_testkit::{lease_retries::with_longer_leases, stopwatch::Stopwatch};
 
 use crate::{
     rig::{LONG, PATIENCE, SLACK, acquire, millis, rng, until},
@@ -28,7 +28,7 @@ fn f49_answer_is_lost_after_the_node_was_made() {
         sleep(Duration::from_micros(rng.below(3000)));
         proxy.hold_answers();
         sleep(millis(5));
-        proxy.lose();
+        proxy.drop_connections();
         let guard = ends.join().unwrap();
         let nodes = rig.nodes();
         assert_eq!(nodes.iter().filter(|node| node.contains(&format!("/{name}/"))).count(), 1, "{nodes:?}");
@@ -43,7 +43,7 @@ fn f50_cut_off_for_longer_than_the_session() {
     let (proxy, locks) = rig.proxied();
     let guard = acquire(&locks, "a", SHORTEST);
     sleep(rng().millis(0..1500));
-    proxy.sever();
+    proxy.block();
     let watch = Stopwatch::start();
     let lost = spawn({
         let lost = guard.lost();
@@ -78,12 +78,12 @@ fn f50_hung_server_and_the_hold_ends_at_its_deadline() {
 #[test]
 fn f51_client_reconnects_before_its_session_ends() {
     let rig = Rig::new();
-    with_room(SHORTEST * 2, "the next hold of the same client was still valid", |ttl| {
+    with_longer_leases(SHORTEST * 2, "the next hold of the same client was still valid", |ttl| {
         let (proxy, locks) = rig.proxied();
         let guard = acquire(&locks, "a", ttl);
-        proxy.sever();
+        proxy.block();
         assert_eq!(pollster::block_on(guard.lost()), Loss::Lapsed);
-        proxy.mend();
+        proxy.unblock();
         let next = acquire(&locks, "a", ttl);
         assert!(next.token() > guard.token(), "I4");
         assert!(!guard.check());

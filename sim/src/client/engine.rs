@@ -235,7 +235,7 @@ fn profile(manner: Manner) -> Profile {
     };
     profile.tokens = if manner == Manner::Push { 65 } else { 1 };
     profile.fifo = true;
-    profile.can_keep = true;
+    profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;
     profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;

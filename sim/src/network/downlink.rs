@@ -39,7 +39,7 @@ impl Network {
     }
 
     /// Sends a notification to a client.
-    pub(super) fn tell(self: &Arc<Self>, inner: &mut NetworkState, to: Group, notification: Notification) {
+    pub(super) fn notify(self: &Arc<Self>, inner: &mut NetworkState, to: Group, notification: Notification) {
         if self.manner == Manner::Poll {
             return;
         }

@@ -143,7 +143,7 @@ impl Network {
                 inner.asked.insert(id, (now, now));
                 self.journal.figures(|tally| tally.handed_over += 1);
             }
-            self.tell(inner, mail.to, mail.notification);
+            self.notify(inner, mail.to, mail.notification);
         }
     }
 }

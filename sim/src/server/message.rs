@@ -45,7 +45,7 @@ impl Reply {
     pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
         let is_extended = |at: usize| match self {
             Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),
-            Self::Renew(renewed) => matches!(renewed[at], Renewed::Kept { .. }),
+            Self::Renew(renewed) => matches!(renewed[at], Renewed::Extended { .. }),
             _ => false,
         };
         claims.into_iter().enumerate().filter(move |(at, _)| is_extended(*at)).map(|(_, claim)| claim)

@@ -106,7 +106,7 @@ impl Store {
             }
             Answer::Waiting(hint) if self.errs(Bug::PushesUnstored) => {
                 let grant = self.out_of_nowhere(around, claim, claim.claim_time);
-                around.tell(from, &claim.name, Pushed { client: from, id: claim.id, grant });
+                around.notify(from, &claim.name, Pushed { client: from, id: claim.id, grant });
                 Answer::Waiting(hint)
             }
             answer => answer,
@@ -115,11 +115,11 @@ impl Store {
 
     fn renew(&mut self, around: &mut Around<'_>, hold: &Hold) -> Renewed {
         let (token, lasts) = (self.shown(hold.token), self.lasts(hold.ttl));
-        let kept = self
+        let extended = self
             .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
-        match kept {
+        match extended {
             Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
-            _ => Renewed::Kept { ttl: Some(hold.ttl) },
+            _ => Renewed::Extended { ttl: Some(hold.ttl) },
         }
     }
 
@@ -177,7 +177,7 @@ impl Store {
         for mut pushed in all_pushed {
             pushed.grant.token = self.shown(pushed.grant.token);
             if !self.has(Bug::NotifiesNoClient) {
-                around.tell(pushed.client, name, pushed);
+                around.notify(pushed.client, name, pushed);
             }
         }
         answer
@@ -216,7 +216,7 @@ impl Store {
 }
 
 impl Around<'_> {
-    fn tell(&mut self, to: Group, name: &Name, pushed: Pushed<Group>) {
+    fn notify(&mut self, to: Group, name: &Name, pushed: Pushed<Group>) {
         let at = Duration::from_micros(micros(self.now));
         let (name, id, grant) = (name.clone(), pushed.id, pushed.grant);
         self.mail.push(Mail { to, notification: Notification::Granted { name, id, grant, at } });
@@ -238,7 +238,7 @@ fn mint(manner: Manner, newest: &mut u64, now: Instant, tokens: u32) -> Token {
 
 fn refused(refusal: Refusal) -> EngineError {
     let fault = match refusal {
-        Refusal::LineFull => Fault::Refused,
+        Refusal::QueueFull => Fault::Refused,
         Refusal::Clash { .. } => Fault::Misconfigured,
         _ => Fault::Internal,
     };

@@ -95,7 +95,7 @@ impl<'a> ActiveHold<'a> {
         self.check();
         let Self { attempt, guard, reported, since, .. } = self;
         let others = attempt.user.truths.over(attempt.id);
-        let keep = match attempt.op.end {
+        let min_hold = match attempt.op.end {
             // The rest of the time goes to the server; the part that has passed is measured by the client's clock.
             End::MinHold(at_least) => {
                 let user = attempt.user;
@@ -105,8 +105,8 @@ impl<'a> ActiveHold<'a> {
             }
             End::Release | End::Drop => None,
         };
-        let (sure, keep) = keep.unzip();
-        attempt.record(What::RelInv { keep, sure });
+        let (sure, min_hold) = min_hold.unzip();
+        attempt.record(What::RelInv { min_hold, sure });
         let valid = guard.check();
         let was_lost = reported.load(Ordering::Relaxed) || !valid;
         let asked = attempt.user.now();

@@ -3,7 +3,7 @@
 use std::{pin::pin, time::Duration};
 
 use leasehold_core::{Error, ErrorKind, Guard, Mode, Owner, Request};
-use leasehold_testkit::history::{AttemptId, HowHeld, What};
+use leasehold_testkit::history::{AttemptId, RecordedMode, What};
 
 use super::{CHECKS, User, active_hold::ActiveHold, nanos};
 use crate::plan::{Lock, Op, Patience};
@@ -87,7 +87,7 @@ impl<'a> Attempt<'a> {
     fn called(&self, limit: Option<u64>) {
         self.user.truths.begun(self.id);
         let retries = matches!(self.op.patience, Patience::Tries(2..)) && self.within.is_none();
-        self.record(What::AcqInv { mode: HowHeld(self.mode()), limit, within: self.within, retries });
+        self.record(What::AcqInv { mode: RecordedMode(self.mode()), limit, within: self.within, retries });
         self.user.journal.figures(|tally| tally.calls += 1);
     }
 

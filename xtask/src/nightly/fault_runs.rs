@@ -70,7 +70,7 @@ const HAND_OVERS: Row = ("hand-overs to a waiter", |sum| grouped(sum.count("hand
 const BOTH: Row = ("grants; hand-overs to a waiter", |sum| {
     format!("{}; {}", grouped(sum.count("grants")), grouped(sum.count("hand_overs")))
 });
-const LOST: Row = ("holds told lost", |sum| grouped(sum.count("lost")));
+const LOST: Row = ("holds reported lost", |sum| grouped(sum.count("lost")));
 const SLOWEST: Row = ("the slowest of a hundred hand-overs, in the worst round", |sum| {
     format!("{} ms", grouped(sum.most("hand_over_p99") / 1000))
 });

@@ -73,7 +73,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
         "simulated",
         "operations checked",
         "grants",
-        "holds told lost",
+        "holds reported lost",
         "faults",
         "fenced updates lost",
         "unfenced updates lost",
@@ -146,7 +146,7 @@ impl Sums {
             "simulated hours" => self.hours += figure.parse().unwrap_or(0.0),
             "operations checked" => self.checked += number,
             "grants" => self.grants += number,
-            "holds told lost" => self.losses += number,
+            "holds reported lost" => self.losses += number,
             "faults" => self.faults += number,
             "fenced updates" => (self.fenced.1, self.fenced.0) = updates(self.fenced),
             "unfenced updates" => (self.unfenced.1, self.unfenced.0) = updates(self.unfenced),
@@ -188,7 +188,7 @@ simulated hours              198.5
 operations checked           17800000
 grants                       455000
   handed on in a process     12
-holds told lost              37000
+holds reported lost          37000
 faults                       99000
   client stopped             500
   reply lost                 98500

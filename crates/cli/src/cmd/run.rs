@@ -128,7 +128,7 @@ fn release(
     }
     let trouble = guard.trouble();
     let released = match plan.at_least {
-        Some(at_least) if code == exit::DONE && !locks.profile().can_keep => {
+        Some(at_least) if code == exit::DONE && !locks.profile().supports_min_hold => {
             match hold_for_at_least(locks, guard, at_least, waiter).map_err(waiting_failed)? {
                 MinHold::Interrupted(signal) => return Err(min_hold_interrupted(plan, locks, signal, code)),
                 MinHold::Released(released) => Ok(released),

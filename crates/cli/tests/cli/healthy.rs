@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_testkit::room::with_tries;
+use leasehold_testkit::lease_retries::with_retries;
 
 use crate::{
     tools::{bare, code, finish},
@@ -47,7 +47,7 @@ fn run_all(fixture: &Fixture, shortest: u32, longest: u32) {
             scope.spawn(move || {
                 let what = format!("{options:?} with sessions from {shortest} to {longest} ms");
                 let name = format!("job {number}");
-                with_tries(Duration::from_millis(shortest.into()), &what, || {
+                with_retries(Duration::from_millis(shortest.into()), &what, || {
                     let args = [&["run"], options, &[&*name, "--", "sleep", JOB]].concat();
                     let mut command = bare(&args);
                     command.env("LEASEHOLD_URL", fixture.server.url());

@@ -64,12 +64,12 @@ fn a_server_restarted_with_its_data_ends_no_command() {
     command.env("LEASEHOLD_URL", format!("redis://127.0.0.1:{}", proxy.port()));
     let mut holder = Running::start(command);
     assert_eq!(holder.line(), "ready");
-    proxy.sever();
+    proxy.block();
     fixture.server.kill();
     fixture.server.restart();
     let refuse = |least: &str| fixture.server.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
     refuse("1");
-    proxy.mend();
+    proxy.unblock();
     let refused = || fixture.server.command(&["INFO", "errorstats"]).join(" ").contains("NOREPLICAS");
     until("its renewal was refused", || holder.has_ended() || refused());
     // The command checks its deadline each second.
@@ -140,7 +140,7 @@ fn a_server_that_refuses_to_confirm_a_grant_is_waited_out() {
     });
     let refuse = |least: &str| fixture.server.command(&["CONFIG", "SET", "min-replicas-to-write", least]);
     refuse("1");
-    proxy.let_go();
+    proxy.release_held();
     until("it was refused", || {
         waiter.has_ended() || fixture.server.command(&["INFO", "errorstats"]).join(" ").contains("NOREPLICAS")
     });

@@ -25,7 +25,7 @@ impl Fixture {
 
     /// The ephemeral nodes of all sessions.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        let reply = self.server.four_letters("dump");
+        let reply = self.server.four_letter_command("dump");
         reply.lines().map(str::trim).filter(|line| line.starts_with('/')).map(str::to_owned).collect()
     }
 }

@@ -30,7 +30,7 @@ pub trait Dial: Send + Sync + 'static {
     fn is_dead(conn: &Self::Conn) -> bool;
 
     /// The address it leads to, for errors.
-    fn place(conn: &Self::Conn) -> String;
+    fn address(conn: &Self::Conn) -> String;
 
     /// A connection was made. `again`: it is not the first one, and notifications since the last one broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
@@ -167,10 +167,10 @@ impl<D: Dial> Attempt<D> {
         match made {
             Ok(conn) => {
                 let again = std::mem::replace(&mut dialing.made, true);
-                let place = D::place(&conn);
+                let address = D::address(&conn);
                 dialing.born = Some(now);
-                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{place} hung up")));
-                tracing::debug!(place, again, "connected");
+                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
+                tracing::debug!(address, again, "connected");
                 let conn = Arc::new(conn);
                 link.contact.made();
                 *link.current() = Some(Arc::clone(&conn));
@@ -239,7 +239,7 @@ mod tests {
             false
         }
 
-        fn place((): &()) -> String {
+        fn address((): &()) -> String {
             String::new()
         }
 

@@ -45,7 +45,7 @@ impl ServersUrl<'_> {
     ///
     /// # Errors
     /// If it has no host, or its port is no number.
-    pub fn place(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
+    pub fn endpoint(&self, text: &str, default_port: u16) -> Result<Endpoint, Error> {
         let split = Endpoint::split(text, default_port);
         let (host, port) = split.ok_or_else(|| self.malformed("has a port that is not a number"))?;
         let host = self.decoded(host)?;
@@ -59,8 +59,8 @@ impl ServersUrl<'_> {
     ///
     /// # Errors
     /// If one of them is malformed.
-    pub fn places(&self, text: &str, default_port: u16) -> Result<Vec<Endpoint>, Error> {
-        text.split(',').map(|one| self.place(one, default_port)).collect()
+    pub fn endpoints(&self, text: &str, default_port: u16) -> Result<Vec<Endpoint>, Error> {
+        text.split(',').map(|one| self.endpoint(one, default_port)).collect()
     }
 
     /// Parses `user:password` or `user`.
@@ -144,8 +144,11 @@ mod tests {
         let split = URL.split("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b%2d/path/to").unwrap();
         let (login, servers, path) = split;
         assert_eq!((servers, path), ("a:1,[::1]:2,b%2d", "/path/to"));
-        let place = |host: &str, port| Endpoint { host: host.to_owned(), port };
-        assert_eq!(URL.places(servers, 7).unwrap(), [place("a", 1), place("::1", 2), place("b-", 7)]);
+        let endpoint = |host: &str, port| Endpoint { host: host.to_owned(), port };
+        assert_eq!(
+            URL.endpoints(servers, 7).unwrap(),
+            [endpoint("a", 1), endpoint("::1", 2), endpoint("b-", 7)]
+        );
         let login = URL.login(login.unwrap()).unwrap();
         assert_eq!(read(Some(&login)), ("us@er".to_owned(), "p:a/s:s".to_owned()));
         assert_eq!(URL.split("//a").unwrap(), (None, "a", ""));
@@ -156,9 +159,9 @@ mod tests {
     fn an_error_states_what_is_expected_and_shows_no_secret() {
         let wrong: [(Result<(), Error>, &str); 6] = [
             (URL.split("hunter2").map(drop), "has no //"),
-            (URL.places("a,,hunter2", 7).map(drop), "names no host"),
-            (URL.place("hunter2:x", 7).map(drop), "port"),
-            (URL.place("hunter2%ff", 7).map(drop), "UTF-8"),
+            (URL.endpoints("a,,hunter2", 7).map(drop), "names no host"),
+            (URL.endpoint("hunter2:x", 7).map(drop), "port"),
+            (URL.endpoint("hunter2%ff", 7).map(drop), "UTF-8"),
             (URL.login(":hunter2").map(drop), "no user"),
             (URL.login("hunter2:%ff").map(drop), "UTF-8"),
         ];

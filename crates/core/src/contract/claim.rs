@@ -154,7 +154,7 @@ pub struct Hold {
 #[derive(Debug)]
 pub enum Renewed {
     /// The hold is extended by this time, counted from the engine's answer; `None` where holds never lapse.
-    Kept {
+    Extended {
         /// The time granted.
         ttl: Option<Duration>,
     },
@@ -216,7 +216,7 @@ pub struct Release {
     pub ended: Previous,
     /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, without
     /// a holder.
-    pub keep: Option<Duration>,
+    pub min_hold: Option<Duration>,
 }
 
 /// The answer of an engine to the release of one claim.

@@ -31,7 +31,7 @@ pub enum Event<'a> {
     /// A batch of renewals was answered.
     Renewed {
         /// How many holds were extended.
-        kept: usize,
+        extended: usize,
         /// How many renewals got no answer.
         unknown: usize,
     },
@@ -79,7 +79,7 @@ fn trace(event: &Event<'_>) {
             tracing::debug!(%name, %mode, token = token.number, ?waited, local, "granted");
         }
         Event::Refused { name, error } => tracing::debug!(%name, %error, "not granted"),
-        Event::Renewed { kept, unknown } => tracing::trace!(kept, unknown, "renewed"),
+        Event::Renewed { extended, unknown } => tracing::trace!(extended, unknown, "renewed"),
         Event::Lost { name, loss, trouble } => tracing::warn!(%name, %loss, trouble, "lost"),
         Event::Released { name, held } => tracing::debug!(%name, ?held, "released"),
     }

@@ -32,13 +32,13 @@ pub struct Profile {
     /// Claims are granted in the order in which they entered the queue.
     pub fifo: bool,
     /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until then.
-    pub can_keep: bool,
+    pub supports_min_hold: bool,
     /// What `break` can do.
     pub breaking: Breaking,
     /// The range of ttls that a claim may ask for.
     pub ttl: RangeInclusive<Duration>,
     /// How long a queue entry lasts at least after the last request of its claim.
-    pub place: Duration,
+    pub entry_life: Duration,
     /// How long one request may take; after that its outcome is unknown.
     pub request_timeout: Duration,
     /// How long after it was sent a lost request may still arrive; cleanup continues at least so long.
@@ -61,10 +61,10 @@ impl Profile {
             tokens: 1,
             modes: Modes::All,
             fifo: false,
-            can_keep: false,
+            supports_min_hold: false,
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
-            place: MIN_ENTRY_LIFE,
+            entry_life: MIN_ENTRY_LIFE,
             request_timeout: REQUEST_TIMEOUT,
             request_life: Duration::from_secs(10),
             contact: None,

@@ -68,7 +68,7 @@ pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {
     pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
-        let deadline = AtomicU64::new(lease.belief().min(end).as_nanos());
+        let deadline = AtomicU64::new(lease.valid_until().min(end).as_nanos());
         let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
         let (loss, reported, rest) = Default::default();
@@ -105,7 +105,7 @@ impl Validity {
 
     /// The lease was renewed, or put in doubt. This never revives a lost hold.
     pub(crate) fn extend(&self, lease: &Lease) {
-        let ends = [(&self.deadline, lease.belief()), (&self.lasts, lease.deadline())];
+        let ends = [(&self.deadline, lease.valid_until()), (&self.lasts, lease.deadline())];
         for (at, end) in ends {
             let new = end.min(self.end).as_nanos();
             let _ = at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));

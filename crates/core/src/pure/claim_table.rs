@@ -74,12 +74,12 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The claim holds by `own` until `until`, or longer if it sends further requests. `spoken`: its client knows of
+    /// The claim holds by `own` until `until`, or longer if it sends further requests. `confirmed`: its client knows of
     /// the hold. A new hold is watched if it lasts.
-    pub fn hold(&mut self, id: ClaimId, own: O, spoken: bool, (now, until): (Instant, Instant)) {
+    pub fn hold(&mut self, id: ClaimId, own: O, confirmed: bool, (now, until): (Instant, Instant)) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
-        entry.state = ClaimState::Held { own, spoken };
+        entry.state = ClaimState::Held { own, confirmed };
         // A hold never ends sooner than by an earlier answer.
         entry.until = if was_held { entry.until.max(until) } else { until };
         if entry.until < entry.due {
@@ -102,7 +102,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
 
     /// The claims selected by `lost` have a new connection, on which nothing is watched yet. Holds are watched from
     /// `now` on; `waits` gets what each claim in the queue waits for.
-    pub fn watch_anew(
+    pub fn watch_again(
         &mut self,
         now: Instant,
         lost: impl Fn(&ClaimEntry<O, B, D>) -> bool,
@@ -159,7 +159,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
                     continue;
                 }
                 ClaimState::Ending { .. } => continue,
-                ClaimState::Held { spoken, .. } => !spoken,
+                ClaimState::Held { confirmed, .. } => !confirmed,
                 _ => false,
             };
             entry.state = ClaimState::Ending { own: entry.state.own().cloned(), again };

@@ -145,7 +145,7 @@ impl Lease {
 
     /// Until when guards may use the hold: the deadline, unless it is in doubt.
     #[must_use]
-    pub const fn belief(&self) -> Instant {
+    pub const fn valid_until(&self) -> Instant {
         if self.doubted { DOUBT } else { self.deadline }
     }
 

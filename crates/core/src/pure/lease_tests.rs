@@ -209,7 +209,7 @@ proptest! {
                     }
                 }
             }
-            prop_assert_eq!(lost.is_none() && lease.lost().is_none() && doubted, lease.lost().is_none() && lease.belief() != lease.deadline());
+            prop_assert_eq!(lost.is_none() && lease.lost().is_none() && doubted, lease.lost().is_none() && lease.valid_until() != lease.deadline());
             prop_assert!(lost.is_some() || lease.deadline() <= bound);
         }
     }
@@ -238,17 +238,17 @@ fn a_hold_in_doubt_is_renewed_at_once_and_valid_when_confirmed() {
         let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
         lease.sent(at(9_000));
         lease.doubt(at(10_000));
-        assert_eq!(lease.belief(), DOUBT);
+        assert_eq!(lease.valid_until(), DOUBT);
         assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
         assert!(!lease.is_fresh(at(10_000)));
         let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
         assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
         // This renewal left before the doubt, so it does not end the doubt.
         lease.renewed(at(9_000), at(10_001), Some(TTL), None);
-        assert_eq!(lease.belief(), DOUBT);
+        assert_eq!(lease.valid_until(), DOUBT);
         lease.sent(at(10_000));
         lease.renewed(at(10_000), at(10_002), Some(wanted), None);
-        assert_eq!(lease.belief(), lease.deadline());
+        assert_eq!(lease.valid_until(), lease.deadline());
         assert!(lease.deadline() <= deadline(at(10_000), wanted));
         lease.doubt(at(10_003));
         assert_eq!(lease.step(lease.deadline()), LeaseAction::Lost(Loss::Lapsed), "never confirmed");

@@ -36,7 +36,7 @@ use std::{fmt, time::Duration};
 pub use self::{
     end::BrokenHold,
     entry::{MAX_ENTRY_LIFE, MIN_ENTRY_LIFE, entry_life},
-    look::{KEPT_OWNER, WATCHERS},
+    look::{MIN_HOLD_OWNER, WATCHERS},
     save::{Entry, EntryKind, Saved},
     tombstones::{MAX_TOMBSTONES, Tombstones},
 };
@@ -110,7 +110,7 @@ pub enum Refusal {
     },
     /// The queue has [`MAX_WAITERS`] claims already.
     #[error("the queue is full: {MAX_WAITERS} claims wait already")]
-    LineFull,
+    QueueFull,
     /// A count of zero, or larger than the limit, can never be granted.
     #[error("{0} can never be granted: the count must be from 1 to the limit")]
     Impossible(Mode),

@@ -20,7 +20,7 @@ const AHEAD_FRACTION: u32 = 20;
 #[non_exhaustive]
 pub struct Stop {
     /// After this time, notify the work to stop. Zero: now.
-    pub tell: Duration,
+    pub term: Duration,
     /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,
     /// The reason for which the hold then ends.
@@ -32,13 +32,13 @@ impl Stop {
     #[must_use]
     pub fn new(left: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
         let kill = left.saturating_sub(AHEAD.min(granted / AHEAD_FRACTION));
-        Self { tell: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
+        Self { term: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
     }
 
     /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
     #[must_use]
     pub(crate) fn or_before(self, other: Self) -> Self {
-        let first = if self.tell <= other.tell { self } else { other };
+        let first = if self.term <= other.term { self } else { other };
         Self { kill: self.kill.min(other.kill), ..first }
     }
 }
@@ -57,21 +57,21 @@ mod tests {
     #[test]
     fn work_is_notified_a_grace_before_it_is_killed() {
         let stop = Stop::new(secs(20), secs(30), secs(5), Loss::Lapsed);
-        assert_eq!((stop.kill, stop.tell), (secs(20) - AHEAD, secs(15) - AHEAD));
+        assert_eq!((stop.kill, stop.term), (secs(20) - AHEAD, secs(15) - AHEAD));
         let short = Stop::new(secs(1), Duration::from_millis(900), Duration::ZERO, Loss::Lapsed);
-        assert_eq!((short.kill, short.tell), (Duration::from_millis(955), Duration::from_millis(955)));
+        assert_eq!((short.kill, short.term), (Duration::from_millis(955), Duration::from_millis(955)));
     }
 
     #[test]
     fn a_grace_is_at_most_a_third_of_what_was_granted() {
-        assert_eq!(Stop::new(secs(29), secs(30), secs(300), Loss::Lapsed).tell, secs(19) - AHEAD);
-        assert_eq!(Stop::new(secs(6), secs(6), Duration::MAX, Loss::MaxHold).tell, secs(4) - AHEAD);
+        assert_eq!(Stop::new(secs(29), secs(30), secs(300), Loss::Lapsed).term, secs(19) - AHEAD);
+        assert_eq!(Stop::new(secs(6), secs(6), Duration::MAX, Loss::MaxHold).term, secs(4) - AHEAD);
     }
 
     #[test]
     fn an_ended_hold_stops_work_now() {
         let stop = Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed);
-        assert_eq!((stop.kill, stop.tell), (Duration::ZERO, Duration::ZERO));
+        assert_eq!((stop.kill, stop.term), (Duration::ZERO, Duration::ZERO));
     }
 
     fn part(of: Duration, thousandths: u32) -> Duration {
@@ -97,7 +97,7 @@ mod tests {
             let mut lease = Lease::granted(sent, Some(granted), ttl, Renewal::Background);
             let mut now = sent.after(part(granted, first.0));
             for (slow, part_of_most, lost_once) in answers {
-                let notified = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).tell;
+                let notified = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).term;
                 prop_assert!(notified(&lease, now) > Duration::ZERO, "notified after a grant");
                 for lost in [lost_once, false] {
                     if let LeaseAction::Sleep(at) = lease.step(now) {
@@ -125,8 +125,8 @@ mod tests {
         ) {
             let [left, granted, grace] = [left, granted, grace].map(Duration::from_nanos);
             let stop = Stop::new(left, granted, grace, Loss::Lapsed);
-            prop_assert!(stop.tell <= stop.kill && stop.kill <= left);
-            prop_assert!(stop.kill - stop.tell <= grace);
+            prop_assert!(stop.term <= stop.kill && stop.kill <= left);
+            prop_assert!(stop.kill - stop.term <= grace);
             prop_assert!(left.is_zero() || granted.is_zero() || stop.kill < left, "some time to end in");
         }
     }

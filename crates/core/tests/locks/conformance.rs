@@ -30,7 +30,7 @@ impl Harness for Directory {
     }
 
     /// Each claim has its own file.
-    fn crowd(&self) -> usize {
+    fn max_waiters(&self) -> usize {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }
 

@@ -118,14 +118,14 @@ fn a_doubt_does_not_stop_work_earlier() {
     let stop = guard.stop(grace).unwrap();
     assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "it is in doubt");
     assert!(stop.kill > ttl / 2 && stop.kill < ttl, "{stop:?}");
-    assert_eq!(stop.kill - stop.tell, grace);
+    assert_eq!(stop.kill - stop.term, grace);
     let name = Name::new("a").unwrap();
     let broken = engine.inner.break_hold(&name, guard.token().number, true);
     assert_eq!(pollster::block_on(broken).unwrap(), Broken::Done);
     engine.renews.store(true, SeqCst);
     let _ = guard.confirm_blocking();
     let stop = guard.stop(grace).unwrap();
-    assert!(stop.tell.is_zero() && stop.kill.is_zero(), "it is lost: {stop:?}");
+    assert!(stop.term.is_zero() && stop.kill.is_zero(), "it is lost: {stop:?}");
 }
 
 /// I10: the engine is not asked when this guard is released, and the hold may have ended as far as the process knows.

@@ -172,7 +172,7 @@ fn storm(seed: u64) {
             }
         }
     });
-    wires.iter().for_each(|wire| wire.calm());
+    wires.iter().for_each(|wire| wire.stop_random_faults());
     wires.iter().for_each(|wire| heal(wire));
     let mut terms = Terms::default();
     // Releases and notifications get lost here, so a grant may need the next poll, and a release a second request. Time
@@ -180,7 +180,7 @@ fn storm(seed: u64) {
     let withheld = watch.elapsed() - watch.given();
     terms.wake = Duration::from_secs(10) + withheld;
     terms.over_limit += withheld;
-    terms.told += withheld;
+    terms.report_limit += withheld;
     terms.cancelled += withheld;
     let report = check::check(&recorder.history(), &terms);
     assert!(report.holds(), "seed {seed}: {report:?}");

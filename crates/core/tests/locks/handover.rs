@@ -225,7 +225,7 @@ fn a_hold_with_a_minimum_hold_is_not_handed_over() {
     pollster::block_on(guard.release_at_least(Duration::from_secs(3600))).unwrap();
     assert!(!is_granted(local.as_mut()));
     let view = pollster::block_on(world.client().show("x")).unwrap();
-    assert_eq!(view.holders[0].owner, leasehold_core::lock_state::KEPT_OWNER);
+    assert_eq!(view.holders[0].owner, leasehold_core::lock_state::MIN_HOLD_OWNER);
 }
 
 /// Guards that share a hold are released one after the other: the minimum hold time of one must survive the release of

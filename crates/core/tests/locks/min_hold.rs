@@ -46,7 +46,7 @@ impl Engine for Sessions {
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
         assert!(
-            releases.iter().all(|release| release.keep.is_none()),
+            releases.iter().all(|release| release.min_hold.is_none()),
             "the engine has no minimum hold: {releases:?}"
         );
         self.inner.release(releases)
@@ -64,7 +64,7 @@ fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     [true, false].map(|inline| {
         let inner = MemoryEngine::new(Arc::clone(store));
         let mut profile = inner.profile().clone();
-        (profile.inline, profile.can_keep) = (inline, false);
+        (profile.inline, profile.supports_min_hold) = (inline, false);
         let keeper = Keeper::on(tokio::runtime::Handle::current());
         Locks::builder(Arc::new(Sessions { inner, profile })).keeper(keeper).env(env.clone()).build()
     })

@@ -52,7 +52,8 @@ fn a_lone_request_starts_inside_the_runtime_of_the_keeper() {
 
 /// The next request, and its release, are started on this thread.
 async fn starts_on_caller(slow: &Slow, locks: &Locks) {
-    let begun = || (slow.begun_here(Verb::Claim), slow.begun_here(Verb::Release));
+    let begun =
+        || (slow.started_on_calling_thread(Verb::Claim), slow.started_on_calling_thread(Verb::Release));
     let (claims, releases) = begun();
     slow.hold_requests(Verb::Claim);
     let mut acquire = Box::pin(locks.mutex("x").acquire());
@@ -71,20 +72,23 @@ async fn starts_on_caller(slow: &Slow, locks: &Locks) {
 fn concurrent_requests_are_left_to_the_keeper() {
     let world = World::new();
     let (slow, locks) = direct(&world);
-    let before = slow.begun_here(Verb::Claim);
+    let before = slow.started_on_calling_thread(Verb::Claim);
     slow.hold_requests(Verb::Claim);
     let mut crowd: Vec<_> =
         (0..16).map(|number| Box::pin(locks.mutex(number.to_string()).acquire())).collect();
     for acquire in &mut crowd {
         assert!(poll_once(acquire.as_mut()).is_none());
     }
-    assert!(slow.begun_here(Verb::Claim) <= before + 2, "the second while the first may be done");
+    assert!(
+        slow.started_on_calling_thread(Verb::Claim) <= before + 2,
+        "the second while the first may be done"
+    );
     slow.open(Verb::Claim);
     let guards: Vec<_> = crowd.into_iter().map(|acquire| pollster::block_on(acquire).unwrap()).collect();
     drop(guards);
-    let before = slow.begun_here(Verb::Claim);
+    let before = slow.started_on_calling_thread(Verb::Claim);
     locks.mutex("x").blocking().acquire().unwrap().release_blocking().unwrap();
-    assert_eq!(slow.begun_here(Verb::Claim), before, "the next one may be one of many");
+    assert_eq!(slow.started_on_calling_thread(Verb::Claim), before, "the next one may be one of many");
     world.assert_at_rest();
 }
 

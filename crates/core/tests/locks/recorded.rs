@@ -56,7 +56,7 @@ fn recorded_histories_keep_the_invariants() {
     let withheld = watch.elapsed() - watch.given();
     terms.wake = Duration::from_secs(5) + withheld;
     terms.over_limit = Duration::from_secs(5) + withheld;
-    terms.told = Duration::from_secs(1) + withheld;
+    terms.report_limit = Duration::from_secs(1) + withheld;
     terms.cancelled += withheld;
     let report = check(&history, &terms);
     assert!(report.holds(), "{report}");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use leasehold_core::{Broken, Guard, Locks, Loss};
-use leasehold_testkit::scenarios::broken_hold;
+use leasehold_testkit::scenarios::break_is_reported_at_once;
 
 use crate::{
     go::Program,
@@ -15,7 +15,7 @@ use crate::{
 fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();
     let (locks, operator) = (rig.locks(), rig.locks());
-    let guard = broken_hold(&locks, &operator, &rig.runtime);
+    let guard = break_is_reported_at_once(&locks, &operator, &rig.runtime);
     assert!(
         operator.mutex("a").blocking().try_acquire().unwrap_err().is_taken(),
         "its holder has not released it"

@@ -6,7 +6,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-use leasehold_testkit::server::interop_program;
+use leasehold_testkit::server::go_program;
 use nix::sys::signal::Signal;
 
 /// A foreign program. It is killed when this is dropped.
@@ -20,7 +20,7 @@ impl Program {
     /// Starts the Go program with a session of this many seconds.
     pub(crate) fn start(port: u16, seconds: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/main.go");
-        let program = interop_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
+        let program = go_program(&source, Path::new(env!("CARGO_TARGET_TMPDIR")));
         Self::spawn(Command::new(program).args([format!("127.0.0.1:{port}"), seconds.to_string()]))
     }
 

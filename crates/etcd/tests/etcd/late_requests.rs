@@ -73,7 +73,7 @@ fn a_claim_whose_connection_died_may_still_arrive() {
         let claim = rig.claim("a");
         rig.run(half_sent(&rig, &proxy, &*engine, &claim, true));
         assert_eq!(rig.keys(), [""; 0]);
-        proxy.let_go();
+        proxy.release_held();
         let arrived = arrives(|| !rig.keys().is_empty());
         // A repeated claim finds it, and so does its release.
         assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Held(_))));
@@ -105,7 +105,7 @@ fn a_late_claim_creates_nothing_after_its_release() {
             };
             assert_eq!(released, "NotThere");
             let before = applied(&rig);
-            proxy.let_go();
+            proxy.release_held();
             arrived += usize::from(arrives(|| applied(&rig) > before));
             assert_eq!(rig.keys(), [""; 0], "{mode}");
             // Other claims on the lease are not affected by the raised epoch.

@@ -4,7 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Engine, How, Locks, Loss, Notification};
 use leasehold_etcd::EtcdEngine;
-use leasehold_testkit::{panic_clock::PanicClock, room::with_room, scenarios::neighbour_gives_up};
+use leasehold_testkit::{
+    lease_retries::with_longer_leases, panic_clock::PanicClock, scenarios::waiter_ahead_gives_up,
+};
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
@@ -49,7 +51,7 @@ fn a_maintenance_task_that_panicked_is_restarted() {
 #[test]
 fn holds_last_while_their_lease_is_kept_alive() {
     let rig = Rig::new();
-    with_room(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
+    with_longer_leases(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
         let locks = rig.locks();
         let hold = |at| locks.mutex(format!("n{at}")).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let guards: Vec<_> = (0..50).map(hold).collect();
@@ -91,7 +93,7 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
 #[test]
 fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
     let rig = Rig::new();
-    with_room(Duration::from_secs(2), "the fixed hold ends, and the renewed one does not", |ttl| {
+    with_longer_leases(Duration::from_secs(2), "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
         let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
@@ -168,7 +170,7 @@ fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
+        waiter_ahead_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         // If its watch started only after the neighbour had gone, one more `Recheck` arrives.
         loop {

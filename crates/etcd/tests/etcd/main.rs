@@ -6,13 +6,13 @@
 mod breaking;
 mod conformance;
 mod contended;
+mod fake_server;
 mod fence;
 mod go;
 mod interop;
 mod large;
 mod late_requests;
 mod leases;
-mod liar;
 mod min_hold;
 mod oracle;
 mod outages;

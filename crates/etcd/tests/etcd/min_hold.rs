@@ -200,9 +200,9 @@ fn a_waiter_finds_a_minimum_hold_after_it_reconnects() {
     scope(|scope| {
         let waiting = scope.spawn(|| acquire(&waits, "a"));
         until_waiting(&rig, 1);
-        proxy.sever();
+        proxy.block();
         leave_on_long_leases(&rig, vec![(locks, guard)]);
-        proxy.mend();
+        proxy.unblock();
         waiting.join().unwrap().release_blocking().unwrap();
     });
 }

@@ -23,7 +23,7 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 fn with_users(arguments: &[&str]) -> Rig {
     // A cheap password hash: a test logs in often.
     let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
-    rig.server.ask_for_logins(ROOT);
+    rig.server.require_logins(ROOT);
     let mut roles = Command::new("sh");
     roles.args([ROLES, "/locks"]);
     roles.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", rig.server.port()));

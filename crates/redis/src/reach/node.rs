@@ -181,8 +181,8 @@ impl Dial for NodeDialer {
         Dialer::is_dead(conn)
     }
 
-    fn place(conn: &Conn) -> String {
-        Dialer::place(conn)
+    fn address(conn: &Conn) -> String {
+        Dialer::address(conn)
     }
 
     fn connected(&self, conn: &Arc<Conn>, again: bool) {

@@ -107,8 +107,8 @@ impl Dial for Dialer {
         conn.is_dead()
     }
 
-    fn place(conn: &Conn) -> String {
-        conn.place.clone()
+    fn address(conn: &Conn) -> String {
+        conn.address.clone()
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {

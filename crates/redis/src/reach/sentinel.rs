@@ -112,12 +112,12 @@ impl MasterDialer {
     fn panel(&self) -> &Arc<Panel> {
         self.panel.get_or_init(|| {
             let Sentinels { endpoints, master, login, .. } = &self.sentinels;
-            let server = |place: &Endpoint| {
+            let server = |endpoint: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
-                let server = Server::new(at(place), login.clone(), timeout, endpoints.len().max(2));
+                let server = Server::new(at(endpoint), login.clone(), timeout, endpoints.len().max(2));
                 #[cfg(feature = "tls")]
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
-                (place.clone(), server)
+                (endpoint.clone(), server)
             };
             Panel::new(endpoints.iter().map(server).collect(), master, &self.client.clock)
         })
@@ -225,8 +225,8 @@ impl Dial for MasterDialer {
         conn.is_dead()
     }
 
-    fn place(conn: &Conn) -> String {
-        conn.place.clone()
+    fn address(conn: &Conn) -> String {
+        conn.address.clone()
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {

@@ -46,7 +46,7 @@ pub(crate) struct ShardDialer {
 
 /// One such connection. Dropping it closes it.
 pub(crate) struct ShardConn {
-    place: String,
+    address: String,
     subscriptions: Arc<Subscriptions>,
     _running: Running,
 }
@@ -132,7 +132,7 @@ impl ShardDialer {
             let _end_notice = end_notice;
             task.run().await;
         });
-        Ok(ShardConn { place: address.to_string(), subscriptions, _running: running })
+        Ok(ShardConn { address: address.to_string(), subscriptions, _running: running })
     }
 }
 
@@ -147,8 +147,8 @@ impl Dial for ShardDialer {
         conn.subscriptions.dead.load(Ordering::Acquire)
     }
 
-    fn place(conn: &ShardConn) -> String {
-        conn.place.clone()
+    fn address(conn: &ShardConn) -> String {
+        conn.address.clone()
     }
 
     /// Waiters were notified when the previous connection broke.

@@ -32,7 +32,7 @@ impl RedlockEngine {
             match look(node).await {
                 Ok(reply) => add(&mut all, node, reply),
                 Err(error) => all.lower(
-                    &node.place,
+                    &node.address,
                     &format!("not to be asked ({})", error.message),
                     "an independent master that answers",
                     "while one of the nodes gives no vote, fewer others may fail",
@@ -75,7 +75,7 @@ async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
 /// Adds the findings about one node, under its name.
 fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
     for finding in reply.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
-        let what = format!("{} of {}", finding.what, node.place);
+        let what = format!("{} of {}", finding.what, node.address);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
     }
 }

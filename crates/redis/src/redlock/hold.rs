@@ -72,7 +72,7 @@ impl RedlockEngine {
                 return Renewed::Lost(Loss::Gone);
             }
             let renewed = answers.renewed(nodes, quorum, hold.ttl);
-            if matches!(renewed, Renewed::Kept { .. }) {
+            if matches!(renewed, Renewed::Extended { .. }) {
                 for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
                     if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
@@ -328,7 +328,7 @@ impl Answers {
 
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
         if self.ours >= quorum {
-            return Renewed::Kept { ttl: Some(validity(ttl)) };
+            return Renewed::Extended { ttl: Some(validity(ttl)) };
         }
         if self.absent > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
@@ -367,18 +367,18 @@ mod tests {
     #[test]
     fn a_hold_is_lost_only_without_a_possible_majority() {
         for (words, expected) in [
-            (["extended", "extended", "-"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "extended", "-"], "Extended { ttl: Some(900ms) }"),
             (["extended", "missing", "-"], "Unknown"),
             (["extended", "error", "-"], "Unknown"),
             (["error", "error", "error"], "Unknown"),
-            (["extended", "missing", "extended"], "Kept { ttl: Some(900ms) }"),
+            (["extended", "missing", "extended"], "Extended { ttl: Some(900ms) }"),
             (["missing", "missing", "-"], "Lost(Gone)"),
             (["extended", "gone", "gone"], "Lost(Gone)"),
             (["missing", "broken", "-"], "Lost(Broken)"),
             // A node that forgot the lock votes for no other claim before the deadline.
             (["extended", "young", "missing"], "Unknown"),
             (["extended", "new", "-"], "Unknown"),
-            (["extended", "new", "extended"], "Kept"),
+            (["extended", "new", "extended"], "Extended"),
             (["young", "young", "missing"], "Unknown"),
         ] {
             let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));

@@ -31,7 +31,7 @@ const DIAL_PACE: Duration = Duration::from_millis(20);
 /// One of the servers.
 pub(super) struct Node {
     /// Its address, for messages.
-    pub(super) place: String,
+    pub(super) address: String,
     pub(super) client: Arc<Client>,
     one: One,
     /// Requests that may still arrive there.
@@ -68,7 +68,7 @@ impl Node {
         clock: &Arc<dyn Clock>,
         mailbox: &Arc<Mailbox>,
     ) -> Arc<Self> {
-        let (place, server) = match &config.servers {
+        let (address, server) = match &config.servers {
             Servers::One(address) => (address.to_string(), config.server(address.clone(), nodes)),
             other => unreachable!("nodes are judged when they are named: {other:?}"),
         };
@@ -77,7 +77,7 @@ impl Node {
         let (in_flight, late, dialing, was_connected, dial_state, pending) = Default::default();
         let clock = Mutex::default();
         Arc::new(Self {
-            place,
+            address,
             client,
             one,
             in_flight,
@@ -113,9 +113,9 @@ impl Node {
 
     /// The error, with the name of this node.
     pub(super) fn with_name(&self, error: &EngineError) -> EngineError {
-        let is_named = error.message.contains(&self.place);
+        let is_named = error.message.contains(&self.address);
         let message =
-            if is_named { error.message.clone() } else { format!("{}: {}", self.place, error.message) };
+            if is_named { error.message.clone() } else { format!("{}: {}", self.address, error.message) };
         EngineError::new(error.fault, message)
     }
 

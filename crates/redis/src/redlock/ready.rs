@@ -76,10 +76,10 @@ impl RedlockEngine {
         let mut known = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
             let Some((run, _)) = node.process() else { continue };
-            if let Some(other) = known.insert(run, &node.place) {
+            if let Some(other) = known.insert(run, &node.address) {
                 let message = format!(
                     "{other} and {} lead to one server, whose vote would count twice: name independent masters",
-                    node.place
+                    node.address
                 );
                 return Some(EngineError::new(Fault::Misconfigured, message));
             }

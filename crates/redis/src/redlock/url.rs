@@ -64,7 +64,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
         }
         _ => {}
     }
-    let mut places = HashSet::new();
+    let mut addresses = HashSet::new();
     for node in nodes {
         let Servers::One(address) = &node.servers else {
             return refuse("Sentinels or a Cluster is none: name independent masters");
@@ -72,7 +72,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
         if !matches!(address, Address::Tcp(_)) {
             return refuse("servers on one machine is lost with it: name hosts and ports");
         }
-        if !places.insert(address.clone()) {
+        if !addresses.insert(address.clone()) {
             return refuse(&format!(
                 "these nodes names {address} twice, which would count its vote twice: name another server"
             ));

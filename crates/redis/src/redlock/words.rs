@@ -91,7 +91,7 @@ fn locked(text: &str) -> Option<LockAnswer> {
     let mut words = text.split(' ');
     let word = match words.next()? {
         "locked" => LockOutcome::Locked,
-        "stood" => LockOutcome::Relocked,
+        "relocked" => LockOutcome::Relocked,
         "taken" => LockOutcome::Taken,
         "absent" => LockOutcome::Absent,
         "dead" => LockOutcome::Dead,

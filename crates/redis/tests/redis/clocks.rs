@@ -3,7 +3,7 @@
 use std::{thread::sleep, time::Duration};
 
 use leasehold_core::{ErrorKind, Inspect, Level, Loss};
-use leasehold_testkit::{room::with_room, server::RedisServer};
+use leasehold_testkit::{lease_retries::with_longer_leases, server::RedisServer};
 
 use crate::rig::{Rig, acquire};
 
@@ -45,7 +45,7 @@ fn a_small_forward_clock_step_causes_a_renewal() {
 
 #[test]
 fn a_backward_clock_step_keeps_holds_and_token_order() {
-    with_room(Duration::from_secs(2), "the renewals were in time", |ttl| {
+    with_longer_leases(Duration::from_secs(2), "the renewals were in time", |ttl| {
         let rig = Rig::of(RedisServer::with_clock(&[]));
         let (locks, other) = (rig.locks(), rig.locks());
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();

@@ -36,7 +36,7 @@ impl Harness for ClusterRig {
         Box::pin(std::future::ready(true))
     }
 
-    fn takes(&self, name: &Name) -> bool {
+    fn accepts(&self, name: &Name) -> bool {
         // Redisson's layout needs a hash tag between the braces; the default layout accepts every name.
         let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
         !self.redisson || behind.find('}').is_some_and(|length| length > 0)

@@ -160,13 +160,13 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     let engine = rig.engine();
     rig.run(async {
         Inspect::ping(&*engine).await.unwrap();
-        rig.cluster().disown_slot(slot);
+        rig.cluster().unassign_slot(slot);
         for engine in [std::sync::Arc::clone(&engine), rig.engine()] {
             let error = engine.claim(&rig.claim("a"), How::Create).await.unwrap_err();
             assert_eq!(error.fault, Fault::Retry, "{error:?}");
             assert!(error.message.contains("CLUSTER"), "{error:?}");
         }
-        rig.cluster().own_slot(slot, 1 - owner);
+        rig.cluster().assign_slot(slot, 1 - owner);
         rig.cluster().settle();
         granted(&engine, &rig.claim("a")).await;
     });

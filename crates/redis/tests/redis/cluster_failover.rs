@@ -175,7 +175,7 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
         let renewed = engine.renew(&holds).await;
         for (renewed, owner) in renewed.iter().zip(&owners) {
             match renewed {
-                Renewed::Kept { .. } => assert_ne!(*owner, 0),
+                Renewed::Extended { .. } => assert_ne!(*owner, 0),
                 Renewed::Unknown(_) => assert_eq!(*owner, 0),
                 lost => panic!("{lost:?}"),
             }

@@ -148,7 +148,7 @@ pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
 
 pub(crate) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
-    Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, keep: None }
+    Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, min_hold: None }
 }
 
 /// Claims a free name, and returns its grant.

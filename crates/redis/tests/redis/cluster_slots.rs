@@ -86,7 +86,7 @@ fn renewals_and_releases_may_span_many_slots() {
         let renewed = engine.renew(&renewals).await;
         assert_eq!(renewed.len(), renewals.len());
         for (at, answer) in renewed.iter().enumerate() {
-            let extended = matches!(answer, Renewed::Kept { .. });
+            let extended = matches!(answer, Renewed::Extended { .. });
             assert!(
                 if is_unknown(at) { matches!(answer, Renewed::Lost(_)) } else { extended },
                 "{at}: {answer:?}"
@@ -155,7 +155,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
             let renewed = engine.renew(&holds).await;
             // While the two keys of a shared hold are on different nodes, the answer is unknown, not a loss.
             let fits = |(renewed, claim): (&Renewed, &Claim)| match renewed {
-                Renewed::Kept { .. } => true,
+                Renewed::Extended { .. } => true,
                 Renewed::Unknown(error) => claim.mode != Mode::Exclusive && error.fault == Fault::Retry,
                 _ => false,
             };
@@ -188,7 +188,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
         let holds: Vec<_> =
             claims[6..].iter().zip(&grants[6..]).map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&holds).await;
-        assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
+        assert!(renewed.iter().all(|one| matches!(one, Renewed::Extended { .. })), "{renewed:?}");
         // The waiter keeps its queue entry, and released names are free.
         let Answer::Held(next) = other.claim(&waiting, How::Ask).await.unwrap() else { panic!("it is free") };
         assert!(next.token.number > grants[0].token.number);
@@ -355,7 +355,7 @@ fn a_slot_migration_under_load_mixes_up_no_answers() {
                 let holds: Vec<_> =
                     claims.iter().zip(&grants).map(|(claim, grant)| hold_of(claim, grant)).collect();
                 let renewed = engine.renew(&holds).await;
-                assert!(renewed.iter().all(|one| matches!(one, Renewed::Kept { .. })), "{renewed:?}");
+                assert!(renewed.iter().all(|one| matches!(one, Renewed::Extended { .. })), "{renewed:?}");
                 let ends: Vec<_> =
                     claims.iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
                 let released = engine.release(&ends).await;
@@ -393,7 +393,7 @@ fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
         let (_, owner, _) = rig.slot_and_nodes("a");
         rig.cluster().command(owner, &["SCRIPT", "FLUSH"]);
         let before = loads();
-        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Extended { .. }]));
         assert_eq!(granted(&engine, &claim).await.token, grant.token);
         assert_eq!(loads(), before + 3, "the script of renewals, and both scripts of claims");
         assert!(matches!(engine.release(&[release_of(&claim, Some(&grant))]).await[..], [Released::Freed]));

@@ -182,14 +182,14 @@ fn hand_overs_return_to_the_fast_path() {
                     token: grant.token,
                     ttl: holder.ttl,
                 };
-                assert!(matches!(here.renew(&[hold]).await[..], [Renewed::Kept { .. }]));
+                assert!(matches!(here.renew(&[hold]).await[..], [Renewed::Extended { .. }]));
             }
             let release = Release {
                 name: holder.name.clone(),
                 id: holder.id,
                 mode: holder.mode,
                 token: Some(grant.token),
-                keep: None,
+                min_hold: None,
                 ended: Previous::Clean,
             };
             here.release(&[release]).await;

@@ -9,7 +9,7 @@ use leasehold_core::{
     Answer, Claim, Engine, ErrorKind, Hold, How, Loss, Mode, Notification, Previous, Release,
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::room::with_room;
+use leasehold_testkit::lease_retries::with_longer_leases;
 
 use crate::rig::{PATIENCE, Rig, acquire};
 
@@ -218,7 +218,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
 /// the name during the gap.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {
-    with_room(Duration::from_millis(200), "the requests were made within the gap", |gap| {
+    with_longer_leases(Duration::from_millis(200), "the requests were made within the gap", |gap| {
         let mut rig = Rig::new();
         rig.config = rig.config.gap(gap);
         leaves_a_gap(&rig, gap)
@@ -238,7 +238,7 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
             id: claim.id,
             mode: claim.mode,
             token: Some(token),
-            keep: None,
+            min_hold: None,
             ended: Previous::Clean,
         };
         one.release(&[release(&first, grant.token)]).await;
@@ -305,7 +305,7 @@ fn the_default_gap_applies_only_after_another_program_was_seen() {
                 id: first.id,
                 mode: first.mode,
                 token: Some(grant.token),
-                keep: None,
+                min_hold: None,
                 ended: Previous::Clean,
             }])
             .await;

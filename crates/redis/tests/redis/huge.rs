@@ -93,7 +93,7 @@ fn renewals_and_releases_do_not_read_a_whole_huge_value() {
         assert!(matches!(engine.renew(&[hold]).await[..], [Renewed::Lost(Loss::Gone)]));
         assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to renew", rig.script_memory());
         let ended = Previous::Clean;
-        let release = Release { id, name, mode, token: Some(grant.token), ended, keep: None };
+        let release = Release { id, name, mode, token: Some(grant.token), ended, min_hold: None };
         assert!(matches!(engine.release(&[release]).await[..], [Released::NotThere]));
         assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read to release", rig.script_memory());
     });

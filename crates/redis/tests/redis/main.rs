@@ -16,11 +16,11 @@ mod conformance;
 mod counter;
 #[cfg(feature = "tls")]
 mod encrypted;
+mod fake_server;
 mod fence;
 mod foreign;
 mod foreign_types;
 mod huge;
-mod liar;
 mod neighbours;
 mod oracle;
 mod outages;

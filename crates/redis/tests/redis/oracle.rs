@@ -12,7 +12,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 use leasehold_redis::RedisEngine;
-use leasehold_testkit::oracle::Still;
+use leasehold_testkit::oracle::StoppedClock;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -125,7 +125,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Kept { .. }] => Reply::Other("kept".to_owned()),
+                    [Renewed::Extended { .. }] => Reply::Other("extended".to_owned()),
                     other => Reply::Other(format!("{other:?}")),
                 }
             }
@@ -137,7 +137,7 @@ impl System {
                 let min_hold = (min_hold && token.is_some()).then_some(HOUR);
                 match &self
                     .client(number)
-                    .release(&[Release { id, name, mode, token, ended, keep: min_hold }])
+                    .release(&[Release { id, name, mode, token, ended, min_hold }])
                     .await[..]
                 {
                     [Released::Freed] => Reply::Other("freed".to_owned()),
@@ -156,7 +156,7 @@ impl System {
                 let mut held: Vec<_> = holders
                     .into_iter()
                     .map(|holder| {
-                        let is_min_hold = holder.owner == leasehold_core::lock_state::KEPT_OWNER;
+                        let is_min_hold = holder.owner == leasehold_core::lock_state::MIN_HOLD_OWNER;
                         (if is_min_hold { String::new() } else { holder.id }, holder.owner)
                     })
                     .collect();
@@ -186,7 +186,7 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
     proptest!(config, |(kinds in kinds, steps in steps)| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
-        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = System { clients: memory, tokens: Default::default() };
         let mut tested = System { clients: redis.clone(), tokens: Default::default() };

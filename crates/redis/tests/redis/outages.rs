@@ -10,7 +10,7 @@ use leasehold_core::{Answer, Claim, Engine, ErrorKind, How, Locks, Loss, Notific
 use leasehold_testkit::{
     decorators::{Slow, Verb},
     dropper::poll_once,
-    room::with_room,
+    lease_retries::with_longer_leases,
     stopwatch::Stopwatch,
 };
 
@@ -57,7 +57,7 @@ fn a_waiter_survives_an_outage() {
 
 #[test]
 fn holds_survive_a_restart_only_with_their_data() {
-    with_room(
+    with_longer_leases(
         Duration::from_secs(2),
         "it was renewed on a new connection, and its loss was found by a renewal",
         |ttl| {
@@ -132,24 +132,30 @@ fn tokens_grow_when_the_counter_is_deleted() {
 
 #[test]
 fn killed_connections_are_replaced_without_loss() {
-    with_room(Duration::from_secs(1), "it was renewed on new connections for longer than a lease", |ttl| {
-        let rig = Rig::new();
-        let (locks, other) = (rig.locks(), rig.locks());
-        let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
-        let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
-        rig.until("it waits, or the lease has ended", || !rig.show("a").waiters.is_empty() || !guard.check());
-        for _ in 0..5 {
-            rig.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
-            rig.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-            sleep(ttl / 4);
-        }
-        let lives = guard.check() && guard.release_blocking().is_ok();
-        waiting.join().unwrap().unwrap().release_blocking().unwrap();
-        if lives {
-            assert_eq!(rig.leftovers(), Vec::<String>::new());
-        }
-        lives
-    });
+    with_longer_leases(
+        Duration::from_secs(1),
+        "it was renewed on new connections for longer than a lease",
+        |ttl| {
+            let rig = Rig::new();
+            let (locks, other) = (rig.locks(), rig.locks());
+            let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();
+            let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
+            rig.until("it waits, or the lease has ended", || {
+                !rig.show("a").waiters.is_empty() || !guard.check()
+            });
+            for _ in 0..5 {
+                rig.server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+                rig.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+                sleep(ttl / 4);
+            }
+            let lives = guard.check() && guard.release_blocking().is_ok();
+            waiting.join().unwrap().unwrap().release_blocking().unwrap();
+            if lives {
+                assert_eq!(rig.leftovers(), Vec::<String>::new());
+            }
+            lives
+        },
+    );
 }
 
 #[test]
@@ -265,7 +271,7 @@ fn a_loading_server_is_waited_for() {
     let (locks, fresh) = (rig.locks(), rig.locks());
     acquire(&locks, "a").release_blocking().unwrap();
     rig.server.kill();
-    rig.server.restart_early();
+    rig.server.restart_without_waiting();
     assert!(rig.command(&["INFO", "persistence"]).contains("loading:1"), "it loads");
     let error = fresh.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("loading"), "{error}");
@@ -333,7 +339,7 @@ fn a_short_lease_survives_a_slow_reconnect() {
         guard.check() && guard.release_blocking().is_ok()
     };
     let what = "the attempt to connect outlasted the renewals that waited for it";
-    with_room(Duration::from_secs(2), what, lives);
+    with_longer_leases(Duration::from_secs(2), what, lives);
 }
 
 #[test]

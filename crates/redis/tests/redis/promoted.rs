@@ -44,11 +44,11 @@ fn a_demoted_server_renews_no_hold() {
             ttl: claim.ttl,
         };
         let hold = std::slice::from_ref(&hold);
-        assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]));
         rig.command(&["REPLICAOF", "127.0.0.1", &other.server.port().to_string()]);
         for _ in 0..5 {
             let renewed = engine.renew(hold).await;
-            assert!(!matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
+            assert!(!matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
         }
     });
 }
@@ -91,7 +91,7 @@ fn a_hold_missing_on_the_new_server_is_reported_lost() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let token = guard.token();
     name.point_to(second.server.port());
-    name.lose();
+    name.drop_connections();
     second.until("the loss is reported", || !guard.check());
     let next = acquire(&locks_through(&name), "a");
     assert!(next.token() > token, "{} after {token}", next.token());

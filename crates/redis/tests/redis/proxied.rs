@@ -51,7 +51,7 @@ fn a_late_claim_of_a_broken_connection_creates_nothing() {
             assert_eq!(proxy.connections(), 2);
             let before_it = calls(&rig, "evalsha");
             assert!(before_it > 0);
-            proxy.let_go();
+            proxy.release_held();
             rig.until("the claim arrives", || calls(&rig, "evalsha") > before_it);
             assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
             assert_eq!(rig.leftovers(), Vec::<String>::new(), "{mode}");
@@ -84,7 +84,7 @@ fn a_late_claim_after_its_release_creates_nothing() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let before = calls(&rig, "evalsha");
-        proxy.let_go();
+        proxy.release_held();
         rig.until("the claim arrives", || calls(&rig, "evalsha") > before);
         assert_eq!(rig.leftovers(), Vec::<String>::new());
     });
@@ -151,7 +151,7 @@ fn a_push_after_its_claim_time_is_not_valid() {
         proxy.hold_answers();
         assert!(matches!(holder.release(&release_of(&first)).await[..], [Released::Freed]));
         tokio::time::sleep(Duration::from_millis(400)).await;
-        proxy.let_go();
+        proxy.release_held();
         let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
         let [Notification::Granted { grant, since, .. }] = &notification[..] else {
             panic!("{notification:?}")

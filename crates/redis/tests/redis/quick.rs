@@ -21,7 +21,7 @@ fn release_of(claim: &Claim, grant: &Grant) -> Release {
         mode: claim.mode,
         token: Some(grant.token),
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 
@@ -43,7 +43,7 @@ fn lock_key_ttl_after_renewal(mode: Mode, seconds: u64) -> i64 {
     rig.run(async {
         let grant = granted(&engine, &claim).await;
         let renewed = engine.renew(&[renewal(&claim, &grant, seconds)]).await;
-        assert!(matches!(renewed[..], [Renewed::Kept { .. }]));
+        assert!(matches!(renewed[..], [Renewed::Extended { .. }]));
     });
     rig.command(&["PTTL", "lock:a"]).parse().unwrap()
 }

@@ -33,7 +33,7 @@ fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
 
 fn release_of(claim: &Claim, grant: &Grant) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
-    Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, keep: None }
+    Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, min_hold: None }
 }
 
 fn waits(rig: &Rig) -> JoinHandle<Guard> {
@@ -177,10 +177,10 @@ fn a_renewal_only_extends_and_a_loss_is_reported() {
         let grant = granted(&engine, &claim).await;
         rig.command(&["PEXPIRE", "lock:a", "5000"]);
         let renewal = hold_of(&claim, &grant);
-        assert!(matches!(engine.renew(std::slice::from_ref(&renewal)).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(std::slice::from_ref(&renewal)).await[..], [Renewed::Extended { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
         let short = Hold { ttl: Duration::from_secs(1), ..renewal.clone() };
-        assert!(matches!(engine.renew(&[short]).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(&[short]).await[..], [Renewed::Extended { .. }]));
         assert!(rig.millis_left("lock:a") > 20_000);
         let mut wrong = renewal.clone();
         wrong.token.number += 1;
@@ -203,7 +203,7 @@ fn a_hold_without_its_side_keys_is_renewed_and_released() {
         for key in rig.server.command(&["--raw", "KEYS", "leasehold:{*}r*"]) {
             rig.command(&["DEL", &key]);
         }
-        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Kept { .. }]));
+        assert!(matches!(engine.renew(&[hold_of(&claim, &grant)]).await[..], [Renewed::Extended { .. }]));
         assert!(matches!(engine.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         assert!(matches!(engine.release(&[release_of(&claim, &grant)]).await[..], [Released::Freed]));
     });

@@ -125,7 +125,7 @@ fn holds_in_a_migrating_slot_are_renewed_and_released() {
             rig.cluster().command(from, &["PEXPIRE", &timeout, "9000"]);
         }
         let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)]));
-        assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{mode}: {renewed:?}");
+        assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{mode}: {renewed:?}");
         let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
         assert!(left("lock:m") > 20_000, "{mode}");
         assert!(mode != Mode::Shared || left(&timeout) > 20_000, "Redisson's readers read this key");

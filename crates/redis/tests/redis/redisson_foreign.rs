@@ -264,7 +264,7 @@ fn random_hashes_under_the_key_break_no_verb() {
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
         prop_assert!(entry_life(claim.ttl) > SHORT_WAIT);
         let release = |token| Release {
-            id: claim.id, name: claim.name.clone(), mode, token, ended: Previous::Clean, keep: None,
+            id: claim.id, name: claim.name.clone(), mode, token, ended: Previous::Clean, min_hold: None,
         };
         rig.run(async {
             match engine.claim(&claim, How::Create).await {
@@ -274,7 +274,7 @@ fn random_hashes_under_the_key_break_no_verb() {
                         id: claim.id, name: claim.name.clone(), mode, token: grant.token, ttl: claim.ttl,
                     };
                     let renewed = engine.renew(&[hold]).await;
-                    prop_assert!(matches!(renewed[..], [Renewed::Kept { .. }]), "{renewed:?}");
+                    prop_assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
                     let released = engine.release(&[release(Some(grant.token))]).await;
                     prop_assert!(matches!(released[..], [Released::Freed]), "{released:?}");
                     // Readers without a timeout key are dead.

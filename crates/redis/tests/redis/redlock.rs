@@ -28,7 +28,7 @@ impl Harness for RedlockRig {
         Box::pin(std::future::ready(cuts))
     }
 
-    fn at_once(&self) -> usize {
+    fn parallel_cases(&self) -> usize {
         // Under too much load every answer is late, and the engine cannot compare the clocks of the nodes.
         AT_ONCE / self.nodes.len()
     }

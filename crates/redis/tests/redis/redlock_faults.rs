@@ -84,7 +84,7 @@ fn a_late_success_of_a_node_leaves_no_lock() {
         rig.until("the last node has it too", || rig.nodes[2].command(&["EXISTS", "lock:a"]) == ["1"]);
         engine.release(&[release_of(&second, Some(&grant))]).await;
     });
-    proxies[2].let_go();
+    proxies[2].release_held();
     rig.run(async {
         let third = claim("b");
         let grant = granted(&engine, &third).await;
@@ -98,7 +98,7 @@ fn held_by_two(
     rig: &RedlockRig,
 ) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
     let (proxies, config) = rig.proxied();
-    proxies[2].sever();
+    proxies[2].block();
     let engine = engine(&config);
     let claim = claim("a");
     let grant = rig.run(granted(&engine, &claim));
@@ -117,7 +117,7 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
     let renewed = rig.run(one.renew(&[hold_of(&held, &grant)]));
-    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Kept { .. }]), "{renewed:?}");
+    assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Extended { .. }]), "{renewed:?}");
     // The two nodes whose clocks agree decide.
     rig.run(one.release(&[release_of(&held, Some(&grant))]));
     let answer = rig.run(claim_until_answered(&other, &claim("b")));
@@ -216,12 +216,12 @@ fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
     rig.until("it is on all nodes", || {
         rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1")
     });
-    proxies[..2].iter().for_each(|proxy| proxy.sever());
+    proxies[..2].iter().for_each(|proxy| proxy.block());
     let failed = rig.run(guard.confirm());
     assert!(failed.as_ref().is_err_and(|error| !error.is_lost()), "{failed:?}");
     assert!(guard.check());
     assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
-    proxies[..2].iter().for_each(|proxy| proxy.mend());
+    proxies[..2].iter().for_each(|proxy| proxy.unblock());
     rig.until("it is renewed again", || rig.run(guard.confirm()).is_ok());
     guard.release_blocking().unwrap();
 }
@@ -261,7 +261,7 @@ fn a_host_name_that_moves_to_another_node_gets_no_second_vote() {
     rig.run(granted(&engine, &claim("first")));
     rig.until("all are connected", || proxies.iter().all(|proxy| proxy.connections() > 0));
     proxies[1].point_to(rig.nodes[0].port());
-    proxies[1].lose();
+    proxies[1].drop_connections();
     rig.until("the engine finds one server behind two nodes", || {
         let answer = rig.run(engine.claim(&claim("a"), How::Create));
         answer.is_err_and(|error| error.fault == Fault::Misconfigured && error.message.contains("one server"))

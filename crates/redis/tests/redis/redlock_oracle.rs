@@ -14,7 +14,7 @@ use leasehold_core::{
     Renewed,
     memory::{MemoryEngine, MemoryStore},
 };
-use leasehold_testkit::oracle::Still;
+use leasehold_testkit::oracle::StoppedClock;
 use proptest::prelude::*;
 
 use crate::redlock_rig::RedlockRig;
@@ -82,7 +82,7 @@ impl System {
                 token.number += u64::from(wrong);
                 let Claim { id, name, mode, ttl, .. } = claims[number].clone();
                 match &self.client(number).renew(&[Hold { id, name, mode, token, ttl }]).await[..] {
-                    [Renewed::Kept { .. }] => "kept".to_owned(),
+                    [Renewed::Extended { .. }] => "extended".to_owned(),
                     [Renewed::Lost(_)] => "lost".to_owned(),
                     other => format!("{other:?}"),
                 }
@@ -91,7 +91,7 @@ impl System {
                 let mut token = self.grants[number].as_ref().filter(|_| with_token).map(|grant| grant.token);
                 token.iter_mut().for_each(|token| token.number += u64::from(wrong));
                 let Claim { id, name, mode, .. } = claims[number].clone();
-                let release = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+                let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
                 match &self.client(number).release(&[release]).await[..] {
                     [Released::Freed] => "freed".to_owned(),
                     [Released::NotThere] => "not there".to_owned(),
@@ -127,7 +127,7 @@ fn a_redlock_agrees_with_the_memory_engine() {
     proptest!(config, |(kinds in kinds, steps in steps)| {
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let begin = std::time::Instant::now();
-        let store = MemoryStore::new(Lineage::new(1), Arc::new(Still));
+        let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
         let mut oracle = System { clients: memory, grants: Default::default() };
         let mut tested = System { clients: engines.clone(), grants: Default::default() };

@@ -5,7 +5,7 @@ use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 use leasehold_core::{ErrorKind, Locks, Loss};
 use leasehold_redis::{Address, Config, RedisEngine};
 use leasehold_testkit::{
-    room::with_room,
+    lease_retries::with_longer_leases,
     server::{RedisCluster, RedisClusterOptions},
 };
 
@@ -147,7 +147,7 @@ fn requests_are_retried_while_scripts_are_flushed() {
 
 #[test]
 fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
-    with_room(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {
+    with_longer_leases(Duration::from_secs(2), "renewed for longer than its lease", |ttl| {
         let rig = Rig::new();
         let (locks, other) = (rig.locks(), rig.locks());
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire().unwrap();

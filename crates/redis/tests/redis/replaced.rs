@@ -28,7 +28,7 @@ async fn ignores_a_late_answer(
     let claim = claim_of("{x}");
     let hold = hold_of(&claim, &granted(engine, &claim).await);
     let hold: &[Hold] = std::slice::from_ref(&hold);
-    assert!(matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]));
+    assert!(matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]));
     stop();
     let late = engine.renew(hold);
     let (late, ()) = futures_util::future::join(late, async {
@@ -38,7 +38,7 @@ async fn ignores_a_late_answer(
     .await;
     assert!(matches!(late[..], [Renewed::Unknown(_)]), "a late answer does not count: {late:?}");
     let again = async {
-        while !matches!(engine.renew(hold).await[..], [Renewed::Kept { .. }]) {
+        while !matches!(engine.renew(hold).await[..], [Renewed::Extended { .. }]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
@@ -173,7 +173,7 @@ fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(!guard.check(), "after the refusal the hold is in doubt");
-    assert_eq!(rig.redis.named_by(0), Some(0), "the Sentinels do not know yet");
+    assert_eq!(rig.redis.master_named_by(0), Some(0), "the Sentinels do not know yet");
 }
 
 /// Sentinels announce the events of all groups that they watch.

@@ -91,7 +91,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let second = rig.redis.master();
     assert!(reports_master(&rig, 0) && rig.has(0, "lock:a"), "the old master still works");
     rig.until("the loss is reported", || !guard.check());
-    assert_eq!(rig.redis.named_by(0), Some(0));
+    assert_eq!(rig.redis.master_named_by(0), Some(0));
     let ports = rig.redis.sentinel_ports();
     for turn in 0..3 {
         let order: Vec<_> = (0..3).map(|at| format!("127.0.0.1:{}", ports[(at + turn) % 3])).collect();

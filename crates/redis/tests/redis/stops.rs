@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::{
     Answer, Claim, ClaimId, How, Instant, Lineage, Loss, Mode, Name, Previous, Release, Token,
-    lock_state::{KEPT_OWNER, LockState, Refusal, StepContext, Tombstones, entry_life},
+    lock_state::{LockState, MIN_HOLD_OWNER, Refusal, StepContext, Tombstones, entry_life},
 };
 use leasehold_testkit::server::RedisServer;
 use proptest::prelude::*;
@@ -262,7 +262,7 @@ impl ServerAndModel<'_> {
         let min_hold_ms = min_hold.unwrap_or_default().as_millis();
         let arguments = [format!("{id}.{there}"), format!("{} {min_hold_ms} 1 0", letter(ended))];
         let (now, reply) = self.call(RELEASE, stop, &arguments);
-        let release = Release { id, name, mode, token, ended, keep: min_hold };
+        let release = Release { id, name, mode, token, ended, min_hold };
         let freed = self.step(now, |queue, step| queue.release(&release, step));
         assert_eq!(reply, if freed { "freed" } else { "absent" }, "the release of {number}");
     }
@@ -286,12 +286,14 @@ impl ServerAndModel<'_> {
                 let here = Token { lineage: Lineage::new(1), number: holder.token.unwrap() };
                 self.tokens.insert(id.clone(), (token.parse().unwrap(), here));
             }
-            there
-                .push((if state == "kept" { KEPT_OWNER.to_owned() } else { id }, remaining.parse().unwrap()));
+            there.push((
+                if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { id },
+                remaining.parse().unwrap(),
+            ));
         }
         let mut here: Vec<(String, u64)> = Vec::new();
         for holder in view.holders {
-            let id = if holder.owner == KEPT_OWNER { holder.owner } else { holder.id };
+            let id = if holder.owner == MIN_HOLD_OWNER { holder.owner } else { holder.id };
             here.push((id, holder.remaining.unwrap().as_millis() as u64));
         }
         there.sort();

@@ -216,7 +216,7 @@ impl Database for Mysql {
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
                 let what = match kind_of(state) {
-                    Some(EntryKind::Kept) => Message::HoldEnds { left },
+                    Some(EntryKind::MinHold) => Message::HoldEnds { left },
                     _ => Message::Granted { grant, since },
                 };
                 notifications.extend(id.map(|id| PeerNotification { client, id, what }));

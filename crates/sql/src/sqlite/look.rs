@@ -31,7 +31,7 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
     };
     let rows = of().map_err(before)?;
     let notifications = rows.into_iter().filter_map(|row| {
-        if kind_of(row.stand) == Some(EntryKind::Kept) {
+        if kind_of(row.stand) == Some(EntryKind::MinHold) {
             let left = row.expires.saturating_sub(scope.now);
             return Some(PeerNotification { client, id: row.id, what: Message::HoldEnds { left } });
         }

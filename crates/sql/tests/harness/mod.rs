@@ -24,8 +24,8 @@ pub(crate) trait Conforms: Sync {
     fn rows(&self) -> Vec<String>;
 
     /// The number of claims in the largest case.
-    fn crowd(&self) -> usize {
-        suite::crowd_or(CROWD)
+    fn max_waiters(&self) -> usize {
+        suite::max_waiters_or(CROWD)
     }
 }
 
@@ -47,12 +47,12 @@ impl<D: Conforms> Harness for Adapter<'_, D> {
         Box::pin(std::future::ready(self.0.disturb(kind)))
     }
 
-    fn at_once(&self) -> usize {
+    fn parallel_cases(&self) -> usize {
         AT_ONCE
     }
 
-    fn crowd(&self) -> usize {
-        self.0.crowd()
+    fn max_waiters(&self) -> usize {
+        self.0.max_waiters()
     }
 
     fn patience(&self) -> Duration {

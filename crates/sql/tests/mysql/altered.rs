@@ -13,7 +13,7 @@ fn a_claim_reports_altered_columns() {
         let rig = Rig::new();
         let locks = || Locks::builder(rig.engine()).build();
         let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
-        rig.server.says(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
+        rig.server.query(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
         let asked = locks().mutex("x").blocking().acquire_within(PATIENCE);
         let error = asked.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
@@ -34,7 +34,7 @@ fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = locks.mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
-    rig.server.says("ALTER TABLE leasehold_lock CHANGE expires ends bigint NOT NULL DEFAULT 0");
+    rig.server.query("ALTER TABLE leasehold_lock CHANGE expires ends bigint NOT NULL DEFAULT 0");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(until("the hold lapses", || !held.check()));
     let error = held.release_blocking().unwrap_err();
@@ -55,7 +55,7 @@ fn a_waiter_reports_altered_columns() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let waits = || rig.left().len() > 1;
     runtime.block_on(until("the claim waits", waits));
-    rig.server.says("ALTER TABLE leasehold_claim MODIFY stand decimal(5, 2) NOT NULL");
+    rig.server.query("ALTER TABLE leasehold_claim MODIFY stand decimal(5, 2) NOT NULL");
     let error = waiting.join().unwrap().expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     drop(held);
@@ -67,8 +67,8 @@ fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let locks = || Locks::builder(rig.engine()).build();
     let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
-    rig.server.says("ALTER TABLE leasehold_lock MODIFY client bigint");
-    rig.server.says("UPDATE leasehold_lock SET client = NULL");
+    rig.server.query("ALTER TABLE leasehold_lock MODIFY client bigint");
+    rig.server.query("UPDATE leasehold_lock SET client = NULL");
     let error = locks().mutex("x").blocking().acquire_within(PATIENCE).expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(error.to_string().contains("column client"), "the error names the column: {error}");
@@ -81,8 +81,8 @@ fn an_unreadable_row_hides_no_other_name() {
     let rig = Rig::new();
     let locks = Locks::builder(rig.engine()).build();
     let held = ["held", "bad"].map(|name| locks.mutex(name).blocking().acquire_within(PATIENCE).unwrap());
-    rig.server.says("ALTER TABLE leasehold_lock MODIFY holder varbinary(20)");
-    rig.server.says("UPDATE leasehold_lock SET holder = 'too short' WHERE name = 'bad'");
+    rig.server.query("ALTER TABLE leasehold_lock MODIFY holder varbinary(20)");
+    rig.server.query("UPDATE leasehold_lock SET holder = 'too short' WHERE name = 'bad'");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let views = runtime.block_on(locks.list("")).unwrap();
     let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
@@ -93,9 +93,9 @@ fn an_unreadable_row_hides_no_other_name() {
 #[test]
 fn the_page_lists_each_column() {
     let rig = Rig::new();
-    rig.server.says(leasehold_sql::mysql::SCHEMA);
+    rig.server.query(leasehold_sql::mysql::SCHEMA);
     // MariaDB adds a display width to number types.
     let columns = "SELECT CONCAT_WS(' ', table_name, column_name, REGEXP_REPLACE(column_type, 'int\\\\([0-9]+\\\\)', 'int')) \
         FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name LIKE 'leasehold%'";
-    crate::page::assert_listed("MySQL, MariaDB", rig.server.says(columns));
+    crate::page::assert_listed("MySQL, MariaDB", rig.server.query(columns));
 }

@@ -44,7 +44,7 @@ async fn a_lease_starts_after_the_wait_for_its_row() {
             "SELECT MAX(expires) - {freed}, MAX(expires) - {NOW} FROM \
              (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim) AS a"
         );
-        let row = rig.server.says(&ends).remove(0);
+        let row = rig.server.query(&ends).remove(0);
         let (after_freed, left) = row.split_once('|').unwrap();
         let (after_freed, left): (i64, i64) = (after_freed.parse().unwrap(), left.parse().unwrap());
         let ttl = 600_000_000;
@@ -74,7 +74,7 @@ async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     }
     rig.server.set_clock(11 * HOURS);
     let rows = "SELECT name FROM leasehold_lock WHERE name <> ''";
-    until("the rows are swept", || rig.server.says(rows).is_empty()).await;
+    until("the rows are swept", || rig.server.query(rows).is_empty()).await;
     drop(engine);
     rig.server.set_clock(0);
     let engine = rig.engine();
@@ -97,7 +97,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
     take(&*engine, &claim("made")).await;
-    rig.server.says(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
+    rig.server.query(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
     let [one, two, three] = ["one", "two", "three"].map(|name| Claim { tokens: 64, ..claim(name) });
     let shared = Claim { mode: Mode::Shared, ..claim("shared") };
     let first = take(&*engine, &one).await;
@@ -108,7 +108,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     for (claim, grant) in [(&one, &first), (&two, &second), (&three, &third), (&shared, &fourth)] {
         assert!(grant.token.number > FLOOR, "{grant:?}");
         let extended = renewed(&*engine, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
+        assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
         let other = Grant { token: Token { number: grant.token.number + 1, ..grant.token }, ..grant.clone() };
         let lost = renewed(&*engine, &hold(claim, &other)).await;
         assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
@@ -116,7 +116,7 @@ async fn tokens_may_be_as_large_as_their_columns() {
     free(&*engine, &one, &first).await;
     let pushed = granted(&other, waits.id).await;
     assert!(pushed.token.number >= first.token.number + 64, "{pushed:?} after {first:?}");
-    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Kept { .. }));
+    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Extended { .. }));
     tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));
     free(&*engine, &shared, &fourth).await;
     let again = take(&*engine, &claim("two")).await;
@@ -132,7 +132,7 @@ async fn a_used_up_token_counter_grants_nothing() {
         let claim = Claim { mode, ..claim(name) };
         let grant = take(&*engine, &claim).await;
         free(&*engine, &claim, &grant).await;
-        rig.server.says(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
+        rig.server.query(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
         let answer = engine.claim(&Claim { id: crate::rig::claim(name).id, ..claim }, How::Create).await;
         let error = answer.unwrap_err();
         assert_eq!(error.fault, Fault::Misconfigured, "{name}: {error}");

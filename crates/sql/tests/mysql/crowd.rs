@@ -27,7 +27,7 @@ async fn waiters_far_back_poll_seldom() {
         waiters.push((engine, claim));
     }
     let statements = || -> u64 {
-        let status = rig.server.says("SHOW GLOBAL STATUS LIKE 'Questions'");
+        let status = rig.server.query("SHOW GLOBAL STATUS LIKE 'Questions'");
         status[0].rsplit('|').next().unwrap().parse().unwrap()
     };
     tokio::time::sleep(SETTLED).await;
@@ -39,7 +39,9 @@ async fn waiters_far_back_poll_seldom() {
     assert!(statements * 20 < as_often_as_the_first * 13, "{statements} statements in {took} s");
     for (engine, claim) in &waiters {
         let Claim { id, name, mode, .. } = claim.clone();
-        engine.release(&[Release { id, name, mode, token: None, ended: Previous::Clean, keep: None }]).await;
+        engine
+            .release(&[Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None }])
+            .await;
     }
     free(&*holder, &hold, &grant).await;
 }

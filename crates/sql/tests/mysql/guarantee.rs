@@ -37,23 +37,23 @@ async fn replicas_lower_the_guarantee() {
     let replica = rig.server.copy(&["--server-id=2", "--read-only=1"]);
     rig.server.restart();
     assert_eq!(level(&rig).await.0, Level::LeaseBounded);
-    replica.says(&format!(
+    replica.query(&format!(
         "CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'root'; START SLAVE",
         rig.server.port()
     ));
     until("the replica is connected", || {
-        rig.server.says("SHOW STATUS LIKE 'Slaves_connected'") == ["Slaves_connected|1"]
+        rig.server.query("SHOW STATUS LIKE 'Slaves_connected'") == ["Slaves_connected|1"]
     })
     .await;
     let (follows, notes) = level(&rig).await;
     assert_eq!(follows, Level::BestEffort);
     assert!(notes.contains("commits do not wait for them"), "{notes}");
-    rig.server.says(
+    rig.server.query(
         "SET GLOBAL rpl_semi_sync_master_enabled = 1, GLOBAL rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
     );
-    replica.says("SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE");
+    replica.query("SET GLOBAL rpl_semi_sync_slave_enabled = 1; STOP SLAVE; START SLAVE");
     until("commits wait for the replica", || {
-        rig.server.says("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")
+        rig.server.query("SHOW STATUS LIKE 'Rpl_semi_sync_master_clients'")
             == ["Rpl_semi_sync_master_clients|1"]
     })
     .await;
@@ -69,31 +69,31 @@ async fn mysql_replicas_lower_the_guarantee() {
     let replica = MariadbServer::durable(&["--server-id=2", "--read-only=1"]);
     let (alone, notes) = level(&rig).await;
     assert!(alone == Level::LeaseBounded && !notes.contains(UNSEEN), "{notes}");
-    rig.server.says(leasehold_sql::mysql::SCHEMA);
+    rig.server.query(leasehold_sql::mysql::SCHEMA);
     for statement in [USER, leasehold_sql::mysql::GRANTS] {
-        rig.server.says(statement);
+        rig.server.query(statement);
     }
     let by_locker = async || at(&as_user(&rig)).guarantee().await.unwrap().to_string();
     assert!(by_locker().await.contains(UNSEEN), "the user cannot see connections of replicas");
-    rig.server.says("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'");
-    replica.says("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'");
+    rig.server.query("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'");
+    replica.query("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'");
     let follow = format!(
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = '127.0.0.1', SOURCE_PORT = {}, SOURCE_USER = 'root', \
          GET_SOURCE_PUBLIC_KEY = 1; START REPLICA IO_THREAD",
         rig.server.port()
     );
-    replica.says(&follow);
+    replica.query(&follow);
     let connected = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
-    until("the replica is connected", || rig.server.says(connected) == ["1"]).await;
+    until("the replica is connected", || rig.server.query(connected) == ["1"]).await;
     let (follows, notes) = level(&rig).await;
     assert!(follows == Level::BestEffort && notes.contains("commits do not wait for them"), "{notes}");
     assert!(by_locker().await.contains(UNSEEN), "the user still cannot see connections of replicas");
-    replica.says(
+    replica.query(
         "SET GLOBAL rpl_semi_sync_replica_enabled = 1; STOP REPLICA IO_THREAD; START REPLICA IO_THREAD",
     );
-    rig.server.says("SET GLOBAL rpl_semi_sync_source_enabled = 1");
+    rig.server.query("SET GLOBAL rpl_semi_sync_source_enabled = 1");
     let waits = "SHOW STATUS LIKE 'Rpl_semi_sync_source_clients'";
-    until("commits wait for the replica", || rig.server.says(waits) == ["Rpl_semi_sync_source_clients|1"])
+    until("commits wait for the replica", || rig.server.query(waits) == ["Rpl_semi_sync_source_clients|1"])
         .await;
     let (follows, notes) = level(&rig).await;
     assert!(follows == Level::BestEffort && notes.contains("up to a time limit"), "{notes}");
@@ -144,10 +144,10 @@ async fn a_group_lowers_the_guarantee() {
         "SET GLOBAL group_replication_bootstrap_group = ON",
         "START GROUP_REPLICATION",
     ] {
-        rig.server.says(statement);
+        rig.server.query(statement);
     }
     let state = "SELECT member_state FROM performance_schema.replication_group_members";
-    until("the server is a member", || rig.server.says(state) == ["ONLINE"]).await;
+    until("the server is a member", || rig.server.query(state) == ["ONLINE"]).await;
     let (one, other) = (rig.engine(), rig.engine());
     let claim = claim("a");
     let grant = take(&*one, &claim).await;

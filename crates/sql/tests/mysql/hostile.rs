@@ -36,20 +36,20 @@ const FORGET: &str = "DELETE FROM leasehold_claim; DELETE FROM leasehold_lock";
 fn lay_traps(rig: &Rig) {
     if is_mysql() {
         // Otherwise the server refuses functions that write, because its binary log may be in statement format.
-        rig.server.says("SET GLOBAL log_bin_trust_function_creators = 1");
+        rig.server.query("SET GLOBAL log_bin_trust_function_creators = 1");
     }
-    rig.server.says("CREATE TABLE sprung (what varchar(64)) ENGINE = MyISAM");
+    rig.server.query("CREATE TABLE executed (what varchar(64)) ENGINE = MyISAM");
     for (name, arguments) in FUNCTIONS {
         let given: Vec<String> = (0..arguments).map(|at| format!("a{at} varbinary(600)")).collect();
-        rig.server.says(&format!(
-            "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO sprung VALUES ('{name}'); RETURN 1; END //",
+        rig.server.query(&format!(
+            "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO executed VALUES ('{name}'); RETURN 1; END //",
             given.join(", ")
         ));
     }
 }
 
-fn sprung(rig: &Rig) -> Vec<String> {
-    rig.server.says("SELECT DISTINCT what FROM sprung")
+fn executed(rig: &Rig) -> Vec<String> {
+    rig.server.query("SELECT DISTINCT what FROM executed")
 }
 
 /// The server finds its own functions before stored ones, unless a space precedes the bracket.
@@ -58,15 +58,15 @@ fn no_function_of_others_is_called() {
     let rig = Rig::new();
     lay_traps(&rig);
     for (statement, what) in [("SELECT min (1)", "min"), ("SELECT locks.greatest(1, 2)", "greatest")] {
-        rig.server.says(statement);
-        assert_eq!(sprung(&rig), [what], "this statement springs the trap: {statement}");
-        rig.server.says("DELETE FROM sprung");
+        rig.server.query(statement);
+        assert_eq!(executed(&rig), [what], "this statement runs the hostile function: {statement}");
+        rig.server.query("DELETE FROM executed");
     }
     assert_conforms(&rig, 80);
     let engine = rig.engine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(tour(&engine, &rig.engine()));
-    assert_eq!(sprung(&rig), [""; 0]);
+    assert_eq!(executed(&rig), [""; 0]);
 }
 
 const MODES_OF_MARIADB: &[&str] = &["SIMULTANEOUS_ASSIGNMENT", "EMPTY_STRING_IS_NULL", "ORACLE"];
@@ -86,7 +86,7 @@ const SETTINGS_OF_MYSQL: &[(&str, &str, &str)] = &[
 #[tokio::test]
 async fn server_settings_change_nothing() {
     let rig = Rig::new();
-    let was = rig.server.says("SELECT @@GLOBAL.sql_mode").remove(0);
+    let was = rig.server.query("SELECT @@GLOBAL.sql_mode").remove(0);
     let modes = if is_mysql() { MODES_OF_MYSQL } else { MODES_OF_MARIADB };
     for mode in [
         "",
@@ -104,11 +104,11 @@ async fn server_settings_change_nothing() {
     .chain(modes)
     {
         eprintln!("sql_mode = {mode}");
-        rig.server.says(&format!("SET GLOBAL sql_mode = '{mode}'"));
+        rig.server.query(&format!("SET GLOBAL sql_mode = '{mode}'"));
         tour(&rig.engine(), &rig.engine()).await;
-        rig.server.says(FORGET);
+        rig.server.query(FORGET);
     }
-    rig.server.says(&format!("SET GLOBAL sql_mode = '{was}'"));
+    rig.server.query(&format!("SET GLOBAL sql_mode = '{was}'"));
     let settings = if is_mysql() { SETTINGS_OF_MYSQL } else { SETTINGS_OF_MARIADB };
     for (setting, changed, usual) in [
         ("completion_type", "'CHAIN'", "'NO_CHAIN'"),
@@ -125,14 +125,14 @@ async fn server_settings_change_nothing() {
     .chain(settings)
     {
         eprintln!("{setting} = {changed}");
-        rig.server.says(&format!("SET GLOBAL {setting} = {changed}"));
+        rig.server.query(&format!("SET GLOBAL {setting} = {changed}"));
         let (one, other) = (rig.engine(), rig.engine());
         tour(&one, &other).await;
         let held = [take(&*one, &claim("x")).await, take(&*one, &claim("y")).await];
-        rig.server.says(&format!("SET GLOBAL {setting} = {usual}"));
-        let others = rig.server.says("SELECT name FROM leasehold_lock WHERE name >= 'x'");
+        rig.server.query(&format!("SET GLOBAL {setting} = {usual}"));
+        let others = rig.server.query("SELECT name FROM leasehold_lock WHERE name >= 'x'");
         assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see the holds {held:?}");
-        rig.server.says(FORGET);
+        rig.server.query(FORGET);
     }
 }
 
@@ -231,13 +231,13 @@ const CHANGED_ON_MYSQL: &[(&str, &str, &str)] = &[
 #[tokio::test]
 async fn altered_tables_are_refused() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
+    rig.server.query(SCHEMA);
     let more = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
     for &(make, undo, message) in CHANGED.iter().chain(more) {
-        rig.server.says(make);
+        rig.server.query(make);
         let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
         assert!(error.fault == Fault::Misconfigured && error.message.contains(message), "{make}: {error:?}");
-        rig.server.says(undo);
+        rig.server.query(undo);
         let engine = rig.engine();
         let claim = claim("a");
         let grant = take(&*engine, &claim).await;
@@ -250,17 +250,17 @@ async fn altered_tables_are_refused() {
 async fn a_view_is_not_read() {
     let rig = Rig::new();
     lay_traps(&rig);
-    rig.server.says(SCHEMA);
-    rig.server.says(
+    rig.server.query(SCHEMA);
+    rig.server.query(
         "RENAME TABLE leasehold_meta TO m; CREATE SQL SECURITY INVOKER VIEW leasehold_meta AS \
          SELECT one, version + locks.left(1, 1) - 1 AS version, lineage FROM m",
     );
-    rig.server.says("SELECT version FROM leasehold_meta");
-    assert_eq!(sprung(&rig), ["left"], "reading the view calls the function");
-    rig.server.says("DELETE FROM sprung");
+    rig.server.query("SELECT version FROM leasehold_meta");
+    assert_eq!(executed(&rig), ["left"], "reading the view calls the function");
+    rig.server.query("DELETE FROM executed");
     let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("view"), "{error:?}");
-    assert_eq!(sprung(&rig), [""; 0]);
+    assert_eq!(executed(&rig), [""; 0]);
 }
 
 /// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the
@@ -268,17 +268,17 @@ async fn a_view_is_not_read() {
 #[tokio::test]
 async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
-    rig.server.says(USER);
-    rig.server.says(GRANTS);
+    rig.server.query(SCHEMA);
+    rig.server.query(USER);
+    rig.server.query(GRANTS);
     for table in ["leasehold_lock", "leasehold_claim"] {
-        rig.server.says(&format!("CREATE TRIGGER t AFTER UPDATE ON {table} FOR EACH ROW DO 0"));
+        rig.server.query(&format!("CREATE TRIGGER t AFTER UPDATE ON {table} FOR EACH ROW DO 0"));
         if is_mysql() {
-            rig.server.says("GRANT TRIGGER ON locks.* TO locker@'%'");
+            rig.server.query("GRANT TRIGGER ON locks.* TO locker@'%'");
         }
         let error = at(&as_user(&rig)).claim(&claim("a"), How::Create).await.unwrap_err();
         assert!(error.fault == Fault::Misconfigured && error.message.contains("the trigger t"), "{error:?}");
-        rig.server.says("DROP TRIGGER t");
+        rig.server.query("DROP TRIGGER t");
     }
     take(&*at(&as_user(&rig)), &claim("a")).await;
 }

@@ -17,8 +17,8 @@ async fn a_hold_is_lost_on_a_promoted_copy_but_not_on_a_moved_server() {
     let promoted = rig.server.copy(&["--server-id=2"]);
     rig.proxy.point_to(moved.port());
     let extended = renewed(&*engine, &hold(&claim, &grant)).await;
-    assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
-    rig.proxy.lose();
+    assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
+    rig.proxy.drop_connections();
     rig.proxy.point_to(promoted.port());
     let lost = renewed(&*engine, &hold(&claim, &grant)).await;
     assert!(matches!(lost, Renewed::Lost(_)), "{lost:?}");

@@ -13,12 +13,12 @@ async fn a_look_creates_no_tables() {
         assert!(looks.show(&name).await.unwrap().holders.is_empty());
         assert!(looks.list("").await.unwrap().is_empty());
         looks.guarantee().await.unwrap();
-        assert_eq!(rig.server.says("SHOW TABLES"), [""; 0]);
+        assert_eq!(rig.server.query("SHOW TABLES"), [""; 0]);
     }
     // Once the tables exist, it shows their rows. A claim creates them.
     take(&*rig.engine(), &claim("a")).await;
     assert_eq!(looks.show(&name).await.unwrap().holders.len(), 1);
-    rig.server.says("DROP TABLE leasehold_meta, leasehold_lock, leasehold_claim");
+    rig.server.query("DROP TABLE leasehold_meta, leasehold_lock, leasehold_claim");
     let other = rig.engine();
     assert!(other.list("").await.unwrap().is_empty());
     take(&*other, &claim("a")).await;
@@ -30,8 +30,8 @@ async fn a_look_creates_no_tables() {
 async fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
-    rig.server.says(USER);
-    rig.server.says("GRANT CREATE VIEW ON locks.* TO locker@'%'");
+    rig.server.query(USER);
+    rig.server.query("GRANT CREATE VIEW ON locks.* TO locker@'%'");
     let looks = at(&as_user(&rig));
     assert_eq!(looks.show(&Name::new("a").unwrap()).await.unwrap_err().fault, Fault::Denied);
     assert_eq!(looks.list("").await.unwrap_err().fault, Fault::Denied);
@@ -48,14 +48,14 @@ async fn a_read_only_user_sees_holds_also_on_a_replica() {
     let rig = Rig::new();
     let held = claim("a");
     let grant = take(&*rig.engine(), &held).await;
-    rig.server.says(USER);
-    rig.server.says(VIEWER);
+    rig.server.query(USER);
+    rig.server.query(VIEWER);
     let looks = at(&as_user(&rig));
     let view = looks.show(&held.name).await.unwrap();
     assert_eq!((view.holders.len(), view.lineage), (1, Some(grant.token.lineage)));
     assert_eq!(looks.list("").await.unwrap().len(), 1);
     assert_eq!(looks.claim(&claim("b"), How::Create).await.unwrap_err().fault, Fault::Denied);
-    rig.server.says(if is_mysql() { "SET GLOBAL super_read_only = 1" } else { "SET GLOBAL read_only = 1" });
+    rig.server.query(if is_mysql() { "SET GLOBAL super_read_only = 1" } else { "SET GLOBAL read_only = 1" });
     for looks in [at(&as_user(&rig)), rig.engine()] {
         for _ in 0..2 {
             let view = looks.show(&held.name).await.unwrap();

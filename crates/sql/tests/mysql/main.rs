@@ -10,13 +10,13 @@ mod conformance;
 mod crowd;
 #[cfg(feature = "tls")]
 mod encrypted;
+mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
 mod guarantee;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hostile;
-mod liar;
 mod lineage;
 mod looks;
 mod names;

@@ -52,14 +52,14 @@ async fn a_hold_outlives_its_connections() {
     }
     let threads = rig
         .server
-        .says("SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> CONNECTION_ID()");
+        .query("SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> CONNECTION_ID()");
     assert!(!threads.is_empty());
     for thread in threads {
-        rig.server.says(&format!("KILL {thread}"));
+        rig.server.query(&format!("KILL {thread}"));
     }
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
@@ -85,7 +85,7 @@ async fn a_hold_outlives_a_restart() {
     one.ping().await.unwrap();
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{extended:?}");
+        assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
         free(&*one, claim, grant).await;
     }
@@ -118,8 +118,8 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
         });
     }
     crate::rig::until("some locks are held", || {
-        rig.server.says("SHOW TABLES").len() == 3
-            && rig.server.says("SELECT COUNT(*) > 100 FROM leasehold_lock") == ["1"]
+        rig.server.query("SHOW TABLES").len() == 3
+            && rig.server.query("SELECT COUNT(*) > 100 FROM leasehold_lock") == ["1"]
     })
     .await;
     killed.store(true, Ordering::Relaxed);
@@ -129,7 +129,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
     rig.server.restart();
     for (claim, grant) in &held {
         let extended = renewed(&*one, &hold(claim, grant)).await;
-        assert!(matches!(extended, Renewed::Kept { .. }), "{}: {extended:?}", claim.name);
+        assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
     }
 }
 
@@ -178,7 +178,7 @@ async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     rig.proxy.hold_answers();
     let halfway = tokio::spawn(async move { one.claim(&shared(), How::Create).await.map(drop) });
     crate::rig::until("the transaction has locked the row", || {
-        rig.server.says("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
+        rig.server.query("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_rows_locked > 0")
             != ["0"]
     })
     .await;

@@ -12,10 +12,10 @@ use leasehold_sql::{
     Encryption, Tls, Verify,
     mysql::{Config, engine},
 };
-use leasehold_testkit::server::{Liar, MariadbServer, Talk, outer_address};
+use leasehold_testkit::server::{FakeConnection, FakeServer, MariadbServer, non_loopback_address};
 
 use crate::{
-    liar::{greeting_by, packet},
+    fake_server::{greeting_by, packet},
     rig::{PATIENCE, is_mysql},
 };
 
@@ -29,13 +29,13 @@ fn preferred() -> Encryption {
 }
 
 /// A server without TLS that asks every client for the whole password.
-fn ask_for_password(talk: &mut Talk, sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
-    talk.say(&greeting_by("caching_sha2_password"))?;
+fn ask_for_password(connection: &mut FakeConnection, sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
+    connection.send(&greeting_by("caching_sha2_password"))?;
     // A client that wants TLS closes the connection here.
-    let head = talk.hear_exactly(4)?;
-    talk.hear_exactly(usize::from(head[0]))?;
-    talk.say(&packet(2, &[1, 4]))?;
-    let received = talk.hear_out()?;
+    let head = connection.receive_exactly(4)?;
+    connection.receive_exactly(usize::from(head[0]))?;
+    connection.send(&packet(2, &[1, 4]))?;
+    let received = connection.receive_all()?;
     sender.send(received).map_err(io::Error::other)
 }
 
@@ -46,8 +46,8 @@ fn connect_to_asking_server(
     limit: Duration,
 ) -> (Vec<u8>, leasehold_core::Error) {
     let (sender, receiver) = mpsc::channel();
-    let liar = Liar::at(host, move |talk| ask_for_password(talk, &sender));
-    let locks = locks(host, liar.port(), encryption);
+    let fake_server = FakeServer::at(host, move |connection| ask_for_password(connection, &sender));
+    let locks = locks(host, fake_server.port(), encryption);
     let error = locks.mutex("a").blocking().acquire_within(limit).unwrap_err();
     // A client that waits for the key closes the connection when it is dropped.
     drop(locks);
@@ -57,7 +57,7 @@ fn connect_to_asking_server(
 #[test]
 fn a_remote_server_without_tls_is_not_asked_for_its_key() {
     for encryption in [Encryption::Off, preferred()] {
-        let (received, error) = connect_to_asking_server(outer_address(), encryption, PATIENCE);
+        let (received, error) = connect_to_asking_server(non_loopback_address(), encryption, PATIENCE);
         assert_eq!(received, b"", "{error}");
         let message = error.to_string();
         assert!(
@@ -76,20 +76,21 @@ fn a_local_server_is_asked_for_its_key() {
 }
 
 /// A server that asks for the password by a plugin once it has received the login.
-fn ask_by_plugin(plugin: &str, talk: &mut Talk) -> io::Result<()> {
-    talk.say(&greeting_by("mysql_native_password"))?;
-    let head = talk.hear_exactly(4)?;
-    talk.hear_exactly(usize::from(head[0]))?;
-    talk.say(&packet(2, &[b"\xfe", plugin.as_bytes(), b"\0"].concat()))?;
-    talk.hear_out().map(drop)
+fn ask_by_plugin(plugin: &str, connection: &mut FakeConnection) -> io::Result<()> {
+    connection.send(&greeting_by("mysql_native_password"))?;
+    let head = connection.receive_exactly(4)?;
+    connection.receive_exactly(usize::from(head[0]))?;
+    connection.send(&packet(2, &[b"\xfe", plugin.as_bytes(), b"\0"].concat()))?;
+    connection.receive_all().map(drop)
 }
 
 /// A retry would not help, so the claim fails at once.
 #[test]
 fn an_unknown_password_plugin_is_named() {
     for plugin in ["mysql_clear_password", "mysql_old_password", "dialog"] {
-        let liar = Liar::at(Ipv4Addr::LOCALHOST.into(), move |talk| ask_by_plugin(plugin, talk));
-        let locks = locks(Ipv4Addr::LOCALHOST.into(), liar.port(), Encryption::Off);
+        let fake_server =
+            FakeServer::at(Ipv4Addr::LOCALHOST.into(), move |connection| ask_by_plugin(plugin, connection));
+        let locks = locks(Ipv4Addr::LOCALHOST.into(), fake_server.port(), Encryption::Off);
         let error = locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
         let message = error.to_string();
         assert!(
@@ -101,7 +102,7 @@ fn an_unknown_password_plugin_is_named() {
 
 /// A user `anna`, who may do anything.
 fn user(server: &MariadbServer) {
-    server.says("CREATE USER anna IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO anna");
+    server.query("CREATE USER anna IDENTIFIED BY 'hunter2'; GRANT ALL ON *.* TO anna");
 }
 
 #[test]
@@ -110,13 +111,14 @@ fn a_remote_server_that_does_not_ask_for_the_password_is_used() {
     user(&server);
     if is_mysql() {
         // MySQL asks for the whole password once, and then caches its hash.
-        let refused = locks(outer_address(), server.port(), Encryption::Off).mutex("a").blocking().acquire();
+        let refused =
+            locks(non_loopback_address(), server.port(), Encryption::Off).mutex("a").blocking().acquire();
         assert!(refused.unwrap_err().to_string().contains("ssl-mode"), "the password is not sent");
         let near = locks(Ipv4Addr::LOCALHOST.into(), server.port(), Encryption::Off);
         near.mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
     }
     for encryption in [Encryption::Off, preferred()] {
-        let locks = locks(outer_address(), server.port(), encryption);
+        let locks = locks(non_loopback_address(), server.port(), encryption);
         for _ in 0..2 {
             locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
         }

@@ -63,7 +63,7 @@ impl Rig {
 
     /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.server.says(
+        self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
         )
@@ -114,7 +114,8 @@ pub(crate) async fn renewed(engine: &dyn Engine, hold: &Hold) -> Renewed {
 
 pub(crate) async fn free(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
-    let release = Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, keep: None };
+    let release =
+        Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, min_hold: None };
     let released = engine.release(&[release]).await.remove(0);
     assert!(matches!(released, Released::Freed), "{}: {released:?}", claim.name);
 }
@@ -128,13 +129,13 @@ pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     }
     let first = claim("a");
     let grant = take(&**one, &first).await;
-    assert!(matches!(renewed(&**one, &hold(&first, &grant)).await, Renewed::Kept { .. }));
+    assert!(matches!(renewed(&**one, &hold(&first, &grant)).await, Renewed::Extended { .. }));
     let second = Claim { may_queue: true, ..claim("a") };
     assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
     assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
     free(&**one, &first, &grant).await;
     let granted = granted(other, second.id).await;
-    assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Kept { .. }));
+    assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Extended { .. }));
     assert_eq!(one.list("").await.unwrap().len(), 1);
     let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
     assert!(matches!(broken, Broken::Done), "{broken:?}");

@@ -14,15 +14,15 @@ async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
 #[tokio::test]
 async fn the_rights_of_the_grants_file_suffice() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
-    rig.server.says(USER);
-    rig.server.says(GRANTS);
+    rig.server.query(SCHEMA);
+    rig.server.query(USER);
+    rig.server.query(GRANTS);
     let one = at(&as_user(&rig));
     tour(&one, &at(&as_user(&rig))).await;
     // Old rows are deleted, too.
-    rig.server.says("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
+    rig.server.query("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
     crate::rig::until("the row is deleted", || {
-        rig.server.says("SELECT COUNT(*) FROM leasehold_lock WHERE name = 'old'") == ["0"]
+        rig.server.query("SELECT COUNT(*) FROM leasehold_lock WHERE name = 'old'") == ["0"]
     })
     .await;
 }
@@ -30,13 +30,13 @@ async fn the_rights_of_the_grants_file_suffice() {
 #[tokio::test]
 async fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
-    rig.server.says(USER);
-    rig.server.says("GRANT SELECT ON locks.* TO locker@'%'");
+    rig.server.query(USER);
+    rig.server.query("GRANT SELECT ON locks.* TO locker@'%'");
     let error = refusal(&*at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
     // A user who may not even see whether the tables exist.
-    rig.server.says("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
+    rig.server.query("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
     let error = refusal(&*at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
@@ -45,7 +45,7 @@ async fn missing_create_rights_are_reported_with_the_remedy() {
 #[tokio::test]
 async fn a_wrong_password_is_denied_and_not_shown() {
     let rig = Rig::new();
-    rig.server.says(USER);
+    rig.server.query(USER);
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
     let error = refusal(&*at(&url)).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
@@ -56,14 +56,14 @@ async fn a_wrong_password_is_denied_and_not_shown() {
 #[tokio::test]
 async fn recommended_login_plugins_work() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
+    rig.server.query(SCHEMA);
     if is_mysql() {
-        rig.server.says("CREATE USER locker@'%' IDENTIFIED WITH caching_sha2_password BY 'p@ss/word'");
+        rig.server.query("CREATE USER locker@'%' IDENTIFIED WITH caching_sha2_password BY 'p@ss/word'");
     } else {
-        rig.server.says("INSTALL SONAME 'auth_ed25519'");
-        rig.server.says("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
+        rig.server.query("INSTALL SONAME 'auth_ed25519'");
+        rig.server.query("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
     }
-    rig.server.says(GRANTS);
+    rig.server.query(GRANTS);
     let engine = at(&as_user(&rig));
     take(&*engine, &claim("a")).await;
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
@@ -74,17 +74,17 @@ async fn recommended_login_plugins_work() {
 #[tokio::test]
 async fn foreign_tables_are_refused() {
     let rig = Rig::new();
-    rig.server.says("CREATE TABLE leasehold_meta (x int)");
+    rig.server.query("CREATE TABLE leasehold_meta (x int)");
     let error = refusal(&*rig.engine()).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("not made by leasehold"), "{error:?}");
-    rig.server.says("DROP TABLE leasehold_meta");
-    rig.server.says(SCHEMA);
-    rig.server.says("UPDATE leasehold_meta SET version = 0");
+    rig.server.query("DROP TABLE leasehold_meta");
+    rig.server.query(SCHEMA);
+    rig.server.query("UPDATE leasehold_meta SET version = 0");
     let error = refusal(&*rig.engine()).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("version 0"), "{error:?}");
-    rig.server.says("UPDATE leasehold_meta SET version = 1, lineage = 'elsewhere'");
+    rig.server.query("UPDATE leasehold_meta SET version = 1, lineage = 'elsewhere'");
     let error = refusal(&*rig.engine()).await;
     assert!(error.message.contains("not made by leasehold"), "{error:?}");
 }
@@ -105,14 +105,14 @@ async fn first_clients_create_the_tables_together() {
 #[tokio::test]
 async fn a_read_only_server_is_reported() {
     let mut rig = Rig::new();
-    rig.server.says(SCHEMA);
-    rig.server.says(USER);
-    rig.server.says(GRANTS);
+    rig.server.query(SCHEMA);
+    rig.server.query(USER);
+    rig.server.query(GRANTS);
     let engine = at(&as_user(&rig));
     let held = claim("a");
     take(&*engine, &held).await;
     // While clients are connected, and for new ones.
-    rig.server.says("SET GLOBAL read_only = 1");
+    rig.server.query("SET GLOBAL read_only = 1");
     for engine in [engine, rig.engine()] {
         let error = refusal(&*engine).await;
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
@@ -129,8 +129,8 @@ async fn a_read_only_server_is_reported() {
 async fn tables_without_their_row_are_completed() {
     let rig = Rig::new();
     take(&*rig.engine(), &claim("a")).await;
-    rig.server.says("DELETE FROM leasehold_meta");
+    rig.server.query("DELETE FROM leasehold_meta");
     assert!(rig.engine().list("").await.unwrap().is_empty(), "the tables do not count yet");
     take(&*rig.engine(), &claim("b")).await;
-    assert_eq!(rig.server.says("SELECT version FROM leasehold_meta"), ["1"]);
+    assert_eq!(rig.server.query("SELECT version FROM leasehold_meta"), ["1"]);
 }

@@ -15,7 +15,7 @@ impl Few {
     fn new(options: &[&str], limits: &str) -> Self {
         let rig = Rig::of(MariadbServer::start(options));
         for statement in [SCHEMA, USER, GRANTS, limits] {
-            rig.server.says(statement);
+            rig.server.query(statement);
         }
         Self(rig)
     }
@@ -31,7 +31,7 @@ impl FewConnections for Few {
     }
 
     fn query(&self, query: &str) -> Vec<String> {
-        self.0.server.says(query)
+        self.0.server.query(query)
     }
 }
 

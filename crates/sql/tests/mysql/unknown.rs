@@ -39,7 +39,7 @@ impl Dam {
 fn dammed(rig: &Rig) -> usize {
     let state = if is_mysql() { "Waiting for semi-sync ACK" } else { "Waiting for backup lock" };
     rig.server
-        .says(&format!("SELECT id FROM information_schema.processlist WHERE state LIKE '{state}%'"))
+        .query(&format!("SELECT id FROM information_schema.processlist WHERE state LIKE '{state}%'"))
         .len()
 }
 
@@ -63,15 +63,15 @@ async fn a_grant_with_a_lost_reply_is_found_again() {
         until("the claim is granted", || rig.left().len() > 1).await;
         rig.proxy.cut_clients();
         assert_eq!(asked.await.unwrap().unwrap_err().fault, Fault::Unknown);
-        let tokens = rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a'");
+        let tokens = rig.server.query("SELECT token FROM leasehold_lock WHERE name = 'a'");
         let again = take(&*engine, &lost).await;
         assert_eq!(again.token.number.to_string(), tokens[0], "{mode}");
         free(&*engine, &lost, &again).await;
         free(&*engine, &before, &grant).await;
         // Except the tombstone against a late copy of the lost request.
-        let left = rig.server.says("SELECT name FROM leasehold_claim WHERE stand <> 6");
+        let left = rig.server.query("SELECT name FROM leasehold_claim WHERE stand <> 6");
         assert_eq!(left, Vec::<String>::new());
-        rig.server.says("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
+        rig.server.query("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
     }
 }
 
@@ -82,9 +82,9 @@ async fn a_grant_found_again_is_extended() {
     let engine = rig.engine();
     let claim = claim("a");
     let first = take(&*engine, &claim).await;
-    let ends = || rig.server.says("SELECT expires FROM leasehold_lock").remove(0).parse::<i64>().unwrap();
+    let ends = || rig.server.query("SELECT expires FROM leasehold_lock").remove(0).parse::<i64>().unwrap();
     let before = ends();
-    rig.server.says("UPDATE leasehold_lock SET expires = expires - 30000000");
+    rig.server.query("UPDATE leasehold_lock SET expires = expires - 30000000");
     let again = take(&*engine, &claim).await;
     assert_eq!(again.token, first.token);
     assert!(ends() > before, "the grant is extended");
@@ -107,7 +107,7 @@ async fn each_of_many_releases_gets_its_own_answer() {
         mode: claim.mode,
         token: Some(grant.token),
         ended: leasehold_core::Previous::Clean,
-        keep: None,
+        min_hold: None,
     };
     let mut releases: Vec<_> = held.iter().map(release).collect();
     let wrong = 7;

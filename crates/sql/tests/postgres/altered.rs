@@ -17,7 +17,7 @@ fn a_claim_reports_altered_columns() {
     ] {
         let rig = Rig::new();
         let held = acquire(&rig.locks(), "x");
-        rig.server.says(&format!("ALTER TABLE leasehold_{table} ALTER COLUMN {column} TYPE {kind}"));
+        rig.server.query(&format!("ALTER TABLE leasehold_{table} ALTER COLUMN {column} TYPE {kind}"));
         let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
         let error = asked.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
@@ -36,7 +36,7 @@ fn a_waiter_reports_altered_columns() {
         move || locks.mutex("x").blocking().acquire_within(PATIENCE)
     });
     until("the claim waits", || rig.show("x").waiters.len() == 1);
-    rig.server.says("ALTER TABLE leasehold_claim ALTER COLUMN stand TYPE integer");
+    rig.server.query("ALTER TABLE leasehold_claim ALTER COLUMN stand TYPE integer");
     let error = waiting.join().unwrap().expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     drop(held);
@@ -47,7 +47,7 @@ fn a_waiter_reports_altered_columns() {
 fn a_lapsed_hold_reports_altered_columns() {
     let rig = Rig::new();
     let held = rig.locks().mutex("x").ttl(std::time::Duration::from_secs(2)).blocking().acquire().unwrap();
-    rig.server.says("ALTER TABLE leasehold_lock RENAME COLUMN expires TO ends");
+    rig.server.query("ALTER TABLE leasehold_lock RENAME COLUMN expires TO ends");
     until("the hold lapses", || !held.check());
     let error = held.release_blocking().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Lost(leasehold_core::Loss::Lapsed), "{error}");
@@ -59,8 +59,8 @@ fn a_lapsed_hold_reports_altered_columns() {
 fn a_claim_reports_a_null_column() {
     let rig = Rig::new();
     let held = acquire(&rig.locks(), "x");
-    rig.server.says("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
-    rig.server.says("UPDATE leasehold_lock SET owner = NULL WHERE name = 'x'");
+    rig.server.query("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
+    rig.server.query("UPDATE leasehold_lock SET owner = NULL WHERE name = 'x'");
     let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
     let error = asked.expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
@@ -74,7 +74,7 @@ fn foreign_rows_hide_no_other_name() {
     let rig = Rig::new();
     let locks = rig.locks();
     let _held = acquire(&locks, "held");
-    rig.server.says(
+    rig.server.query(
         "INSERT INTO leasehold_lock (name, token, holder, tokens, owner, expires) \
          SELECT name, 1, decode(repeat('ab', id), 'hex'), 1, repeat('x', size), 4102444800000000 \
          FROM (VALUES ('bad', 1, 1), ('big', 16, 41943040), ('more', 16, 41943040), (repeat('n', 99999), 16, 1)) \
@@ -91,9 +91,9 @@ fn foreign_rows_hide_no_other_name() {
 #[test]
 fn the_page_lists_each_column() {
     let rig = Rig::new();
-    rig.server.says(leasehold_sql::postgres::SCHEMA);
+    rig.server.query(leasehold_sql::postgres::SCHEMA);
     let columns = "SELECT concat_ws(' ', c.relname, a.attname, format_type(a.atttypid, a.atttypmod)) \
         FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         WHERE c.relkind = 'r' AND c.relname LIKE 'leasehold%' AND a.attnum > 0 AND NOT a.attisdropped";
-    crate::page::assert_listed("PostgreSQL", rig.server.says(columns));
+    crate::page::assert_listed("PostgreSQL", rig.server.query(columns));
 }

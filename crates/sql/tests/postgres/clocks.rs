@@ -43,7 +43,7 @@ fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     });
     rig.server.set_clock(11 * HOURS);
     until("the rows are swept", || {
-        rig.server.says("SELECT name FROM leasehold_lock WHERE name <> ''").is_empty()
+        rig.server.query("SELECT name FROM leasehold_lock WHERE name <> ''").is_empty()
     });
     rig.server.set_clock(0);
     let again = acquire(&rig.locks(), "one");
@@ -59,7 +59,7 @@ fn a_used_up_token_counter_grants_nothing() {
     let rig = Rig::new();
     for name in ["row", "claims"] {
         acquire(&rig.locks(), name).release_blocking().unwrap();
-        rig.server.says(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
+        rig.server.query(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
         let locks = rig.locks();
         let error = match name {
             "row" => locks.mutex(name).blocking().try_acquire().unwrap_err(),
@@ -81,7 +81,7 @@ fn a_clock_step_back_keeps_holds_and_token_order() {
     let token = guard.token();
     rig.server.set_clock(-3600);
     // The renewal does not move the end, which is later by the stepped clock, but it writes the row.
-    let written = || rig.server.says("SELECT xmin FROM leasehold_lock WHERE name = 'a'").remove(0);
+    let written = || rig.server.query("SELECT xmin FROM leasehold_lock WHERE name = 'a'").remove(0);
     let before = written();
     until("the hold is renewed", || written() != before);
     assert!(guard.check(), "it was renewed in time");
@@ -147,7 +147,7 @@ fn a_lease_starts_after_the_wait_for_its_row() {
             "SELECT max(expires) - {freed}, max(expires) - {NOW} FROM \
              (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim WHERE stand = 0) AS a"
         );
-        let row = rig.server.says(&ends).remove(0);
+        let row = rig.server.query(&ends).remove(0);
         let (after_freed, left) = row.split_once('|').unwrap();
         let (after_freed, left): (i64, i64) = (after_freed.parse().unwrap(), left.parse().unwrap());
         let ttl = 600_000_000;

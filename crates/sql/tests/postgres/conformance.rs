@@ -18,7 +18,7 @@ impl Conforms for Rig {
     fn disturb(&self, kind: Disturbance) -> bool {
         match kind {
             Disturbance::Forget => {
-                drop(self.server.says("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock"));
+                drop(self.server.query("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock"));
             }
             Disturbance::Cut => self.proxy.reset(),
             _ => return false,

@@ -19,7 +19,7 @@ const REFRESH_SECONDS: u64 = 30;
 fn a_thousand_waiters_cost_few_connections_and_statements() {
     // The server's built-in counters lag behind.
     let rig = Rig::of(PostgresServer::start(&["shared_preload_libraries=pg_stat_statements"]));
-    rig.server.says("CREATE EXTENSION pg_stat_statements");
+    rig.server.query("CREATE EXTENSION pg_stat_statements");
     let clients: Vec<_> = (0..CLIENTS).map(|_| rig.engine()).collect();
     let names: Vec<String> = (0..NAMES).map(|name| format!("n{name}")).collect();
     let holds: Vec<_> = names.iter().map(|name| rig.claim(name)).collect();
@@ -40,10 +40,10 @@ fn a_thousand_waiters_cost_few_connections_and_statements() {
     assert_eq!(shown.iter().map(|view| view.waiters.len()).sum::<usize>(), 1000);
     let statements = || -> u64 {
         let counted = "SELECT sum(calls) FROM pg_stat_statements WHERE query LIKE '%leasehold%'";
-        rig.server.says(counted)[0].parse().unwrap()
+        rig.server.query(counted)[0].parse().unwrap()
     };
     let open = || -> Vec<String> {
-        rig.server.says(
+        rig.server.query(
             "SELECT pid, xact_start FROM pg_stat_activity WHERE application_name = 'leasehold' AND xact_start IS NOT NULL",
         )
     };
@@ -116,7 +116,7 @@ fn a_grant_arrives_while_another_row_is_locked() {
                 stuck.is_finished()
                     || !rig
                         .server
-                        .says(
+                        .query(
                             "SELECT 1 FROM pg_stat_activity WHERE application_name = 'leasehold' \
                          AND wait_event_type = 'Lock' AND xact_start < clock_timestamp() - interval '300 ms'",
                         )

@@ -15,7 +15,9 @@ fn a_promoted_replica_has_another_lineage() {
     let replica = rig.server.replica();
     let guarantee = {
         let engine = rig.engine();
-        until("the replica follows", || rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]);
+        until("the replica follows", || {
+            rig.server.query("SELECT count(*) FROM pg_stat_replication") == ["1"]
+        });
         rig.run(async move { engine.guarantee().await }).unwrap()
     };
     assert!(guarantee.level == Level::BestEffort, "{guarantee:?}");
@@ -50,7 +52,7 @@ fn a_logical_subscriber_is_no_replica() {
     acquire(&rig.locks(), "warm").release_blocking().unwrap();
     let _subscriber = rig.server.subscriber();
     until("the subscriber is connected", || {
-        rig.server.says("SELECT count(*) FROM pg_stat_replication") == ["1"]
+        rig.server.query("SELECT count(*) FROM pg_stat_replication") == ["1"]
     });
     let engine = rig.engine();
     let guarantee = rig.run(async move { engine.guarantee().await }).unwrap();

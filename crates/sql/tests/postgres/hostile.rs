@@ -30,10 +30,10 @@ struct Hostile {
 impl Hostile {
     fn new(pooled: bool) -> Self {
         let rig = Rig::new();
-        rig.server.says(SCHEMA);
-        rig.server.says(ROLES);
-        rig.server.says("GRANT SELECT ON leasehold_lock TO leasehold_viewer");
-        rig.server.says(TRAPS);
+        rig.server.query(SCHEMA);
+        rig.server.query(ROLES);
+        rig.server.query("GRANT SELECT ON leasehold_lock TO leasehold_viewer");
+        rig.server.query(TRAPS);
         let pooler = pooled.then(|| PgBouncer::start(rig.server.port()));
         Self { rig, pooler }
     }
@@ -48,8 +48,8 @@ impl Hostile {
         }
     }
 
-    fn sprung(&self) -> Vec<String> {
-        self.rig.server.says("SELECT DISTINCT what FROM public.sprung")
+    fn executed(&self) -> Vec<String> {
+        self.rig.server.query("SELECT DISTINCT what FROM public.executed")
     }
 }
 
@@ -66,12 +66,12 @@ impl Conforms for Hostile {
         self.rig.left()
     }
 
-    fn crowd(&self) -> usize {
+    fn max_waiters(&self) -> usize {
         30
     }
 }
 
-/// Checks the traps: statements that are not qualified with a schema spring them.
+/// Checks the traps: statements that are not qualified with a schema run them.
 fn assert_traps_work(hostile: &Hostile) {
     for (statement, what) in [
         ("SELECT 1::float8 * 2::int4", "float8 * int4"),
@@ -80,8 +80,8 @@ fn assert_traps_work(hostile: &Hostile) {
     ] {
         let output = psql(hostile.rig.server.port(), &["-U", "leasehold", "-c", statement]);
         assert!(output.status.success(), "{output:?}");
-        assert_eq!(hostile.sprung(), [what], "{statement}");
-        hostile.rig.server.says("DELETE FROM public.sprung");
+        assert_eq!(hostile.executed(), [what], "{statement}");
+        hostile.rig.server.query("DELETE FROM public.executed");
     }
 }
 
@@ -92,12 +92,12 @@ fn no_function_operator_or_type_of_others_is_used() {
     // Tested first: a client in a trap may hang.
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     let first = locks.mutex("first").blocking().try_acquire();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
     first.unwrap().release_blocking().unwrap();
     assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
 }
 
 #[test]
@@ -107,17 +107,17 @@ fn behind_a_pooler_no_function_of_others_is_used() {
     assert_conforms(&hostile, 70);
     let locks = Locks::builder(Arc::new(engine(hostile.config(), &Env::system()))).build();
     hostile.rig.run(locks.guarantee()).unwrap();
-    assert_eq!(hostile.sprung(), [""; 0]);
+    assert_eq!(hostile.executed(), [""; 0]);
 }
 
 /// The owner of the tables decides what they do.
 #[test]
 fn foreign_tables_need_a_trusted_owner() {
     let rig = Rig::new();
-    rig.server.says("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
+    rig.server.query("CREATE ROLE mallory LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO mallory; CREATE ROLE victim LOGIN");
     let output = psql(rig.server.port(), &["-U", "mallory", "-v", "ON_ERROR_STOP=1", "-c", SCHEMA]);
     assert!(output.status.success(), "{output:?}");
-    rig.server.says("GRANT ALL ON leasehold_meta, leasehold_lock, leasehold_claim TO victim");
+    rig.server.query("GRANT ALL ON leasehold_meta, leasehold_lock, leasehold_claim TO victim");
     let port = rig.server.port();
     let error = locks_of("victim", port).mutex("a").blocking().try_acquire().unwrap_err();
     assert!(error.is_misconfigured(), "{error}");
@@ -130,15 +130,15 @@ fn foreign_tables_need_a_trusted_owner() {
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     acquire(&locks, "a").release_blocking().unwrap();
     // A role that we are a member of is trusted.
-    rig.server.says("GRANT mallory TO victim");
+    rig.server.query("GRANT mallory TO victim");
     acquire(&locks_of("victim", port), "a").release_blocking().unwrap();
 }
 
 #[test]
 fn altered_tables_are_refused() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
-    rig.server.says("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
+    rig.server.query(SCHEMA);
+    rig.server.query("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'");
     for (make, undo, word) in [
         (
             "CREATE TRIGGER t BEFORE INSERT ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION f()",
@@ -176,10 +176,10 @@ fn altered_tables_are_refused() {
             "does not exist",
         ),
     ] {
-        rig.server.says(make);
+        rig.server.query(make);
         let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.is_misconfigured() && error.to_string().contains(word), "{make}: {error}");
-        rig.server.says(undo);
+        rig.server.query(undo);
         acquire(&rig.locks(), "a").release_blocking().unwrap();
     }
 }
@@ -187,9 +187,9 @@ fn altered_tables_are_refused() {
 #[test]
 fn tables_are_found_by_search_path_or_url() {
     let rig = Rig::new();
-    rig.server.says("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE SCHEMA leasehold_lock");
-    rig.server.says("CREATE ROLE someone SUPERUSER LOGIN");
-    rig.server.says("ALTER ROLE someone SET search_path = mine");
+    rig.server.query("CREATE SCHEMA \"o\"\"dd\"; CREATE SCHEMA mine; CREATE SCHEMA leasehold_lock");
+    rig.server.query("CREATE ROLE someone SUPERUSER LOGIN");
+    rig.server.query("ALTER ROLE someone SET search_path = mine");
     let port = rig.server.port();
     acquire(&locks_of("someone", port), "a").release_blocking().unwrap();
     let of = |schema: &str| {
@@ -203,7 +203,7 @@ fn tables_are_found_by_search_path_or_url() {
     let odd = acquire(&of("o\"dd"), "a");
     acquire(&of("leasehold_lock"), "a").release_blocking().unwrap();
     assert_eq!(
-        rig.server.says("SELECT schemaname FROM pg_tables WHERE tablename = 'leasehold_lock' ORDER BY 1"),
+        rig.server.query("SELECT schemaname FROM pg_tables WHERE tablename = 'leasehold_lock' ORDER BY 1"),
         ["leasehold_lock", "mine", "o\"dd"]
     );
     let error = of("nowhere").mutex("a").blocking().try_acquire().unwrap_err();
@@ -216,7 +216,7 @@ fn tables_are_found_by_search_path_or_url() {
 fn a_database_without_utf8_is_refused() {
     let rig = Rig::new();
     rig.server
-        .says("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
+        .query("CREATE DATABASE narrow ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0");
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/narrow", rig.server.port())).unwrap();
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();

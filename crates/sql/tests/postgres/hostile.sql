@@ -3,12 +3,12 @@
 CREATE ROLE mallory LOGIN;
 GRANT CREATE, USAGE ON SCHEMA public TO mallory;
 SET ROLE mallory;
--- So that her own statements do not spring the traps.
+-- So that her own statements do not run them.
 SET search_path = pg_catalog;
-CREATE TABLE public.sprung (what pg_catalog.text);
-GRANT ALL ON public.sprung TO PUBLIC;
-CREATE FUNCTION public.spring(what pg_catalog.text) RETURNS bool LANGUAGE sql AS
-    $$INSERT INTO public.sprung VALUES (what); SELECT true$$;
+CREATE TABLE public.executed (what pg_catalog.text);
+GRANT ALL ON public.executed TO PUBLIC;
+CREATE FUNCTION public.record_execution(what pg_catalog.text) RETURNS bool LANGUAGE sql AS
+    $$INSERT INTO public.executed VALUES (what); SELECT true$$;
 DO $$
 DECLARE
     kinds text[] := '{int2,int4,int8,float8,numeric,text,varchar,bpchar,name,bytea,oid,regclass,bool,timestamptz,"\"char\""}';
@@ -21,7 +21,7 @@ BEGIN
                 answer := CASE WHEN op IN ('+', '-', '*', '/', '%', '&') THEN 'float8' WHEN op = '||' THEN 'text' ELSE 'bool' END;
                 EXECUTE format('CREATE FUNCTION public.trap_%s(pg_catalog.%s, pg_catalog.%s) RETURNS pg_catalog.%s LANGUAGE plpgsql AS %L',
                     made, l, r, answer,
-                    format('BEGIN PERFORM public.spring(%L); RETURN NULL; END', l || ' ' || op || ' ' || r));
+                    format('BEGIN PERFORM public.record_execution(%L); RETURN NULL; END', l || ' ' || op || ' ' || r));
                 EXECUTE format('CREATE OPERATOR public.%s (LEFTARG = pg_catalog.%s, RIGHTARG = pg_catalog.%s, FUNCTION = public.trap_%s)',
                     op, l, r, made);
             END LOOP;
@@ -41,15 +41,15 @@ BEGIN
           AND NOT 'internal'::regtype = ANY (p.proargtypes::oid[])
     LOOP
         EXECUTE format('CREATE OR REPLACE FUNCTION public.%I(%s) RETURNS pg_catalog.int8 LANGUAGE plpgsql AS %L',
-            f.name, f.given, format('BEGIN PERFORM public.spring(%L); RETURN NULL; END', f.name || '(' || f.given || ')'));
+            f.name, f.given, format('BEGIN PERFORM public.record_execution(%L); RETURN NULL; END', f.name || '(' || f.given || ')'));
     END LOOP;
     -- Exact matches where the function of the system takes any type.
     FOREACH l IN ARRAY '{text[],bytea[],int8[],int4[],int2[]}'::text[] LOOP
         EXECUTE format('CREATE FUNCTION public.unnest(pg_catalog.%s) RETURNS SETOF pg_catalog.text LANGUAGE plpgsql AS %L', l,
-            format('BEGIN PERFORM public.spring(%L); RETURN; END', 'unnest ' || l));
+            format('BEGIN PERFORM public.record_execution(%L); RETURN; END', 'unnest ' || l));
     END LOOP;
     FOREACH l IN ARRAY kinds LOOP
-        EXECUTE format('CREATE DOMAIN public.%s AS pg_catalog.%s CHECK (public.spring(%L))', l, l, 'type ' || l);
+        EXECUTE format('CREATE DOMAIN public.%s AS pg_catalog.%s CHECK (public.record_execution(%L))', l, l, 'type ' || l);
     END LOOP;
 END $$;
 RESET ROLE;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Env, Locks};
 use leasehold_sql::postgres::{Config, engine};
-use leasehold_testkit::server::{Liar, PostgresServer};
+use leasehold_testkit::server::{FakeServer, PostgresServer};
 
 use crate::rig::{PATIENCE, Rig, acquire, until};
 
@@ -44,7 +44,7 @@ fn a_replica_is_skipped_unless_the_url_accepts_any() {
 #[test]
 fn dead_and_silent_hosts_are_skipped() {
     let rig = Rig::new();
-    let silent = Liar::start(|talk| talk.hear_out().map(drop));
+    let silent = FakeServer::start(|connection| connection.receive_all().map(drop));
     for first in [1, silent.port()] {
         let locks = locks(&[first, rig.server.port()], &[]);
         acquire(&locks, "a").release_blocking().unwrap();
@@ -82,7 +82,7 @@ fn the_last_used_host_is_tried_first() {
     first.server.restart();
     second
         .server
-        .says("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+        .query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'");
     acquire(&locks, "b").release_blocking().unwrap();
-    assert_eq!(second.server.says("SELECT count(*) FROM leasehold_lock WHERE name = 'b'"), ["1"]);
+    assert_eq!(second.server.query("SELECT count(*) FROM leasehold_lock WHERE name = 'b'"), ["1"]);
 }

@@ -21,7 +21,7 @@ fn a_look_creates_no_tables() {
         assert!(rig.run(looks.list("")).unwrap().is_empty());
         rig.run(looks.guarantee()).unwrap();
         assert!(matches!(rig.run(looks.break_hold(&name, 1, false)), Ok(Broken::NotHeld)));
-        assert_eq!(rig.server.says(tables), [""; 0]);
+        assert_eq!(rig.server.query(tables), [""; 0]);
     }
     // Once the tables exist, a look shows their rows.
     let held = acquire(&rig.locks(), "a");
@@ -37,7 +37,7 @@ fn a_look_without_rights_is_denied() {
     let rig = Rig::new();
     let output = psql(rig.server.port(), &["-c", SCHEMA]);
     assert!(output.status.success(), "{output:?}");
-    rig.server.says("CREATE ROLE nobody LOGIN");
+    rig.server.query("CREATE ROLE nobody LOGIN");
     let looks = engine_of("nobody", rig.server.port());
     let error = rig.run(looks.list("")).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error:?}");

@@ -9,13 +9,13 @@ mod conformance;
 mod crowd;
 mod encrypted;
 mod failover;
+mod fake_server;
 #[path = "../few_connections/mod.rs"]
 mod few_connections;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod hostile;
 mod hosts;
-mod liar;
 mod looks;
 mod many;
 mod names;

@@ -40,21 +40,21 @@ fn unused_rows_are_deleted_and_tokens_still_grow() {
         guard.release_blocking().unwrap();
         token
     };
-    rig.server.says(
+    rig.server.query(
         "INSERT INTO leasehold_lock (name, token) SELECT 'unused' || n, 1 FROM generate_series(1, 2500) AS n",
     );
     // A client sweeps a while after its first claim.
     let locks = rig.locks();
     acquire(&locks, "b").release_blocking().unwrap();
     crate::rig::until("unused rows are deleted", || {
-        rig.server.says("SELECT count(*) < 1600 FROM leasehold_lock WHERE name LIKE 'unused%'") == ["t"]
+        rig.server.query("SELECT count(*) < 1600 FROM leasehold_lock WHERE name LIKE 'unused%'") == ["t"]
     });
     assert_eq!(
-        rig.server.says("SELECT count(*) FROM leasehold_lock WHERE name = 'old'"),
+        rig.server.query("SELECT count(*) FROM leasehold_lock WHERE name = 'old'"),
         ["1"],
         "the name was just used"
     );
-    rig.server.says("DELETE FROM leasehold_lock WHERE name = 'old'");
+    rig.server.query("DELETE FROM leasehold_lock WHERE name = 'old'");
     let next = acquire(&locks, "old");
     assert!(next.token().number > token.number && next.token().lineage == token.lineage);
     next.release_blocking().unwrap();

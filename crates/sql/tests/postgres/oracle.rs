@@ -1,11 +1,11 @@
 //! PostgreSQL gives the same answers as the memory engine.
 
-use leasehold_testkit::oracle::{Granting, answers_alike};
+use leasehold_testkit::oracle::{Granting, compare_with_memory_engine};
 
 use crate::rig::Rig;
 
 #[test]
 fn postgres_answers_as_the_oracle_does() {
     let rig = Rig::new();
-    answers_alike(Granting::AtOnce, || rig.engine());
+    compare_with_memory_engine(Granting::AtOnce, || rig.engine());
 }

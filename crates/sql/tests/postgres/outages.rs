@@ -23,13 +23,13 @@ fn holds_and_queue_entries_outlive_their_sessions() {
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     until("the claim waits", || rig.show("a").waiters.len() == 1);
     for _ in 0..10 {
-        rig.server.says(
+        rig.server.query(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'",
         );
         until("the hold is renewed by other sessions", || {
             let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)])).remove(0);
             assert!(!matches!(renewed, Renewed::Lost(_)), "{renewed:?}");
-            matches!(renewed, Renewed::Kept { .. })
+            matches!(renewed, Renewed::Extended { .. })
         });
         assert!(!waiting.is_finished());
     }
@@ -78,8 +78,8 @@ fn a_silent_connection_times_out() {
         proxy.hold_answers();
         let error = engine.claim(&next, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Unknown, "{error}");
-        proxy.lose();
-        proxy.let_go();
+        proxy.drop_connections();
+        proxy.release_held();
         // F73: the claim may have been granted; its release finds out.
         let released = loop {
             match &engine.release(&release_of(&next)).await[..] {
@@ -108,14 +108,14 @@ fn a_grant_with_a_lost_reply_is_found_again() {
             async move { engine.claim(&claim, How::Create).await }
         });
         let token =
-            || rig.server.says("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
+            || rig.server.query("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
         until("the claim was granted", || token().len() == 1);
         // The reply is not received.
         asked.abort();
         assert!(!matches!(asked.await, Ok(Ok(_))));
         let token = token().remove(0);
-        proxy.lose();
-        proxy.let_go();
+        proxy.drop_connections();
+        proxy.release_held();
         let found = loop {
             match engine.claim(&claim, How::Create).await {
                 Ok(Answer::Held(grant)) => break grant,
@@ -142,12 +142,12 @@ fn a_late_claim_creates_nothing() {
         let asked = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
         assert!(asked.is_err(), "the request is in flight");
         // The same client, on another connection.
-        proxy.sever();
-        proxy.mend();
+        proxy.block();
+        proxy.unblock();
         let released = loop {
             match &engine.release(&release_of(&claim)).await[..] {
                 [Released::Unknown(_)] => {
-                    proxy.let_go();
+                    proxy.release_held();
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
                 [certain] => break format!("{certain:?}"),
@@ -220,13 +220,13 @@ fn a_locked_row_blocks_no_other_renewal() {
                 tokio::spawn(async move { engine.claim(&claim, How::Create).await.map(drop) })
             })
             .collect();
-        until("the claims wait", || rig.server.says("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
+        until("the claims wait", || rig.server.query("SELECT 1 FROM pg_locks WHERE NOT granted").len() >= 3);
         let limit = Instant::now() + PATIENCE;
         loop {
             let renewed = engine.renew(&holds).await;
             assert!(matches!(renewed[0], Renewed::Unknown(_)), "{renewed:?}");
             match renewed[1..] {
-                [Renewed::Kept { .. }, Renewed::Kept { .. }] => break,
+                [Renewed::Extended { .. }, Renewed::Extended { .. }] => break,
                 // On a busy machine a single renewal may time out before it is sent.
                 _ => assert!(Instant::now() < limit, "{renewed:?}"),
             }
@@ -255,14 +255,14 @@ fn a_look_at_locked_tables_waits_or_fails() {
     let waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
     std::thread::scope(|scope| {
         let locker = scope.spawn(|| psql(rig.server.port(), &["-c", &locked("60")]));
-        until("the table is locked", || rig.server.says(waits).len() == 1);
+        until("the table is locked", || rig.server.query(waits).len() == 1);
         let engine = rig.engine();
         let name = leasehold_core::Name::new("a").unwrap();
         let shown = rig.run(async { leasehold_core::Inspect::show(&*engine, &name).await });
         assert!(shown.as_ref().is_err_and(|error| error.fault == leasehold_core::Fault::Retry), "{shown:?}");
         let listed = rig.run(async { leasehold_core::Inspect::list(&*engine, "").await });
         assert!(listed.is_err(), "{listed:?}");
-        rig.server.says("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+        rig.server.query("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
         drop(locker);
     });
     assert_eq!(rig.show("a").holders.len(), 1);

@@ -12,7 +12,7 @@ use leasehold_sql::{
     Encryption, Tls, Verify,
     postgres::{Config, engine},
 };
-use leasehold_testkit::server::{Liar, PostgresServer, Talk, outer_address};
+use leasehold_testkit::server::{FakeConnection, FakeServer, PostgresServer, non_loopback_address};
 
 use crate::rig::{PATIENCE, acquire};
 
@@ -33,16 +33,20 @@ fn preferred() -> Encryption {
 }
 
 /// A server without TLS that asks every client for the password in this form.
-fn ask_for_password(talk: &mut Talk, asks: &[u8], sender: &mpsc::Sender<Vec<u8>>) -> io::Result<()> {
-    let mut head = talk.hear_exactly(8)?;
+fn ask_for_password(
+    connection: &mut FakeConnection,
+    asks: &[u8],
+    sender: &mpsc::Sender<Vec<u8>>,
+) -> io::Result<()> {
+    let mut head = connection.receive_exactly(8)?;
     if head == TLS_REQUEST {
-        talk.say(b"N")?;
-        head = talk.hear_exactly(8)?;
+        connection.send(b"N")?;
+        head = connection.receive_exactly(8)?;
     }
     let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
-    talk.hear_exactly(length - head.len())?;
-    talk.say(asks)?;
-    let received = talk.hear_out()?;
+    connection.receive_exactly(length - head.len())?;
+    connection.send(asks)?;
+    let received = connection.receive_all()?;
     sender.send(received).map_err(io::Error::other)
 }
 
@@ -54,8 +58,8 @@ fn connect_to_asking_server(
     limit: Duration,
 ) -> (Vec<u8>, leasehold_core::Error) {
     let (sender, receiver) = mpsc::channel();
-    let liar = Liar::at(host, move |talk| ask_for_password(talk, asks, &sender));
-    let locks = locks(host, liar.port(), encryption);
+    let fake_server = FakeServer::at(host, move |connection| ask_for_password(connection, asks, &sender));
+    let locks = locks(host, fake_server.port(), encryption);
     let error = locks.mutex("a").blocking().acquire_within(limit).unwrap_err();
     (receiver.recv_timeout(PATIENCE).unwrap(), error)
 }
@@ -64,7 +68,8 @@ fn connect_to_asking_server(
 fn a_remote_server_without_tls_gets_no_password() {
     for asks in [CLEARTEXT, MD5] {
         for encryption in [Encryption::Off, preferred()] {
-            let (received, error) = connect_to_asking_server(outer_address(), asks, encryption, PATIENCE);
+            let (received, error) =
+                connect_to_asking_server(non_loopback_address(), asks, encryption, PATIENCE);
             assert_eq!(received, b"", "{error}");
             let message = error.to_string();
             assert!(
@@ -122,8 +127,8 @@ fn a_login_is_bound_to_the_certificate_if_the_url_requires_it() {
     };
     acquire(&locks(preferred()), "a").release_blocking().unwrap();
     let (sender, receiver) = mpsc::channel();
-    let liar = Liar::start(move |talk| ask_for_password(talk, CLEARTEXT, &sender));
-    let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", liar.port());
+    let fake_server = FakeServer::start(move |connection| ask_for_password(connection, CLEARTEXT, &sender));
+    let rest = format!("//anna:hunter2@127.0.0.1:{}/postgres", fake_server.port());
     let config = Config::with_parameters(&rest, &[("channel_binding", "require".to_owned())]).unwrap();
     let locks = Locks::builder(Arc::new(engine(config, &Env::system()))).build();
     let error = locks.mutex("a").blocking().acquire().unwrap_err();

@@ -69,13 +69,13 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
     rig.run(async {
         engine.claim(&first, How::Create).await.unwrap();
         engine.release(&release_of(&first)).await;
-        rig.server.says(
+        rig.server.query(
             "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'; \
              CREATE TRIGGER slow BEFORE UPDATE ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION slow()",
         );
         asked = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));
         let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("the request is in flight", || rig.server.says(sleeps).len() == 1);
+        until("the request is in flight", || rig.server.query(sleeps).len() == 1);
     });
     rig.server.kill();
     let error = rig.run(asked.unwrap()).unwrap().unwrap_err();

@@ -86,7 +86,7 @@ impl Rig {
 
     /// All rows that carry information.
     pub(crate) fn left(&self) -> Vec<String> {
-        self.server.says(
+        self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
         )
@@ -95,7 +95,7 @@ impl Rig {
     /// How many connections leasehold has to the server.
     pub(crate) fn connections(&self) -> usize {
         let counted =
-            self.server.says("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
+            self.server.query("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");
         counted[0].parse().unwrap()
     }
 }

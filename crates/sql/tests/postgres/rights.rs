@@ -16,9 +16,9 @@ fn refused(user: &str, port: u16) -> leasehold_core::Error {
 #[test]
 fn the_documented_roles_have_the_rights_they_need() {
     let rig = Rig::new();
-    rig.server.says(SCHEMA);
-    rig.server.says(ROLES);
-    rig.server.says("CREATE TABLE other (a int)");
+    rig.server.query(SCHEMA);
+    rig.server.query(ROLES);
+    rig.server.query("CREATE TABLE other (a int)");
     let port = rig.server.port();
     let (locks, other) = (locks_of("leasehold", port), locks_of("leasehold", port));
     let guard = acquire(&locks, "a");
@@ -59,15 +59,15 @@ fn run_ok<T, E: std::fmt::Debug>(rig: &Rig, work: impl Future<Output = Result<T,
 #[test]
 fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
-    rig.server.says("CREATE ROLE poor LOGIN");
+    rig.server.query("CREATE ROLE poor LOGIN");
     let error = refused("poor", rig.server.port());
     assert!(error.is_misconfigured(), "{error}");
     assert!(error.to_string().contains("leasehold schema"), "{error}");
     // The text that `leasehold schema` prints creates the tables, and may run twice.
-    rig.server.says(SCHEMA);
-    rig.server.says(SCHEMA);
-    rig.server.says("GRANT SELECT ON leasehold_meta TO poor");
-    rig.server.says("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim TO poor");
+    rig.server.query(SCHEMA);
+    rig.server.query(SCHEMA);
+    rig.server.query("GRANT SELECT ON leasehold_meta TO poor");
+    rig.server.query("GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim TO poor");
     acquire(&locks_of("poor", rig.server.port()), "a").release_blocking().unwrap();
 }
 
@@ -81,7 +81,7 @@ fn first_clients_create_the_tables_together() {
         })
         .collect();
     clients.into_iter().for_each(|client| client.join().unwrap());
-    assert_eq!(rig.server.says("SELECT count(*) FROM leasehold_meta"), ["1"]);
+    assert_eq!(rig.server.query("SELECT count(*) FROM leasehold_meta"), ["1"]);
 }
 
 #[test]
@@ -89,9 +89,9 @@ fn table_creation_waits_for_another_client() {
     let rig = Rig::new();
     std::thread::scope(|scope| {
         let maker = "SELECT pg_advisory_lock(7810210); SELECT pg_sleep(1)";
-        scope.spawn(|| rig.server.says(maker));
+        scope.spawn(|| rig.server.query(maker));
         let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
-        until("the other client is creating them", || rig.server.says(sleeps).len() == 1);
+        until("the other client is creating them", || rig.server.query(sleeps).len() == 1);
         rig.locks().mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     });
 }
@@ -101,7 +101,7 @@ fn foreign_tables_and_versions_are_not_touched() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     for version in [0, 2] {
-        rig.server.says(&format!("UPDATE leasehold_meta SET version = {version}"));
+        rig.server.query(&format!("UPDATE leasehold_meta SET version = {version}"));
         let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.is_misconfigured(), "{error}");
         assert!(error.to_string().contains(&format!("version {version}")), "{error}");
@@ -112,14 +112,14 @@ fn foreign_tables_and_versions_are_not_touched() {
         ("version bigint, lineage text", "1, '1'"),
         ("version int, lineage text", "1, 'elsewhere'"),
     ] {
-        rig.server.says(&format!("DROP TABLE leasehold_meta; CREATE TABLE leasehold_meta ({columns})"));
+        rig.server.query(&format!("DROP TABLE leasehold_meta; CREATE TABLE leasehold_meta ({columns})"));
         for _ in 0..2 {
             let error = rig.locks().mutex("a").blocking().try_acquire().unwrap_err();
             assert!(
                 error.is_misconfigured() && error.to_string().contains("not made by leasehold"),
                 "{error}"
             );
-            rig.server.says(&format!("INSERT INTO leasehold_meta VALUES ({values})"));
+            rig.server.query(&format!("INSERT INTO leasehold_meta VALUES ({values})"));
         }
     }
 }
@@ -128,8 +128,8 @@ fn foreign_tables_and_versions_are_not_touched() {
 fn a_read_only_server_is_refused() {
     let rig = Rig::new();
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    rig.server.says("ALTER SYSTEM SET default_transaction_read_only = on");
-    rig.server.says("SELECT pg_reload_conf()");
+    rig.server.query("ALTER SYSTEM SET default_transaction_read_only = on");
+    rig.server.query("SELECT pg_reload_conf()");
     until("the server refuses writes", || {
         let error = rig.locks().mutex("a").blocking().try_acquire();
         error.is_err_and(|error| error.to_string().contains("read-only transaction: name the primary"))

@@ -37,11 +37,11 @@ fn small() -> Option<PathBuf> {
 fn rig_in(dir: &Path) -> Rig {
     // Autovacuum would free the space of rows that did not fit.
     let rig = Rig::of(PostgresServer::start(&["autovacuum=off"]));
-    let data = rig.server.says("SHOW data_directory").remove(0);
+    let data = rig.server.query("SHOW data_directory").remove(0);
     let owner = std::fs::metadata(data).unwrap();
     chown(dir, Some(owner.uid()), Some(owner.gid())).unwrap();
-    rig.server.says(&format!("CREATE TABLESPACE small LOCATION '{}'", dir.display()));
-    rig.server.says("ALTER DATABASE postgres SET default_tablespace = small");
+    rig.server.query(&format!("CREATE TABLESPACE small LOCATION '{}'", dir.display()));
+    rig.server.query("ALTER DATABASE postgres SET default_tablespace = small");
     rig
 }
 
@@ -59,7 +59,7 @@ fn a_full_disk_is_refused_and_holds_stay() {
     let held = claim(&rig, "held");
     let taken = |answer| matches!(answer, Ok(Answer::Held(_)));
     assert!(taken(rig.run(one.claim(&held, How::Create))));
-    rig.server.says("CREATE TABLE junk (a text)");
+    rig.server.query("CREATE TABLE junk (a text)");
     let fill = "INSERT INTO junk SELECT repeat('x', 1000) FROM generate_series(1, 10000)";
     let output = psql(rig.server.port(), &["-c", fill]);
     assert!(!output.status.success(), "the rows do not fit");
@@ -88,7 +88,7 @@ fn a_full_disk_is_refused_and_holds_stay() {
     }
     assert!(taken(rig.run(other.claim(&late, How::Create))), "an existing row needs no space");
 
-    rig.server.says("DROP TABLE junk");
+    rig.server.query("DROP TABLE junk");
     assert!(taken(rig.run(other.claim(&shared, How::Create))));
     for number in 0..2 * others.len() {
         let claim = claim(&rig, &format!("more{number}"));

@@ -22,7 +22,7 @@ impl Few {
     fn new(settings: &[&str], limits: &str, other: &'static str) -> Self {
         let rig = Rig::of(PostgresServer::start(settings));
         for statement in [SCHEMA, ROLES, "CREATE ROLE app LOGIN", limits] {
-            rig.server.says(statement);
+            rig.server.query(statement);
         }
         Self { rig, other }
     }
@@ -39,7 +39,7 @@ impl FewConnections for Few {
     }
 
     fn query(&self, query: &str) -> Vec<String> {
-        self.rig.server.says(query)
+        self.rig.server.query(query)
     }
 }
 

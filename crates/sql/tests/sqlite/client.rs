@@ -75,7 +75,7 @@ impl Client {
     pub(crate) fn release(&self, claim: &Claim, grant: &Grant) -> Released {
         let Claim { id, name, mode, .. } = claim.clone();
         let token = Some(grant.token);
-        let order = Release { id, name, mode, token, ended: Previous::Clean, keep: None };
+        let order = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
         self.runtime.block_on(self.engine.release(&[order])).pop().unwrap()
     }
 

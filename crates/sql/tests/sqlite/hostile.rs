@@ -11,7 +11,7 @@ use crate::{
 /// Changes to a file with our tables, and a part of the message.
 const CHANGED: [(&str, &str); 12] = [
     (
-        "CREATE TRIGGER 't\nu' AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES ('trigger'); END",
+        "CREATE TRIGGER 't\nu' AFTER INSERT ON leasehold_lock BEGIN INSERT INTO executed VALUES ('trigger'); END",
         "the trigger t?u on its table leasehold_lock would change what locks do",
     ),
     (
@@ -25,7 +25,7 @@ const CHANGED: [(&str, &str); 12] = [
     ),
     (
         "DROP TABLE leasehold_claim; CREATE VIEW Leasehold_Claim AS SELECT 1 AS name; \
-         CREATE TRIGGER t INSTEAD OF INSERT ON Leasehold_Claim BEGIN INSERT INTO sprung VALUES ('view'); END",
+         CREATE TRIGGER t INSTEAD OF INSERT ON Leasehold_Claim BEGIN INSERT INTO executed VALUES ('view'); END",
         "Leasehold_Claim was not made by leasehold: it is a view",
     ),
     (
@@ -67,11 +67,11 @@ const CHANGED: [(&str, &str); 12] = [
 fn altered_tables_are_refused_before_any_change() {
     for (text, message_part) in CHANGED {
         let rig = Rig::new();
-        rig.execute("CREATE TABLE sprung (what)");
+        rig.execute("CREATE TABLE executed (what)");
         rig.execute(SCHEMA);
         rig.execute(text);
         let state = || {
-            let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM sprung"];
+            let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM executed"];
             asked.map(|text| rig.query(text))
         };
         let before = state();
@@ -103,11 +103,11 @@ fn a_trigger_created_later_does_not_run() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     client.hold(&claim("first"));
-    rig.execute("CREATE TABLE sprung (what)");
+    rig.execute("CREATE TABLE executed (what)");
     rig.execute(
-        "CREATE TRIGGER t AFTER INSERT ON leasehold_lock BEGIN INSERT INTO sprung VALUES (new.name); END",
+        "CREATE TRIGGER t AFTER INSERT ON leasehold_lock BEGIN INSERT INTO executed VALUES (new.name); END",
     );
     rig.execute("INSERT INTO leasehold_lock (name, token) VALUES ('by others', 1)");
     client.hold(&claim("second"));
-    assert_eq!(rig.query("SELECT what FROM sprung"), ["Text(\"by others\")"]);
+    assert_eq!(rig.query("SELECT what FROM executed"), ["Text(\"by others\")"]);
 }

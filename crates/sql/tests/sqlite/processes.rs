@@ -23,7 +23,7 @@ fn processes_exclude_each_other_and_hand_over() {
     let watch = Stopwatch::start();
     let grant = client.granted(job.id);
     watch.assert_within(Duration::from_millis(250), "the waiter is notified");
-    assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
+    assert!(matches!(client.renew(&job, &grant), Renewed::Extended { .. }));
     assert_eq!(other.ask("claim job"), "waiting");
 }
 
@@ -58,7 +58,7 @@ fn processes_killed_while_writing_leave_a_working_file() {
         others.into_iter().for_each(Helper::kill);
         assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
         let reply = client.renew(&job, &grant);
-        assert!(matches!(reply, Renewed::Kept { .. }), "{reply:?}");
+        assert!(matches!(reply, Renewed::Extended { .. }), "{reply:?}");
         let free = claim("free");
         let other = client.hold(&free);
         client.free(&free, &other);

@@ -34,7 +34,7 @@ fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     for client in [&old, &other] {
         client.wait(&claim("job"));
     }
-    assert!(matches!(newcomer.renew(&next, &new), Renewed::Kept { .. }));
+    assert!(matches!(newcomer.renew(&next, &new), Renewed::Extended { .. }));
     assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
 }
 

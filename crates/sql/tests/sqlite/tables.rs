@@ -32,7 +32,7 @@ fn tables_of_another_version_are_refused_unchanged() {
         );
         assert_eq!(rig.query("SELECT * FROM leasehold_lock"), before);
         rig.execute("UPDATE leasehold_meta SET version = 1");
-        assert!(matches!(client.renew(&job, &grant), Renewed::Kept { .. }));
+        assert!(matches!(client.renew(&job, &grant), Renewed::Extended { .. }));
     }
 }
 

@@ -37,12 +37,15 @@ pub(super) fn apply_event<'h>(
             attempt.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: at });
         }
         What::Lost { .. } => attempt.lost = attempt.lost.or(Some(t)),
-        What::RelInv { keep, sure } => {
+        What::RelInv { min_hold, sure } => {
             if attempt.grant.is_none() || attempt.release.is_some() {
                 return Some("a release of an attempt that was not granted or was released before");
             }
-            attempt.release =
-                Some(ReleaseCall { at: t, min_hold: *keep, min_hold_certain: sure.or(*keep).unwrap_or(0) });
+            attempt.release = Some(ReleaseCall {
+                at: t,
+                min_hold: *min_hold,
+                min_hold_certain: sure.or(*min_hold).unwrap_or(0),
+            });
         }
         What::RelOk => return answer(attempt, t, Outcome::Freed),
         What::RelNotheld => return answer(attempt, t, Outcome::NotHeld),

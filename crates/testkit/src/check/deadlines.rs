@@ -27,7 +27,7 @@ fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, findin
     // A waiting attempt sends several requests, and the first one gets no grant. The last request left before the
     // answer, which is all that is known. A single try sends one request soon after the call, unless it has to connect
     // first.
-    let soon = nanos(terms.told);
+    let soon = nanos(terms.report_limit);
     let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > attempt.invoked);
     let tried =
         (attempt.tries_once() && connected).then(|| index.latest(attempt.proc, attempt.invoked, soon));

@@ -63,8 +63,8 @@ impl HistoryIndex<'_> {
     /// lease has ended.
     pub(super) fn cleaned_by(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
-        let queue_entry = nanos(self.terms.place);
-        let ttl = self.longest.get(attempt.lock).map(|ttl| queue_entry.max(*ttl));
+        let entry_life = nanos(self.terms.entry_life);
+        let ttl = self.longest.get(attempt.lock).map(|ttl| entry_life.max(*ttl));
         let killed = |at: u64| attempt.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
             Some(at) if killed(at).is_none() => self.latest(attempt.proc, at, slack),
@@ -108,7 +108,7 @@ impl HistoryIndex<'_> {
     /// The end of a lease that was requested at `asked` and reached the system as soon as the machine allowed. `ttl` is
     /// `None`: never.
     fn lapsed(&self, attempt: &AttemptHistory<'_>, asked: u64, ttl: Option<u64>) -> u64 {
-        let served = self.given(attempt.proc, asked, nanos(self.terms.told));
+        let served = self.given(attempt.proc, asked, nanos(self.terms.report_limit));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 

@@ -54,7 +54,7 @@ fn reported<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding:
     let fixed = grant.deadline.filter(|_| grant.fixed);
     let denied = attempt.checks.iter().find(|check| !check.valid).map(|check| check.at);
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
-    let slack = nanos(index.terms.told);
+    let slack = nanos(index.terms.report_limit);
     let due = due.max(grant.at);
     let latest = index.latest(attempt.proc, due, slack);
     let left = attempt.release.map(|release| release.at).into_iter().chain(attempt.crashed).min();

@@ -35,13 +35,13 @@ pub struct Terms {
     /// The kinds of disturbances that cut only notifications.
     pub cuts: Vec<String>,
     /// How long `lost()` may take to report a loss.
-    pub told: Duration,
+    pub report_limit: Duration,
     /// How long the remains of an attempt without a grant may stay on a reachable server.
     pub cancelled: Duration,
     /// How old the answer to a look may be: a server that is cut off from the others keeps answering until it notices.
     pub stale: Duration,
     /// The minimum lifetime of a queue entry after the last contact of its claim, if that is longer than a short lease.
-    pub place: Duration,
+    pub entry_life: Duration,
     /// How long a request may be in flight that was sent before its process was killed or was notified of a loss. Its
     /// lease starts when it arrives.
     pub under_way: Duration,
@@ -67,10 +67,10 @@ impl Default for Terms {
             poll: Duration::ZERO,
             lapse: Duration::ZERO,
             cuts: Vec::new(),
-            told: Duration::from_millis(50),
+            report_limit: Duration::from_millis(50),
             cancelled: Duration::from_secs(1),
             stale: Duration::ZERO,
-            place: Duration::ZERO,
+            entry_life: Duration::ZERO,
             under_way: Duration::ZERO,
             set_back: false,
             over_limit: Duration::from_millis(100),

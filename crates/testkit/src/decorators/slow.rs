@@ -7,7 +7,7 @@ use std::sync::{
 
 use leasehold_core::{
     Answer, BoxFuture, Broken, Claim, Contact, Engine, EngineError, Guarantee, Hold, How, Inspect, Name,
-    Notification, Profile, Release, Released, Renewed, View, is_begun_here,
+    Notification, Profile, Release, Released, Renewed, View, is_on_calling_thread,
 };
 use tokio::sync::watch;
 
@@ -26,7 +26,7 @@ pub struct Slow {
 #[derive(Debug, Default)]
 struct Gates {
     /// The number of calls that started on the thread of the caller.
-    begun_here: AtomicUsize,
+    started_on_calling_thread: AtomicUsize,
     requests: Gate,
     replies: Gate,
 }
@@ -61,8 +61,8 @@ impl Slow {
 
     /// How many calls of `verb` started on the thread of the caller.
     #[must_use]
-    pub fn begun_here(&self, verb: Verb) -> usize {
-        self.gates.get(verb).begun_here.load(Ordering::Relaxed)
+    pub fn started_on_calling_thread(&self, verb: Verb) -> usize {
+        self.gates.get(verb).started_on_calling_thread.load(Ordering::Relaxed)
     }
 
     /// From now on, requests of `verb` wait before they are applied.
@@ -101,7 +101,7 @@ impl Slow {
 
     async fn through<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let gates = self.gates.get(verb);
-        gates.begun_here.fetch_add(usize::from(is_begun_here()), Ordering::Relaxed);
+        gates.started_on_calling_thread.fetch_add(usize::from(is_on_calling_thread()), Ordering::Relaxed);
         gates.requests.pass().await;
         let answer = call.await;
         gates.replies.pass().await;

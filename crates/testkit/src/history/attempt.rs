@@ -2,7 +2,7 @@
 
 use leasehold_core::{Mode, Token};
 
-use super::{AttemptId, HowHeld, Recorder, What, now_nanos};
+use super::{AttemptId, RecordedMode, Recorder, What, now_nanos};
 
 /// An acquire that was called. If it is dropped without an answer, the attempt stays open, as after the kill of its
 /// process.
@@ -42,7 +42,7 @@ impl<'a> Attempt<'a> {
     ) -> Self {
         let (id, invoked) = (recorder.next_attempt(), now_nanos());
         let attempt = Self { recorder, task, lock: lock.into(), id, invoked, granted: 0 };
-        attempt.record(What::AcqInv { mode: HowHeld(mode), limit, within, retries: false });
+        attempt.record(What::AcqInv { mode: RecordedMode(mode), limit, within, retries: false });
         attempt
     }
 
@@ -144,11 +144,11 @@ impl<'a> ActiveHold<'a> {
 
     /// Records that a release is about to be called. With a minimum hold, the name stays taken until `at_least`
     /// nanoseconds after the grant, which was between the call of the acquire and its return.
-    pub fn releasing(self, at_least: Option<u64>) -> Leaving<'a> {
+    pub fn releasing(self, at_least: Option<u64>) -> PendingRelease<'a> {
         let left = |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
-        let (keep, sure) = (left(self.0.granted), left(self.0.invoked));
-        self.0.record(What::RelInv { keep, sure });
-        Leaving(self.0)
+        let (min_hold, sure) = (left(self.0.granted), left(self.0.invoked));
+        self.0.record(What::RelInv { min_hold, sure });
+        PendingRelease(self.0)
     }
 }
 
@@ -175,9 +175,9 @@ impl PendingWrite<'_> {
 /// A release that was called.
 #[derive(Debug)]
 #[must_use = "record what the release answered"]
-pub struct Leaving<'a>(Attempt<'a>);
+pub struct PendingRelease<'a>(Attempt<'a>);
 
-impl Leaving<'_> {
+impl PendingRelease<'_> {
     /// Records the answer "freed".
     pub fn freed(self) {
         self.0.record(What::RelOk);

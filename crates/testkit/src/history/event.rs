@@ -44,7 +44,7 @@ pub enum What {
     /// An acquire is about to be called.
     AcqInv {
         /// The mode.
-        mode: HowHeld,
+        mode: RecordedMode,
         /// The longest wait. 0: no wait; absent: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
@@ -122,8 +122,8 @@ pub enum What {
     /// A release is about to be called.
     RelInv {
         /// The largest possible remainder of the minimum hold time.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        keep: Option<u64>,
+        #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
+        min_hold: Option<u64>,
         /// The smallest possible remainder. Absent: the same.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sure: Option<u64>,
@@ -249,10 +249,10 @@ pub enum Phase {
 /// A [`Mode`] as text in a history: `X`, `S`, `P:count/limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct HowHeld(pub Mode);
+pub struct RecordedMode(pub Mode);
 
-impl From<HowHeld> for String {
-    fn from(HowHeld(mode): HowHeld) -> Self {
+impl From<RecordedMode> for String {
+    fn from(RecordedMode(mode): RecordedMode) -> Self {
         match mode {
             Mode::Exclusive => "X".into(),
             Mode::Shared => "S".into(),
@@ -261,7 +261,7 @@ impl From<HowHeld> for String {
     }
 }
 
-impl TryFrom<String> for HowHeld {
+impl TryFrom<String> for RecordedMode {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {

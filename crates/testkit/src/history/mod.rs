@@ -11,8 +11,8 @@ mod event;
 mod recorder;
 mod timeline;
 
-pub use attempt::{ActiveHold, Attempt, Granted, Leaving, PendingWrite};
+pub use attempt::{ActiveHold, Attempt, Granted, PendingRelease, PendingWrite};
 pub use clock::{nanos, now_nanos};
-pub use event::{AttemptId, Event, Held, HowHeld, Phase, What};
+pub use event::{AttemptId, Event, Held, Phase, RecordedMode, What};
 pub use recorder::Recorder;
 pub use timeline::{BadHistory, History};

@@ -83,7 +83,7 @@ impl EtcdServer {
     ///
     /// # Panics
     /// If the server has users already.
-    pub fn ask_for_logins(&mut self, password: &str) {
+    pub fn require_logins(&mut self, password: &str) {
         let login = format!("root:{password}");
         for command in
             [["user", "add", &login].as_slice(), &["user", "grant-role", "root", "root"], &["auth", "enable"]]

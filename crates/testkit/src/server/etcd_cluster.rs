@@ -64,11 +64,11 @@ impl Link for PeerLink {
     }
 
     fn cut(&self) {
-        self.proxy.sever();
+        self.proxy.block();
     }
 
     fn heal(&self) {
-        self.proxy.mend();
+        self.proxy.unblock();
     }
 }
 

@@ -15,7 +15,7 @@ const LIBRARIES: &str = "/usr/share/gocode";
 /// # Panics
 /// If it cannot be built.
 #[must_use]
-pub fn interop_program(source: &Path, output: &Path) -> PathBuf {
+pub fn go_program(source: &Path, output: &Path) -> PathBuf {
     let directory = std::path::absolute(output.join("go")).expect("a path is not empty");
     let (cache, scratch) = (directory.join("cache"), directory.join("scratch"));
     fs::create_dir_all(&scratch).expect("a directory of cargo's can be written to");

@@ -172,7 +172,7 @@ impl MariadbServer {
         let is_up = || fs::read_to_string(&log).is_ok_and(|log| log.contains("ready for connections"));
         // Asking earlier would start the client program in vain. A server in a cluster accepts connections before it
         // can read tables.
-        process.wait_until(|| is_up() && self.takes("SELECT host FROM mysql.db"));
+        process.wait_until(|| is_up() && self.succeeds("SELECT host FROM mysql.db"));
         self.process = Some(process);
     }
 
@@ -214,7 +214,7 @@ impl MariadbServer {
     ///
     /// # Panics
     /// If the statement fails.
-    pub fn says(&self, sql: &str) -> Vec<String> {
+    pub fn query(&self, sql: &str) -> Vec<String> {
         let limit = Instant::now() + PATIENCE;
         let mut output = self.client(sql);
         // The one connection reserved for operators may still be in use by the previous call, until the server has
@@ -231,7 +231,7 @@ impl MariadbServer {
 
     /// Runs a statement as an operator. Returns whether it succeeded.
     #[must_use]
-    pub fn takes(&self, sql: &str) -> bool {
+    pub fn succeeds(&self, sql: &str) -> bool {
         self.client(sql).status.success()
     }
 

@@ -69,10 +69,10 @@ impl PostgresServer {
         fs::set_permissions(key, fs::Permissions::from_mode(0o600)).expect("the key is ours");
         let settings = ["ssl=on", "ssl_cert_file=../server.pem", "ssl_key_file=../server.key", "fsync=off"];
         let server = Self::in_directory(directory, &settings);
-        server.says(&format!("CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'"));
+        server.query(&format!("CREATE ROLE {user} LOGIN SUPERUSER PASSWORD '{password}'"));
         let rules = "hostssl all all 127.0.0.1/32 scram-sha-256\n";
         fs::write(server.directory.path().join("data/pg_hba.conf"), rules).expect("the directory is ours");
-        server.says("SELECT pg_reload_conf()");
+        server.query("SELECT pg_reload_conf()");
         server
     }
 
@@ -137,7 +137,7 @@ impl PostgresServer {
     /// # Panics
     /// If that fails.
     pub fn promote(&self) {
-        assert_eq!(self.says("SELECT pg_promote()"), ["t"]);
+        assert_eq!(self.query("SELECT pg_promote()"), ["t"]);
     }
 
     fn in_directory(directory: TempDir, settings: &[&str]) -> Self {
@@ -247,7 +247,7 @@ impl PostgresServer {
     ///
     /// # Panics
     /// If the statement fails.
-    pub fn says(&self, sql: &str) -> Vec<String> {
+    pub fn query(&self, sql: &str) -> Vec<String> {
         let output = psql(self.port, &["-c", sql]);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let stderr = String::from_utf8_lossy(&output.stderr);

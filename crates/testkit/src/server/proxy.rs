@@ -38,7 +38,7 @@ struct Inner {
     connections: Vec<Connection>,
     made: usize,
     delay: Duration,
-    severed: bool,
+    blocked: bool,
     closed: bool,
 }
 
@@ -140,13 +140,13 @@ impl Proxy {
         self.shared.lock().delay = time;
     }
 
-    /// Cuts all connections on the client's side. Held requests still reach the server after `let_go`.
+    /// Cuts all connections on the client's side. Held requests still reach the server after `release_held`.
     pub fn cut_clients(&self) {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
     }
 
     /// Passes on everything that is held.
-    pub fn let_go(&self) {
+    pub fn release_held(&self) {
         self.each(|connection| {
             connection.requests.set(Passage::Open);
             connection.answers.set(Passage::Open);
@@ -154,24 +154,24 @@ impl Proxy {
     }
 
     /// Cuts all connections on both sides. Everything that is held is lost.
-    pub fn lose(&self) {
+    pub fn drop_connections(&self) {
         self.end_all(false);
     }
 
-    /// Like [`lose`](Self::lose), with a reset: clients get an error and not an end of the connection.
+    /// Like [`drop_connections`](Self::drop_connections), with a reset: clients get an error and not an end of the connection.
     pub fn reset(&self) {
         self.end_all(true);
     }
 
-    /// Like [`lose`](Self::lose), and also cuts every new connection until [`mend`](Self::mend).
-    pub fn sever(&self) {
-        self.shared.lock().severed = true;
-        self.lose();
+    /// Like [`drop_connections`](Self::drop_connections), and also cuts every new connection until [`unblock`](Self::unblock).
+    pub fn block(&self) {
+        self.shared.lock().blocked = true;
+        self.drop_connections();
     }
 
     /// New connections reach the server again.
-    pub fn mend(&self) {
-        self.shared.lock().severed = false;
+    pub fn unblock(&self) {
+        self.shared.lock().blocked = false;
     }
 
     /// The number of connections so far.
@@ -210,7 +210,7 @@ impl Shared {
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
             let mut inner = self.lock();
             // Registers the connection before the first byte passes, so that no connection escapes a cut.
-            if inner.severed {
+            if inner.blocked {
                 return;
             }
             inner.made += 1;
@@ -229,7 +229,7 @@ impl Shared {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        self.let_go();
+        self.release_held();
         self.shared.lock().closed = true;
         self.each(|connection| {
             let _ = (connection.client.shutdown(Shutdown::Both), connection.server.shutdown(Shutdown::Both));

@@ -49,7 +49,7 @@ impl RedisServer {
     /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn encrypted_as_an_authority() -> Self {
+    pub fn encrypted_with_authority_certificate() -> Self {
         Self::showing("ca")
     }
 
@@ -59,7 +59,7 @@ impl RedisServer {
     /// If the server cannot be started.
     #[cfg(feature = "tls")]
     #[must_use]
-    pub fn encrypted_alike(&self) -> Self {
+    pub fn encrypted_with_same_certificate(&self) -> Self {
         Self::showing_of(prepared(&[]), self.node.instance().directory(), "server")
     }
 
@@ -106,7 +106,7 @@ impl RedisServer {
     ///
     /// # Panics
     /// If the server cannot be started.
-    pub fn restart_early(&mut self) {
+    pub fn restart_without_waiting(&mut self) {
         self.node.start();
         self.node.wait_until_listening();
     }

@@ -238,9 +238,9 @@ impl Group {
             let ends = [*from, *to];
             let parted = self.parted.iter().any(|pair| ends.iter().all(|end| pair.contains(end)));
             if parted || ends.iter().any(|&end| self.peers[end].member.cut) {
-                proxy.sever();
+                proxy.block();
             } else {
-                proxy.mend();
+                proxy.unblock();
             }
         }
     }

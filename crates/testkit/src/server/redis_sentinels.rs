@@ -161,7 +161,7 @@ impl RedisSentinels {
 
     /// The node that a Sentinel names as the master, also if the Sentinel is cut off. `None`: it names none.
     #[must_use]
-    pub fn named_by(&self, sentinel: usize) -> Option<usize> {
+    pub fn master_named_by(&self, sentinel: usize) -> Option<usize> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
         let answer = self.group.answer(NODES + sentinel, &[&words]).ok()?;
         self.group.by_port(answer.get(1)?)
@@ -178,7 +178,7 @@ impl RedisSentinels {
         let asked = asked.expect("a majority of Sentinels is there");
         wait("another master", || {
             // A fail-over may fail for lack of a vote on a busy machine. Then it is started again.
-            if self.named_by(asked - NODES) == Some(before) {
+            if self.master_named_by(asked - NODES) == Some(before) {
                 match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
                     // The Sentinel does not know the replicas yet, or has not ended the last fail-over.
@@ -349,7 +349,7 @@ impl RedisSentinels {
 
     fn agreed(&self) -> Option<usize> {
         let sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
-        let named: Vec<_> = sentinels.filter_map(|sentinel| self.named_by(sentinel)).collect();
+        let named: Vec<_> = sentinels.filter_map(|sentinel| self.master_named_by(sentinel)).collect();
         let votes = |node: usize| named.iter().filter(|&&other| other == node).count();
         (0..NODES).find(|&node| votes(node) >= MAJORITY && self.group.is_master(node))
     }

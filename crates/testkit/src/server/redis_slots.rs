@@ -164,7 +164,7 @@ impl RedisCluster {
     ///
     /// # Panics
     /// If they do not learn of it.
-    pub fn disown_slot(&mut self, slot: u16) {
+    pub fn unassign_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
         let others: Vec<_> =
@@ -187,7 +187,7 @@ impl RedisCluster {
     ///
     /// # Panics
     /// If the slot has an owner, or the nodes do not learn of it.
-    pub fn own_slot(&mut self, slot: u16, node: usize) {
+    pub fn assign_slot(&mut self, slot: u16, node: usize) {
         self.command(node, &["CLUSTER", "ADDSLOTS", &slot.to_string()]);
         assert_eq!(self.owner(slot), node);
     }

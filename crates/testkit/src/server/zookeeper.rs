@@ -91,8 +91,8 @@ impl ZookeeperServer {
     /// # Panics
     /// If the server does not answer.
     #[must_use]
-    pub fn four_letters(&self, word: &str) -> String {
-        self.node.four_letters(word).expect("the server answers")
+    pub fn four_letter_command(&self, word: &str) -> String {
+        self.node.four_letter_command(word).expect("the server answers")
     }
 
     /// Runs a line in ZooKeeper's own shell, as [`SUPER`](Self::SUPER).

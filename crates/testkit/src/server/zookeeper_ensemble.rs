@@ -59,8 +59,8 @@ impl ZookeeperEnsemble {
     /// # Panics
     /// If the server does not answer.
     #[must_use]
-    pub fn four_letters(&self, node: usize, word: &str) -> String {
-        self.node(node).four_letters(word).expect("the server answers")
+    pub fn four_letter_command(&self, node: usize, word: &str) -> String {
+        self.node(node).four_letter_command(word).expect("the server answers")
     }
 }
 

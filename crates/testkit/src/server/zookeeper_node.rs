@@ -92,7 +92,7 @@ impl ZookeeperNode {
     }
 
     /// The answer to a four-letter command. `None`: there is no answer.
-    pub(super) fn four_letters(&self, word: &str) -> Option<String> {
+    pub(super) fn four_letter_command(&self, word: &str) -> Option<String> {
         ask(self.port, word, ANSWER_LIMIT)
     }
 

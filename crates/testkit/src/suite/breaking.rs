@@ -60,7 +60,7 @@ async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome 
         );
     }
     let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-    want!(&answers[..], [Renewed::Kept { .. }] => (), "the hold after a break of another token");
+    want!(&answers[..], [Renewed::Extended { .. }] => (), "the hold after a break of another token");
     one.free(&claim, &grant).await
 }
 

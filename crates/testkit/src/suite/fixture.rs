@@ -115,8 +115,8 @@ impl<'a> Fixture<'a> {
         Name::new(&format!("{}{suffix}", self.prefix)).expect("names of cases are short and plain")
     }
 
-    pub(super) fn takes(&self, name: &Name) -> bool {
-        self.harness.takes(name)
+    pub(super) fn accepts(&self, name: &Name) -> bool {
+        self.harness.accepts(name)
     }
 
     pub(super) async fn client(&'a self) -> Client<'a> {
@@ -148,8 +148,8 @@ impl<'a> Fixture<'a> {
     }
 
     /// How many claims wait in the largest case.
-    pub(super) fn crowd(&self) -> usize {
-        self.harness.crowd()
+    pub(super) fn max_waiters(&self) -> usize {
+        self.harness.max_waiters()
     }
 
     /// How long to wait for an event that may never happen.
@@ -351,7 +351,7 @@ pub(super) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
         mode: claim.mode,
         token: grant.map(|grant| grant.token),
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 

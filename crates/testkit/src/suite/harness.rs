@@ -25,17 +25,17 @@ pub trait Harness: Sync {
 
     /// How many cases may run in parallel, which shortens a run if time really passes. Each case has names of its own,
     /// but all share the clock: letting time pass for one case must have no other effect on the others.
-    fn at_once(&self) -> usize {
+    fn parallel_cases(&self) -> usize {
         AT_ONCE
     }
 
     /// How many claims wait on one name in the largest case. The default is the load of one name in a flash sale.
-    fn crowd(&self) -> usize {
+    fn max_waiters(&self) -> usize {
         1_000
     }
 
     /// Whether the system can store a lock of this name. If not, it refuses the name.
-    fn takes(&self, _name: &Name) -> bool {
+    fn accepts(&self, _name: &Name) -> bool {
         true
     }
 
@@ -76,6 +76,6 @@ pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
 /// The number of waiters in the largest case for an engine where each claim reads all others, so that a large number
 /// takes minutes: `few`, or the value of the variable `LEASEHOLD_CROWD`, as in nightly runs.
 #[must_use]
-pub fn crowd_or(few: usize) -> usize {
+pub fn max_waiters_or(few: usize) -> usize {
     std::env::var("LEASEHOLD_CROWD").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }

@@ -30,7 +30,7 @@ const LATE: Duration = Duration::from_millis(100);
 const STEP: Duration = Duration::from_millis(10);
 
 fn needs_min_hold(profile: &Profile) -> Option<&'static str> {
-    (!profile.can_keep).then_some("the engine has no minimum hold time")
+    (!profile.supports_min_hold).then_some("the engine has no minimum hold time")
 }
 
 async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
@@ -38,7 +38,7 @@ async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome 
     let (one, other) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = one.hold(&claim).await?;
-    let order = Release { keep: Some(min_hold), ..release_of(&claim, Some(&grant)) };
+    let order = Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) };
     want!(one.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
     let hint = other.blocked(&fixture.attempt(&claim.name, Mode::Exclusive)).await?;
     ensure!(
@@ -63,7 +63,7 @@ async fn a_waiter_is_granted_after_the_minimum_hold(fixture: &Fixture<'_>) -> Ou
     let grant = one.hold(&claim).await?;
     let waiter = fixture.claim(&claim.name, Mode::Exclusive);
     other.blocked(&waiter).await?;
-    one.release_as(&Release { keep: Some(min_hold), ..release_of(&claim, Some(&grant)) }).await?;
+    one.release_as(&Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) }).await?;
     if fixture.profile().fifo {
         other.waits(&waiter).await?;
     }
@@ -82,7 +82,7 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
     }
     let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
     while !queue.is_empty() {
-        let order = Release { keep: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
+        let order = Release { min_hold: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
         want!(last.1.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
         let (at, next) = loop {
             // Counted in steps, which take longer on a slow machine.
@@ -171,7 +171,7 @@ async fn a_release_without_a_hold_starts_no_minimum_hold(fixture: &Fixture<'_>) 
     let min_hold = fixture.short_time(MIN_HOLD);
     let (one, other) = (fixture.client().await, fixture.client().await);
     let unknown = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let order = Release { keep: Some(min_hold), ..release_of(&unknown, None) };
+    let order = Release { min_hold: Some(min_hold), ..release_of(&unknown, None) };
     want!(one.release_as(&order).await?, Released::NotThere => (), "a release with a minimum hold of an unknown claim");
     other.finds_free(&unknown.name).await.map(drop)
 }

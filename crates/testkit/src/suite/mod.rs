@@ -25,7 +25,7 @@ mod release;
 mod renew;
 mod tokens;
 
-pub use harness::{Disturbance, Harness, crowd_or, left_at_rest};
+pub use harness::{Disturbance, Harness, left_at_rest, max_waiters_or};
 pub use report::Report;
 pub use run::{engine, run_engine};
 

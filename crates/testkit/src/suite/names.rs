@@ -164,5 +164,5 @@ async fn odd_names_are_shown_and_listed(fixture: &Fixture<'_>) -> Outcome {
 
 fn odd_names(fixture: &Fixture<'_>) -> Vec<Name> {
     let bare = BARE.iter().map(|text| Name::new(text).expect("odd, but legal"));
-    ODD.iter().map(|suffix| fixture.name(suffix)).chain(bare).filter(|name| fixture.takes(name)).collect()
+    ODD.iter().map(|suffix| fixture.name(suffix)).chain(bare).filter(|name| fixture.accepts(name)).collect()
 }

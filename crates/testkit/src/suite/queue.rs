@@ -181,7 +181,7 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
     };
     let holder = patient();
     let mut grant = one.hold(&holder).await?;
-    let waiters: Vec<Claim> = (0..fixture.crowd()).map(|_| patient()).collect();
+    let waiters: Vec<Claim> = (0..fixture.max_waiters()).map(|_| patient()).collect();
     let waiters: Vec<_> = waiters.iter().zip([&one, &other].into_iter().cycle()).collect();
     let mut last_contact = Instant::now();
     for (at, (waiter, client)) in waiters.iter().enumerate() {

@@ -93,7 +93,7 @@ async fn a_release_with_another_token_finds_nothing_and_leaves_nothing(fixture: 
         let order = Release {
             token: Some(token),
             ended: Previous::Abandoned,
-            keep: Some(claim.ttl),
+            min_hold: Some(claim.ttl),
             ..release_of(&claim, None)
         };
         want!(one.release_as(&order).await?, Released::NotThere => (), "the release of a hold by another token");

@@ -30,7 +30,7 @@ async fn renew_keeps_a_hold(fixture: &Fixture<'_>) -> Outcome {
         let claim = fixture.claim(&fixture.name(suffix), mode);
         let grant = one.hold(&claim).await?;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-        let ttl = want!(&answers[..], [Renewed::Kept { ttl }] => *ttl, "the renewal of {mode}");
+        let ttl = want!(&answers[..], [Renewed::Extended { ttl }] => *ttl, "the renewal of {mode}");
         ensure!(ttl.is_some() == grant.ttl.is_some(), "granted for {:?}, renewed for {ttl:?}", grant.ttl);
         other
             .blocked(&fixture.attempt(
@@ -55,7 +55,8 @@ async fn renew_extends_a_lease(fixture: &Fixture<'_>) -> Outcome {
     while passed <= granted {
         passed += most_of(fixture, left).await;
         let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-        left = want!(&answers[..], [Renewed::Kept { ttl: Some(ttl) }] => *ttl, "a renewal within the lease");
+        left =
+            want!(&answers[..], [Renewed::Extended { ttl: Some(ttl) }] => *ttl, "a renewal within the lease");
         ensure!(left >= claim.ttl / 3, "renewed for {left:?} of {:?}", claim.ttl);
     }
     most_of(fixture, left).await;
@@ -108,7 +109,7 @@ async fn renew_of_another_token_is_lost(fixture: &Fixture<'_>) -> Outcome {
     let answers = client.engine.renew(&[Hold { token: wrong, ..hold_of(&claim, &grant) }]).await;
     want!(&answers[..], [Renewed::Lost(Loss::Gone)] => (), "the renewal of a hold by another token");
     let answers = client.engine.renew(&[hold_of(&claim, &grant)]).await;
-    want!(&answers[..], [Renewed::Kept { .. }] => (), "the renewal of the true hold after it");
+    want!(&answers[..], [Renewed::Extended { .. }] => (), "the renewal of the true hold after it");
     client.free(&claim, &grant).await
 }
 
@@ -138,7 +139,7 @@ async fn renewals_answer_one_by_one_in_order(fixture: &Fixture<'_>) -> Outcome {
         client.engine.renew(&[hold_of(&a, &grant_a), foreign, nowhere, hold_of(&b, &grant_b)]).await;
     want!(
         &answers[..],
-        [Renewed::Kept { .. }, Renewed::Lost(Loss::Gone), Renewed::Lost(Loss::Gone), Renewed::Kept { .. }] => (),
+        [Renewed::Extended { .. }, Renewed::Lost(Loss::Gone), Renewed::Lost(Loss::Gone), Renewed::Extended { .. }] => (),
         "a batch of a hold, another id, another name, and a hold"
     );
     let none = client.engine.renew(&[]).await;

@@ -79,13 +79,13 @@ impl Run<'_> {
                 None => apply.push(case),
             }
         }
-        let at_once = if self.enough_files { self.harness.at_once() } else { 1 };
-        if at_once > 1 {
+        let parallel = if self.enough_files { self.harness.parallel_cases() } else { 1 };
+        if parallel > 1 {
             // A case that runs in parallel must not disturb the system and uses only its own names.
             let is_alone =
                 |case: &&Case| faults::CASES.iter().chain(names::CASES).any(|alone| alone.name == case.name);
             let (alone, beside): (Vec<_>, Vec<_>) = apply.into_iter().partition(is_alone);
-            self.side_by_side(&beside, at_once).await;
+            self.side_by_side(&beside, parallel).await;
             apply = alone;
         }
         for case in apply {
@@ -96,9 +96,9 @@ impl Run<'_> {
         }
     }
 
-    /// Runs cases in parallel, up to `at_once` of them; most of them wait for time to pass. Leftovers are checked when
+    /// Runs cases in parallel, up to `parallel` of them; most of them wait for time to pass. Leftovers are checked when
     /// all are over.
-    async fn side_by_side(&mut self, cases: &[&Case], at_once: usize) {
+    async fn side_by_side(&mut self, cases: &[&Case], parallel: usize) {
         let this = &*self;
         let fixtures = RefCell::new(VecDeque::new());
         let ended: Vec<_> = stream::iter(cases)
@@ -111,7 +111,7 @@ impl Run<'_> {
                 }
                 (*case, ended)
             })
-            .buffer_unordered(at_once)
+            .buffer_unordered(parallel)
             .collect()
             .await;
         let mut left = self.at_rest().await;

@@ -236,7 +236,7 @@ fn a_release_that_forgets_how_it_ended_is_caught() {
 #[test]
 fn a_release_that_ignores_the_minimum_hold_is_caught() {
     let defects = || Defects {
-        release: Some(|releases| releases.iter_mut().for_each(|release| release.keep = None)),
+        release: Some(|releases| releases.iter_mut().for_each(|release| release.min_hold = None)),
         ..Defects::default()
     };
     caught(defects, &["a_name_is_taken_for_its_minimum_hold", "a_waiter_is_granted_after_the_minimum_hold"]);
@@ -262,7 +262,7 @@ fn a_renewal_that_always_succeeds_is_caught() {
         renewed: Some(|answers| {
             answers
                 .into_iter()
-                .map(|_| Renewed::Kept { ttl: Some(std::time::Duration::from_secs(1)) })
+                .map(|_| Renewed::Extended { ttl: Some(std::time::Duration::from_secs(1)) })
                 .collect()
         }),
         ..Defects::default()

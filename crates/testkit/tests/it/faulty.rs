@@ -57,7 +57,7 @@ fn a_lost_batch_has_one_answer_for_each_item() {
     faulty.next(Verb::Renew, Fault::ReplyLost);
     let holds = [hold(&a, &grant_a), hold(&b, &grant_b)];
     assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Unknown(_), Renewed::Unknown(_)]));
-    assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Kept { .. }, Renewed::Kept { .. }]));
+    assert!(matches!(&now(faulty.renew(&holds))[..], [Renewed::Extended { .. }, Renewed::Extended { .. }]));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn seeded_late_requests_arrive_by_themselves() {
     let faulty = Faulty::seeded(rig.engine(), 1, Rates { late: 1000, ..Rates::default() });
     assert!(is_unknown(&now(faulty.claim(&claim(1, "a"), How::Create))));
     assert!(!is_held(&rig));
-    faulty.calm();
+    faulty.stop_random_faults();
     for id in 2..12 {
         now(faulty.claim(&claim(id, &id.to_string()), How::Create)).unwrap();
     }

@@ -131,12 +131,12 @@ fn a_slot_without_an_owner_stops_the_cluster() {
     let mut cluster = RedisCluster::start_with(calm(2, 0));
     let slot = cluster.slot("name");
     let owner = cluster.owner(slot);
-    cluster.disown_slot(slot);
+    cluster.unassign_slot(slot);
     assert_eq!([0, 1].map(|node| cluster.owner_by(node, slot)), [None; 2]);
     let down =
         |node| cluster.answer(node, &["GET", "name"]).is_err_and(|error| error.starts_with("CLUSTERDOWN"));
     assert!(happens(|| down(0) && down(1)));
-    cluster.own_slot(slot, 1 - owner);
+    cluster.assign_slot(slot, 1 - owner);
     cluster.settle();
     assert_eq!(cluster.command(1 - owner, &["SET", "name", "new"]), ["OK"]);
 }

@@ -45,10 +45,10 @@ fn a_partitioned_sentinel_still_names_the_old_master() {
     redis.cut_sentinel(2);
     redis.kill(0);
     let second = redis.master();
-    assert!(happens(|| [0, 1].map(|sentinel| redis.named_by(sentinel)) == [Some(second); 2]));
-    assert_eq!(redis.named_by(2), Some(0));
+    assert!(happens(|| [0, 1].map(|sentinel| redis.master_named_by(sentinel)) == [Some(second); 2]));
+    assert_eq!(redis.master_named_by(2), Some(0));
     redis.heal_sentinel(2);
-    assert!(happens(|| redis.named_by(2) == Some(second)));
+    assert!(happens(|| redis.master_named_by(2) == Some(second)));
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_unfinished_failover_already_names_the_new_master() {
     redis.part([1, 2]);
     redis.kill(0);
     let second = redis.master();
-    assert!(happens(|| (0..3).all(|sentinel| redis.named_by(sentinel) == Some(second))));
+    assert!(happens(|| (0..3).all(|sentinel| redis.master_named_by(sentinel) == Some(second))));
     // The Sentinel that leads the fail-over reports the old master's address until the other replica has followed or
     // ten minutes have passed.
     assert_eq!((0..3).filter(|&sentinel| leads(&redis, sentinel)).count(), 1);
@@ -98,11 +98,11 @@ fn a_sentinel_keeps_its_state_across_a_kill_and_a_pause() {
     redis.resume_sentinel(1);
     let second = redis.failover();
     redis.restart_sentinel(0);
-    assert!(happens(|| redis.named_by(0) == Some(second)));
+    assert!(happens(|| redis.master_named_by(0) == Some(second)));
     // Sentinels save what they learn.
     redis.kill_sentinel(0);
     redis.restart_sentinel(0);
-    assert_eq!(redis.named_by(0), Some(second));
+    assert_eq!(redis.master_named_by(0), Some(second));
 }
 
 #[test]

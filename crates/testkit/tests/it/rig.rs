@@ -74,7 +74,7 @@ impl Harness for Rig {
         Box::pin(ready(can))
     }
 
-    fn at_once(&self) -> usize {
+    fn parallel_cases(&self) -> usize {
         1
     }
 
@@ -102,7 +102,7 @@ pub(crate) fn release(claim: &Claim) -> Release {
         mode: claim.mode,
         token: None,
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 

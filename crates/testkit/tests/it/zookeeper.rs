@@ -65,16 +65,16 @@ fn the_child_counter_of_a_node_can_be_set() {
 fn a_paused_server_does_not_answer() {
     let server = ZookeeperServer::start(&[]);
     server.pause();
-    assert!(std::panic::catch_unwind(|| server.four_letters("ruok")).is_err());
+    assert!(std::panic::catch_unwind(|| server.four_letter_command("ruok")).is_err());
     server.resume();
-    assert_eq!(server.four_letters("ruok"), "imok");
+    assert_eq!(server.four_letter_command("ruok"), "imok");
 }
 
 #[test]
 fn a_server_takes_extra_configuration_and_options() {
     let server = ZookeeperServer::start(&["tickTime=250", "-Dleasehold.test=value"]);
-    assert!(server.four_letters("conf").contains("tickTime=250\n"));
-    assert!(server.four_letters("envi").contains("java.io.tmpdir="));
+    assert!(server.four_letter_command("conf").contains("tickTime=250\n"));
+    assert!(server.four_letter_command("envi").contains("java.io.tmpdir="));
 }
 
 #[test]
@@ -185,13 +185,13 @@ fn a_short_partition_goes_unnoticed() {
 }
 
 fn flushes(server: &ZookeeperServer) -> u64 {
-    let reply = server.four_letters("mntr");
+    let reply = server.four_letter_command("mntr");
     let count = reply.lines().find_map(|line| line.strip_prefix("zk_cnt_fsynctime\t"));
     count.expect("the server reports how often it waited for the disk").parse().unwrap()
 }
 
 fn serves(ensemble: &ZookeeperEnsemble, node: usize) -> bool {
-    ensemble.four_letters(node, "srvr").contains("Mode: ")
+    ensemble.four_letter_command(node, "srvr").contains("Mode: ")
 }
 
 fn until(happened: impl Fn() -> bool) {

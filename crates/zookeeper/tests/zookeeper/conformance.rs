@@ -56,7 +56,9 @@ impl Harness for ThreeServers {
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| ephemerals(&self.ensemble.four_letters(self.ensemble.leader(), "dump"))))
+        Box::pin(left_at_rest(|| {
+            ephemerals(&self.ensemble.four_letter_command(self.ensemble.leader(), "dump"))
+        }))
     }
 }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Answer, Claim, Engine, Env, Fault, How, Mode, Notification, Released};
 use leasehold_testkit::{
-    scenarios::neighbour_gives_up,
+    scenarios::waiter_ahead_gives_up,
     server::{Proxy, ZookeeperEnsemble},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
@@ -45,7 +45,7 @@ fn a_late_close_ends_no_session_in_use() {
     let ensemble = ZookeeperEnsemble::start();
     let (ports, leader) = (ensemble.ports(), ensemble.leader());
     let (one, two) = (Proxy::start(ports[(leader + 1) % 3]), Proxy::start(ports[(leader + 2) % 3]));
-    two.sever();
+    two.block();
     let config = Config::new(vec![local(one.port()), local(two.port())]);
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     let other = Arc::new(ZookeeperEngine::new(Config::new(vec![local(ports[leader])]), &Env::system()));
@@ -54,7 +54,7 @@ fn a_late_close_ends_no_session_in_use() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let answer = engine.claim(&only, How::Create).await;
         assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-        two.mend();
+        two.unblock();
         one.hold_requests();
         let limit = Duration::from_secs(10);
         let released = tokio::time::timeout(limit, engine.release(&release_of(&only))).await;
@@ -68,10 +68,10 @@ fn a_late_close_ends_no_session_in_use() {
         assert!(matches!(other.claim(&rival, How::Create).await, Ok(Answer::Waiting(_))));
         // From now on no message reaches the client.
         two.hold_answers();
-        one.let_go();
+        one.release_held();
         let closed = async {
             let is_there = |node: &String| node.starts_with("/locks/a/");
-            while ephemerals(&ensemble.four_letters(leader, "dump")).iter().any(is_there) {
+            while ephemerals(&ensemble.four_letter_command(leader, "dump")).iter().any(is_there) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
@@ -171,7 +171,7 @@ fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (held, leaves, stays) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        neighbour_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
+        waiter_ahead_gives_up(&*engine, &*other, (&held, &leaves, &stays)).await;
         engine.release(&release_of(&held)).await;
         let notification = tokio::time::timeout(PATIENCE, other.notifications()).await.unwrap();
         assert!(

@@ -5,10 +5,10 @@
 
 mod breaking;
 mod conformance;
+mod fake_server;
 mod interop;
 mod large;
 mod late_requests;
-mod liar;
 mod names;
 mod neighbours;
 mod oracle;

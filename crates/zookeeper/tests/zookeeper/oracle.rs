@@ -1,11 +1,11 @@
 //! The ZooKeeper engine answers as the memory engine does.
 
-use leasehold_testkit::oracle::{Granting, answers_alike};
+use leasehold_testkit::oracle::{Granting, compare_with_memory_engine};
 
 use crate::rig::Rig;
 
 #[test]
 fn zookeeper_answers_as_the_oracle_does() {
     let rig = Rig::new();
-    answers_alike(Granting::WhenAsked, || rig.engine());
+    compare_with_memory_engine(Granting::WhenAsked, || rig.engine());
 }

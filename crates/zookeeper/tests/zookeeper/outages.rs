@@ -8,7 +8,7 @@ use std::{
 use futures_util::future::join_all;
 use leasehold_core::{Answer, Claim, Engine, Env, How, Locks};
 use leasehold_testkit::{
-    room::with_room,
+    lease_retries::with_longer_leases,
     server::{ZookeeperEnsemble, ZookeeperServer},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
@@ -18,7 +18,7 @@ use crate::rig::{PATIENCE, Rig, acquire, local};
 /// The server grants a shorter timeout than requested.
 #[test]
 fn the_granted_session_timeout_counts_and_is_shown() {
-    with_room(Duration::from_secs(2), "the granted timeout is renewed in time", |granted| {
+    with_longer_leases(Duration::from_secs(2), "the granted timeout is renewed in time", |granted| {
         let rig = Rig::with(&[&format!("maxSessionTimeout={}", granted.as_millis())]);
         let locks = rig.locks();
         let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();

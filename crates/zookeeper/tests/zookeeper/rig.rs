@@ -97,19 +97,19 @@ impl Rig {
 
     /// The ephemeral nodes, which all claims are.
     pub(crate) fn nodes(&self) -> Vec<String> {
-        ephemerals(&self.server.four_letters("dump"))
+        ephemerals(&self.server.four_letter_command("dump"))
     }
 
     /// The number of watches on the server.
     pub(crate) fn watches(&self) -> u32 {
-        let reply = self.server.four_letters("mntr");
+        let reply = self.server.four_letter_command("mntr");
         let count = reply.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
         count.trim().parse().unwrap()
     }
 
     /// The number of sessions.
     pub(crate) fn sessions(&self) -> usize {
-        let reply = self.server.four_letters("dump");
+        let reply = self.server.four_letter_command("dump");
         // Sessions are listed in the queue of their expiry, each with its number in a line of its own.
         reply
             .lines()

@@ -8,8 +8,8 @@ use std::{
 
 use leasehold_core::{Answer, Claim, Engine, Guard, How, Locks, Loss, Name, Notification, Released, Renewed};
 use leasehold_testkit::{
+    lease_retries::with_longer_leases,
     panic_clock::PanicClock,
-    room::with_room,
     server::{Proxy, ZookeeperEnsemble},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
@@ -56,7 +56,7 @@ fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     let waits = cut.clone();
     spawn(move || tx.send(acquire_short(&waits, "c")));
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
-    proxy.sever();
+    proxy.block();
     for guard in [&a, &b] {
         let lost = rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
         assert!(matches!(lost, Loss::Lapsed), "{lost:?}");
@@ -65,7 +65,7 @@ fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     // The server ends the session later than the client does.
     acquire(&other, "a").release_blocking().unwrap();
     rig.until("its queue entry is gone", || rig.show("c").waiters.is_empty());
-    proxy.mend();
+    proxy.unblock();
     rig.until("it is queued again", || rig.show("c").waiters.len() == 1);
     blocker.release_blocking().unwrap();
     rx.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -82,9 +82,9 @@ fn a_short_disconnection_loses_no_hold_and_no_wake_up() {
     let (next, blocker) = ("next", acquire(&other, "next"));
     let waits = wait_for(&cut, next);
     rig.until("it is queued", || rig.show(next).waiters.len() == 1);
-    proxy.sever();
+    proxy.block();
     blocker.release_blocking().unwrap();
-    proxy.mend();
+    proxy.unblock();
     waits.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     assert!(held.check());
     held.release_blocking().unwrap();
@@ -117,7 +117,7 @@ fn a_claim_whose_answer_was_lost_finds_its_node() {
                     tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create));
                 let lost = lost.await;
                 assert!(lost.is_err(), "no answer arrives: {lost:?}");
-                proxy.lose();
+                proxy.drop_connections();
                 let granted = async {
                     loop {
                         match engine.claim(&claim, How::Create).await {
@@ -276,7 +276,7 @@ fn a_nearly_used_up_counter_restarts_when_the_queue_is_empty() {
 #[test]
 fn a_fixed_lease_ends_although_its_session_lives() {
     let rig = Rig::new();
-    with_room(TTL, "the fixed hold ends, and the renewed one does not", |ttl| {
+    with_longer_leases(TTL, "the fixed hold ends, and the renewed one does not", |ttl| {
         let (locks, other) = (rig.locks(), rig.locks());
         let fixed = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();

@@ -48,7 +48,7 @@ impl Cleanup {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A queue entry may outlive a short lease, and so may the entry of a pushed grant that lapsed.
         let since = shared.now();
-        let give_up = since.after(ttl.max(shared.profile.place) + shared.profile.request_life);
+        let give_up = since.after(ttl.max(shared.profile.entry_life) + shared.profile.request_life);
         let engine = shared.profile.engine;
         Self { release, engine, since, give_up, sent: false, hold: None, _pending: shared.pending.one() }
     }
@@ -87,7 +87,7 @@ impl Cleanup {
     fn refused(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {
             Fault::Denied | Fault::Misconfigured => true,
-            Fault::Refused => self.release.keep.is_some(),
+            Fault::Refused => self.release.min_hold.is_some(),
             Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
         };
         if is_final && let Some(OfHold { reply, .. }) = self.hold.take() {

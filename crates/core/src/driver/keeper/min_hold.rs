@@ -25,7 +25,7 @@ struct MinHold {
 /// nothing is to be done: the engine blocks the name itself, the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
     let lifeline = guard.lifeline();
-    if !lifeline.is_own_process() || lifeline.profile.can_keep {
+    if !lifeline.is_own_process() || lifeline.profile.supports_min_hold {
         return None;
     }
     let now = lifeline.now();

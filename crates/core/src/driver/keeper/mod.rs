@@ -28,7 +28,7 @@ pub(crate) use drive::{REPORT_MARGIN, drive};
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, exit_wait, register};
 pub(crate) use min_hold::hold_until;
-pub use on_caller::is_begun_here;
+pub use on_caller::is_on_calling_thread;
 pub(crate) use serve::{Work, serve};
 pub use thread::{Keeper, Runtime};
 pub(crate) use timers::{Due, Key as TimerKey, Timers, Wake};

@@ -23,7 +23,7 @@ thread_local! {
 /// sends its request from here, if it can, and does not wait for others to batch with it.
 #[doc(hidden)]
 #[must_use]
-pub fn is_begun_here() -> bool {
+pub fn is_on_calling_thread() -> bool {
     ON_CALLER.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -138,7 +138,7 @@ mod tests {
         let mut polls = 0;
         shared.start_on_caller(poll_fn(move |context| {
             polls += 1;
-            let _ = sender.send((thread::current().name().map(str::to_owned), is_begun_here()));
+            let _ = sender.send((thread::current().name().map(str::to_owned), is_on_calling_thread()));
             context.waker().wake_by_ref();
             if polls < 2 { Poll::Pending } else { Poll::Ready(()) }
         }));

@@ -56,11 +56,11 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     let mut trouble = None;
     for hold in holds {
         let answer = answers.next();
-        if matches!(answer, Some(Renewed::Kept { .. } | Renewed::Lost(_))) {
+        if matches!(answer, Some(Renewed::Extended { .. } | Renewed::Lost(_))) {
             shared.contact_restored();
         }
         match answer {
-            Some(Renewed::Kept { ttl }) => {
+            Some(Renewed::Extended { ttl }) => {
                 extended += 1;
                 shared.renewed(&hold.name, hold.id, sent, ttl);
             }
@@ -78,7 +78,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             }
         }
     }
-    shared.observer.event(&Event::Renewed { kept: extended, unknown });
+    shared.observer.event(&Event::Renewed { extended, unknown });
     trouble.map_or(Ok(()), Err)
 }
 

@@ -168,7 +168,7 @@ impl Shared {
             mode: claim.mode,
             token: None,
             ended: Previous::Clean,
-            keep: None,
+            min_hold: None,
         };
         self.clean_up(release, claim.ttl);
     }

@@ -72,14 +72,14 @@ impl Shared {
         hold.ending = true;
         hold.lease.stop_renewal();
         // R3: a hold in doubt may have ended before its deadline.
-        let deadline = hold.lease.belief();
+        let deadline = hold.lease.valid_until();
         let ttl = hold.terms.ttl;
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
         let mut release = release_of(name, hold, now);
         // Where the engine cannot block the name, the keeper has already held it, as far as possible.
-        release.keep = release.keep.filter(|_| self.profile.can_keep);
+        release.min_hold = release.min_hold.filter(|_| self.profile.supports_min_hold);
         if self.profile.inline {
             drop(shard);
             return self.release_inline(release, deadline, ttl, lost);
@@ -201,14 +201,14 @@ impl Shared {
 }
 
 fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
-    let keep = hold.min_hold_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+    let min_hold = hold.min_hold_until.map(|until| until.since(now)).filter(|min_hold| !min_hold.is_zero());
     Release {
         id: hold.id,
         name: name.clone(),
         mode: hold.terms.mode,
         token: Some(hold.first),
         ended: hold.ended,
-        keep,
+        min_hold,
     }
 }
 

@@ -171,7 +171,7 @@ fn profile() -> Profile {
     profile.inline = true;
     profile.tokens = TOKENS;
     profile.fifo = true;
-    profile.can_keep = true;
+    profile.supports_min_hold = true;
     profile.breaking = Breaking::Ask;
     // Requests never leave the process: none is in flight after the call returns.
     profile.request_life = Duration::ZERO;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
-    WaiterView, pure::lock_state::KEPT_OWNER,
+    WaiterView, pure::lock_state::MIN_HOLD_OWNER,
 };
 
 /// How often a table that changed during the read is read again before torn records are left out.
@@ -198,7 +198,7 @@ fn holder(record: &Record, now: Instant) -> HolderView {
     let is_min_hold = record.state == RecordState::MinHold;
     HolderView {
         id: record.id.to_string(),
-        owner: if is_min_hold { KEPT_OWNER.to_owned() } else { record.owner.to_string() },
+        owner: if is_min_hold { MIN_HOLD_OWNER.to_owned() } else { record.owner.to_string() },
         token: Some(record.token),
         held: Some(now.since(record.since)),
         remaining: is_min_hold.then(|| record.min_hold_until.since(now)),

@@ -35,7 +35,7 @@ impl FileEngine {
         let of = |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
         let meant = release.token.is_none_or(of);
         // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
-        let unknown = (!meant).then(|| Release { token: None, keep: None, ..release.clone() });
+        let unknown = (!meant).then(|| Release { token: None, min_hold: None, ..release.clone() });
         match self.unlock(&entry, unknown.as_ref().unwrap_or(release)) {
             Ok(AfterRelease::Empty) => self.store_idle(*entry),
             Ok(AfterRelease::Waits) => {}
@@ -58,7 +58,7 @@ impl FileEngine {
             _ => return Renewed::Lost(Loss::Gone),
         }
         match self.lost(entry) {
-            Ok(None) => Renewed::Kept { ttl: None },
+            Ok(None) => Renewed::Extended { ttl: None },
             Ok(Some(loss)) => Renewed::Lost(loss),
             Err(error) => Renewed::Unknown(error),
         }
@@ -102,7 +102,7 @@ impl FileEngine {
     /// Writes that a claim has ended, and unlocks its file. A waiter that watches the file also notices the close
     /// that follows.
     fn unlock(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
-        let until = release.keep.map(|time| self.env.clock.now().after(time));
+        let until = release.min_hold.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
         let written = match (&state, entry.claim_state) {
             (Ok(Some(state)), ClaimState::Waiting { .. }) => empty(state, entry, None),
@@ -188,7 +188,7 @@ fn end(
     state: &StateFile,
     entry: &Entry,
     release: &Release,
-    keep: Option<Instant>,
+    min_hold_until: Option<Instant>,
 ) -> Result<(), EngineError> {
     let slot = entry.claim_state.slot();
     if slot != 0 {
@@ -196,14 +196,14 @@ fn end(
         if let Some(ended) = byte_of(record.is_broken(), release) {
             state.write(&[ended], ENDED as u64)?;
         }
-        return empty(state, entry, keep);
+        return empty(state, entry, min_hold_until);
     }
     let mut bytes = [0; 8 + RECORD];
     state.read(&mut bytes, ENDED as u64)?;
     let record: [u8; RECORD] = array(&bytes, 8);
     let Some(is_broken) = Record::broken_of(&record, entry.claim.id) else { return Ok(()) };
     bytes[0] = byte_of(is_broken, release).unwrap_or(bytes[0]);
-    let len = match keep {
+    let len = match min_hold_until {
         None => {
             bytes[8] = RecordState::Empty as u8;
             9
@@ -220,12 +220,12 @@ fn end(
 
 /// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch:
 /// only the owner of a record does this.
-fn empty(state: &StateFile, entry: &Entry, keep: Option<Instant>) -> Result<(), EngineError> {
+fn empty(state: &StateFile, entry: &Entry, min_hold_until: Option<Instant>) -> Result<(), EngineError> {
     if own_record(state, entry)?.is_none() {
         return Ok(());
     }
     let at = record_at(entry.claim_state.slot());
-    let Some(until) = keep else { return state.write(&[RecordState::Empty as u8], at) };
+    let Some(until) = min_hold_until else { return state.write(&[RecordState::Empty as u8], at) };
     state.write(&until.as_nanos().to_le_bytes(), at + MIN_HOLD)?;
     state.write(&[RecordState::MinHold as u8], at)
 }

@@ -37,7 +37,7 @@ impl MemoryEngine {
         answer.map_err(|refusal| {
             let fault = match refusal {
                 Refusal::Clash { .. } => Fault::Misconfigured,
-                Refusal::LineFull => Fault::Refused,
+                Refusal::QueueFull => Fault::Refused,
                 Refusal::Impossible(_) => Fault::Internal,
             };
             EngineError::new(fault, refusal.to_string())
@@ -48,7 +48,7 @@ impl MemoryEngine {
         let renewed =
             self.store.step(&hold.name, |lock, step| lock.renew(hold.id, hold.token, hold.ttl, step));
         match renewed {
-            Ok(()) => Renewed::Kept { ttl: Some(hold.ttl) },
+            Ok(()) => Renewed::Extended { ttl: Some(hold.ttl) },
             Err(loss) => Renewed::Lost(loss),
         }
     }
@@ -110,7 +110,7 @@ fn profile() -> Profile {
         inline: true,
         tokens: TOKENS,
         fifo: true,
-        can_keep: true,
+        supports_min_hold: true,
         breaking: Breaking::Lease,
         ttl: TTL,
         request_timeout: REQUEST_LIFE,

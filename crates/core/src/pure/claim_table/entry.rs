@@ -42,7 +42,7 @@ pub enum ClaimState<O, B> {
         /// What it has on the server.
         own: O,
         /// Its client asked for it after the grant, and so knows of the hold.
-        spoken: bool,
+        confirmed: bool,
     },
     /// It sent no request in time and is being ended.
     Ending {
@@ -86,7 +86,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
     }
 
     /// A request of the claim arrived at `now`: its time is extended, and it enters the queue again if it had lapsed.
-    pub fn speaks(&mut self, now: Instant) {
+    pub fn asked_again(&mut self, now: Instant) {
         if matches!(self.state, ClaimState::Lapsed) {
             self.state = ClaimState::Made;
         }
@@ -98,7 +98,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
     /// The claim waits, by the answer to its request at `now`.
     pub fn waits(&mut self, own: O, before: B, now: Instant) {
         self.state = ClaimState::Waiting { own, before };
-        self.speaks(now);
+        self.asked_again(now);
     }
 }
 

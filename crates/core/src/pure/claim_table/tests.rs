@@ -49,7 +49,7 @@ fn a_claim_that_asks_is_extended_and_a_silent_one_is_ended_once() {
     assert_eq!(table.next_due(), Some(at(0).after(lifetime)));
     assert_eq!(table.overdue(at(0).after(lifetime)), [id(2)], "the other one asked since");
     assert_eq!(table.next_due(), Some(at(1000).after(lifetime)));
-    table.get(id(2)).unwrap().speaks(at(0).after(lifetime));
+    table.get(id(2)).unwrap().asked_again(at(0).after(lifetime));
     assert_eq!(state(&mut table, 2), ClaimState::Ending { own: None, again: false }, "too late");
     assert_eq!(table.overdue(at(1000).after(lifetime)), [id(1)]);
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: false });
@@ -70,7 +70,7 @@ fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(5), again: true });
     assert!(table.ended(id(1), at(3000)).is_none());
     assert_eq!(state(&mut table, 1), ClaimState::Lapsed);
-    table.get(id(1)).unwrap().speaks(at(4000));
+    table.get(id(1)).unwrap().asked_again(at(4000));
     assert_eq!(state(&mut table, 1), ClaimState::Made);
     // A claim that did send a request ends when its own time ends.
     table.hold(id(1), 9, true, (at(5000), at(40_000)));
@@ -112,12 +112,12 @@ fn a_lasting_hold_is_watched_once_for_each_connection() {
     assert_eq!(table.lasting(at(100)), [id(1)]);
     table.hold(id(1), 5, true, (at(150), at(25_000)));
     assert_eq!(table.lasting(at(1000)), [], "it is watched already");
-    table.watch_anew(at(3000), |entry| entry.data == 8, |_| panic!("on another lease"));
+    table.watch_again(at(3000), |entry| entry.data == 8, |_| panic!("on another lease"));
     assert_eq!(table.lasting(at(3000)), []);
-    table.watch_anew(at(3000), |entry| entry.data == 7, |before| *before = 0);
+    table.watch_again(at(3000), |entry| entry.data == 7, |before| *before = 0);
     assert_eq!(table.lasting(at(3000)), [id(1)], "the other one waits");
     assert_eq!(state(&mut table, 2), ClaimState::Waiting { own: 6, before: 0 });
-    table.watch_anew(at(4000), |_| true, |_| {});
+    table.watch_again(at(4000), |_| true, |_| {});
     table.get(id(1)).unwrap().state = ClaimState::Gone;
     assert_eq!(table.lasting(at(4000)), [], "it holds no longer");
 }
@@ -134,7 +134,7 @@ fn a_claim_that_is_closed_needs_no_request() {
     assert_eq!([closed_state(&table, 1), closed_state(&table, 2)], ["open", "gone"]);
     for (state, answer) in [
         (ClaimState::Waiting { own: 5, before: 4 }, "open"),
-        (ClaimState::Held { own: 5, spoken: true }, "open"),
+        (ClaimState::Held { own: 5, confirmed: true }, "open"),
         (ClaimState::Ending { own: None, again: true }, "waiting"),
         (ClaimState::Lapsed, "waiting"),
         (ClaimState::Gone, "gone"),

@@ -81,7 +81,7 @@ impl<C: Clone> LockState<C> {
             return Ok(Answer::Taken(self.hint_outside(step.now)));
         }
         if self.waiters() >= MAX_WAITERS {
-            return Err(Refusal::LineFull);
+            return Err(Refusal::QueueFull);
         }
         self.enqueue(Waiter::new(claim, client, step.now));
         let position = self.wait_queue_mut().waiting.len() - 1;

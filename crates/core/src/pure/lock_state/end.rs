@@ -97,10 +97,10 @@ impl<C: Clone> LockState<C> {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());
         let meant = release.token.is_none_or(|wanted| wanted == token);
-        match release.keep {
-            Some(keep) if meant && !broken => {
+        match release.min_hold {
+            Some(min_hold) if meant && !broken => {
                 holder.state = HoldState::MinHold;
-                holder.expires = step.now.after(keep);
+                holder.expires = step.now.after(min_hold);
                 self.due = self.due.min(holder.expires);
             }
             _ => drop(self.holders.remove(at)),

@@ -152,5 +152,12 @@ pub(super) fn claim(number: u8, mode: Mode) -> Claim {
 }
 
 pub(super) fn release(number: u8, token: Option<Token>) -> Release {
-    Release { id: id(number), name: name(), mode: Mode::Exclusive, token, ended: Previous::Clean, keep: None }
+    Release {
+        id: id(number),
+        name: name(),
+        mode: Mode::Exclusive,
+        token,
+        ended: Previous::Clean,
+        min_hold: None,
+    }
 }

@@ -218,7 +218,7 @@ impl Judge {
             Some(position) => panic!("overtook {position} others"),
             None => {
                 assert!(newcomers_too && self.queue.is_empty(), "a new claim overtook the queue");
-                assert!(!self.is_dead(claim.id), "a ghost");
+                assert!(!self.is_dead(claim.id), "a late request of an ended claim");
             }
         }
         let until = self.now.after(grant.ttl.unwrap());

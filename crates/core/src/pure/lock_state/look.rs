@@ -9,7 +9,7 @@ use super::{
 use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView};
 
 /// The owner shown for a name that stays taken without a holder.
-pub const KEPT_OWNER: &str = "kept";
+pub const MIN_HOLD_OWNER: &str = "kept";
 
 /// How many claims at the head of the queue are given the end of the first lease: one asks then, the others in case its
 /// client is gone. More would only ask all at once.
@@ -98,7 +98,7 @@ impl<C> LockState<C> {
 }
 
 fn holder_view<C>(holder: &Holder<C>, now: Instant) -> HolderView {
-    let owner = if matches!(holder.state, HoldState::MinHold) { KEPT_OWNER } else { &holder.owner };
+    let owner = if matches!(holder.state, HoldState::MinHold) { MIN_HOLD_OWNER } else { &holder.owner };
     HolderView {
         id: holder.id.to_string(),
         owner: owner.to_owned(),

@@ -33,12 +33,12 @@ fn event() -> impl Strategy<Value = Event> {
     let how = prop_oneof![2 => Just(How::Create), 2 => Just(How::Ask)];
     let which = || prop_oneof![6 => Just(Which::Own), 2 => Just(Which::None), 1 => Just(Which::Wrong)];
     let nth = || 1..=CLAIMS;
-    let keep = prop_oneof![5 => Just(None), 1 => (1..40_u64).prop_map(|tenths| Some(tenths * 100))];
+    let min_hold = prop_oneof![5 => Just(None), 1 => (1..40_u64).prop_map(|tenths| Some(tenths * 100))];
     prop_oneof![
         12 => (nth(), how).prop_map(|(nth, how)| Event::Call(nth, how)),
         1 => nth().prop_map(Event::Clash),
         4 => (nth(), which()).prop_map(|(nth, which)| Event::Renew(nth, which)),
-        8 => (nth(), which(), keep, any::<bool>()).prop_map(|(nth, which, keep, bad)| Event::Release(nth, which, keep, bad)),
+        8 => (nth(), which(), min_hold, any::<bool>()).prop_map(|(nth, which, min_hold, bad)| Event::Release(nth, which, min_hold, bad)),
         1 => (0..60_u64, any::<bool>()).prop_map(|(number, force)| Event::Break(number, force)),
         2 => Just(Event::Settle),
     ]
@@ -90,12 +90,12 @@ impl Run {
                 self.judge.all_pushed(&self.fixture.pushed);
                 self.judge.renewed(&claim, token, extended);
             }
-            Event::Release(nth, which, keep, bad) => {
+            Event::Release(nth, which, min_hold, bad) => {
                 let token = self.token(nth, which);
                 let ended = if bad { Previous::Abandoned } else { Previous::Clean };
-                let keep = keep.map(Duration::from_millis);
-                let freed = self.fixture.end(&Release { ended, keep, ..release(nth, token) });
-                let min_hold_until = keep.map(|keep| self.fixture.now.after(keep));
+                let min_hold = min_hold.map(Duration::from_millis);
+                let freed = self.fixture.end(&Release { ended, min_hold, ..release(nth, token) });
+                let min_hold_until = min_hold.map(|min_hold| self.fixture.now.after(min_hold));
                 self.judge.released(id(nth), token, min_hold_until, freed);
                 self.judge.all_pushed(&self.fixture.pushed);
             }

@@ -27,7 +27,7 @@ pub struct Entry<C> {
     /// The mode in which it holds, or is to hold.
     pub mode: Mode,
     /// Its state.
-    pub stand: EntryKind,
+    pub kind: EntryKind,
     /// The first token of its grant; 0 for a waiter.
     pub token: u64,
     /// How many tokens its grant has, or is to have.
@@ -43,7 +43,7 @@ pub struct Entry<C> {
     /// For a waiting or pushed claim: how long a grant lasts before the claim's next request.
     pub claim_time: Duration,
     /// For a pushed claim: since when it waited, and until when its queue entry would have lasted.
-    pub place: Option<(Instant, Instant)>,
+    pub queue_entry: Option<(Instant, Instant)>,
     /// The client that gets its notifications.
     pub client: C,
 }
@@ -58,7 +58,7 @@ pub enum EntryKind {
     /// It was broken by an operator, and the name stays taken until its holder releases it or its lease ends.
     Broken,
     /// It was released; the name stays taken without a holder.
-    Kept,
+    MinHold,
     /// It waits in the queue.
     Waiting,
     /// Its pushed grant lapsed.
@@ -72,7 +72,7 @@ impl<C: Clone> LockState<C> {
         let Saved { newest, ended: (how, upto, until), entries } = saved;
         let mut lock = Self { newest, ended: Ended { how, upto, until }, ..Self::new() };
         for entry in entries {
-            match entry.stand {
+            match entry.kind {
                 EntryKind::Waiting => lock.wait_queue_mut().waiting.push_back(entry.into()),
                 EntryKind::Silent => lock.wait_queue_mut().silent.push(entry.into()),
                 _ => lock.holders.push(holder(entry, lineage)),
@@ -96,13 +96,13 @@ impl<C: Clone> LockState<C> {
 }
 
 fn holder<C: Clone>(entry: Entry<C>, lineage: Lineage) -> Holder<C> {
-    let state = match entry.stand {
+    let state = match entry.kind {
         EntryKind::Pushed => {
-            let (since, expires) = entry.place.unwrap_or((entry.since, entry.expires));
+            let (since, expires) = entry.queue_entry.unwrap_or((entry.since, entry.expires));
             HoldState::Pushed(Box::new(Waiter { since, expires, ..entry.clone().into() }))
         }
         EntryKind::Broken => HoldState::Broken,
-        EntryKind::Kept => HoldState::MinHold,
+        EntryKind::MinHold => HoldState::MinHold,
         _ => HoldState::Held,
     };
     Holder {
@@ -135,16 +135,16 @@ impl<C> From<Entry<C>> for Waiter<C> {
 }
 
 fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
-    let (stand, waiter) = match &holder.state {
+    let (kind, waiter) = match &holder.state {
         HoldState::Held => (EntryKind::Held, None),
         HoldState::Pushed(waiter) => (EntryKind::Pushed, Some(waiter)),
         HoldState::Broken => (EntryKind::Broken, None),
-        HoldState::MinHold => (EntryKind::Kept, None),
+        HoldState::MinHold => (EntryKind::MinHold, None),
     };
     Entry {
         id: holder.id,
         mode: holder.mode,
-        stand,
+        kind,
         token: holder.token.number,
         tokens: holder.tokens,
         previous: holder.previous,
@@ -152,16 +152,16 @@ fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
         since: holder.since,
         expires: holder.expires,
         claim_time: waiter.map_or(Duration::ZERO, |waiter| waiter.claim_time),
-        place: waiter.map(|waiter| (waiter.since, waiter.expires)),
+        queue_entry: waiter.map(|waiter| (waiter.since, waiter.expires)),
         client: holder.client.clone(),
     }
 }
 
-fn saved_waiter<C: Clone>(waiter: &Waiter<C>, stand: EntryKind) -> Entry<C> {
+fn saved_waiter<C: Clone>(waiter: &Waiter<C>, kind: EntryKind) -> Entry<C> {
     Entry {
         id: waiter.id,
         mode: waiter.mode,
-        stand,
+        kind,
         token: 0,
         tokens: waiter.tokens,
         previous: Previous::Clean,
@@ -169,7 +169,7 @@ fn saved_waiter<C: Clone>(waiter: &Waiter<C>, stand: EntryKind) -> Entry<C> {
         since: waiter.since,
         expires: waiter.expires,
         claim_time: waiter.claim_time,
-        place: None,
+        queue_entry: None,
         client: waiter.client.clone(),
     }
 }

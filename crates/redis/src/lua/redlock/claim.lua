@@ -6,7 +6,7 @@
 --   first    a token to write in the same step, if it is larger than the present one; 0 for none
 --   waits    1: if the name is taken, notify this claim of its release; 2: it may have asked for that before
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms> <left ms>"
---   word     "locked", "stood" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
+--   word     "locked", "relocked" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
 --            (the value is no string)
 --   first    the first token of the block that is written here for this claim; 0 if there is none
 --   left     of the lock that is in the way; -1 if it never ends
@@ -50,7 +50,7 @@ local function one(lock, side, id, text)
   local t = read(call('GET', key))
   local newest, how_ended = t.last, t.id == id and t.before or ended(t)
   if is_of(value, id) then
-    word = 'stood'
+    word = 'relocked'
     if how == 'ask' then
       call('PEXPIRE', lock, ttl)
     elseif tonumber(value:sub(34)) > tonumber(attempt) then
@@ -77,7 +77,7 @@ local function one(lock, side, id, text)
     -- An empty string is a foreign lock, too.
     word = call('SET', lock, id .. '-' .. attempt, 'NX', 'PX', ttl) and 'locked' or 'taken'
   end
-  local mine = word == 'locked' or word == 'stood'
+  local mine = word == 'locked' or word == 'relocked'
   if mine then
     if waits == '2' then
       forget(side, lock, id)

@@ -17,4 +17,4 @@ WITH locked AS (
 ), dropped AS (
     DELETE FROM leasehold_claim WHERE name = $1 AND id = ANY ($30)
 )
-SELECT pg_notify(a.channel, a.said) FROM unnest($31::text[], $32::text[]) AS a (channel, said)
+SELECT pg_notify(a.channel, a.payload) FROM unnest($31::text[], $32::text[]) AS a (channel, payload)

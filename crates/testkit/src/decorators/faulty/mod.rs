@@ -94,13 +94,13 @@ impl Faulty {
     }
 
     /// Removes all planned faults that did not happen yet.
-    pub fn forgive(&self) {
-        self.state().plan.forgive();
+    pub fn clear_planned(&self) {
+        self.state().plan.clear_planned();
     }
 
     /// Draws no more faults. Planned faults stay.
-    pub fn calm(&self) {
-        self.state().plan.calm();
+    pub fn stop_random_faults(&self) {
+        self.state().plan.stop_random_faults();
     }
 
     /// Delivers all late requests and notifications, in the order in which they were sent. No caller gets the answers.
@@ -129,7 +129,7 @@ impl Faulty {
                 mode,
                 token: None,
                 ended: Previous::Abandoned,
-                keep: None,
+                min_hold: None,
             })
             .collect();
         self.inner.release(&orders).await;

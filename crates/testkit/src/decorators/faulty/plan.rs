@@ -65,11 +65,11 @@ impl Plan {
         Verb::ALL.iter().map(|&verb| self.script.get(verb).len()).sum()
     }
 
-    pub(super) fn forgive(&mut self) {
+    pub(super) fn clear_planned(&mut self) {
         self.script = PerVerb::default();
     }
 
-    pub(super) fn calm(&mut self) {
+    pub(super) fn stop_random_faults(&mut self) {
         self.rng = None;
     }
 

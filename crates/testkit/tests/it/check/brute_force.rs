@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Mode;
 use leasehold_testkit::{
     check::{Invariant, Outcome, Terms, check},
-    history::{Event, History, HowHeld, What},
+    history::{Event, History, RecordedMode, What},
 };
 
 use super::{rng::Rng, scenario::number};
@@ -88,7 +88,7 @@ fn history(attempts: &[SmallAttempt]) -> History {
         let limit = attempt.is_try.then_some(0);
         push(
             attempt.called,
-            What::AcqInv { mode: HowHeld(attempt.mode), limit, within: None, retries: false },
+            What::AcqInv { mode: RecordedMode(attempt.mode), limit, within: None, retries: false },
         );
         match attempt.end {
             End::Taken => push(attempt.returned, What::AcqTaken),
@@ -104,15 +104,15 @@ fn history(attempts: &[SmallAttempt]) -> History {
                     fixed: false,
                 };
                 push(attempt.returned, ok);
-                let mut leave = |at, answered, keep, what| {
-                    push(at, What::RelInv { keep, sure: None });
+                let mut leave = |at, answered, min_hold, what| {
+                    push(at, What::RelInv { min_hold, sure: None });
                     push(answered, what);
                 };
                 match left {
                     ReleaseKind::Never => {}
                     ReleaseKind::Freed(at, answered) => leave(at, answered, None, What::RelOk),
-                    ReleaseKind::FreedAfter(at, answered, keep) => {
-                        leave(at, answered, Some(keep), What::RelOk)
+                    ReleaseKind::FreedAfter(at, answered, min_hold) => {
+                        leave(at, answered, Some(min_hold), What::RelOk)
                     }
                     ReleaseKind::NotHeld(at, answered) => leave(at, answered, None, What::RelNotheld),
                     ReleaseKind::Unknown(at, answered) => {
@@ -129,7 +129,7 @@ fn terms() -> Terms {
     let mut terms = Terms::default();
     terms.drift = 0.0;
     terms.precision = std::time::Duration::ZERO;
-    terms.told = std::time::Duration::ZERO;
+    terms.report_limit = std::time::Duration::ZERO;
     terms.cancelled = std::time::Duration::from_nanos(STAYS);
     terms
 }
@@ -218,7 +218,9 @@ fn operations(attempts: &[SmallAttempt], refusals: bool) -> Vec<Operation> {
                 match left {
                     ReleaseKind::Never => act(Act::End, lapses, u64::MAX),
                     ReleaseKind::Freed(at, answered) => act(Act::Release, at, answered),
-                    ReleaseKind::FreedAfter(at, answered, keep) => act(Act::End, at + keep, answered + keep),
+                    ReleaseKind::FreedAfter(at, answered, min_hold) => {
+                        act(Act::End, at + min_hold, answered + min_hold)
+                    }
                     ReleaseKind::NotHeld(at, answered) => act(Act::End, lapses.min(at), answered),
                     ReleaseKind::Unknown(at, _) => act(Act::End, lapses.min(at), (at + TTL).max(lapses)),
                 }

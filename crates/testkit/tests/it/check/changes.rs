@@ -1,7 +1,7 @@
 //! Changes to a generated history, each of which breaks an invariant.
 
 use leasehold_core::Mode;
-use leasehold_testkit::history::{Event, History, HowHeld, What};
+use leasehold_testkit::history::{Event, History, RecordedMode, What};
 
 use super::{
     model::{MS, TTL},
@@ -60,7 +60,7 @@ pub(crate) const CHANGES: &[(&str, &str, Change)] = &[
     }),
     ("I3", "a minimum hold that was ignored", |events, rng| {
         let (release, _) = handed_on(events, rng)?;
-        events[release].what = What::RelInv { keep: Some(5_000 * MS), sure: None };
+        events[release].what = What::RelInv { min_hold: Some(5_000 * MS), sure: None };
         Some(())
     }),
     ("I3 I4", "a token of the past", |events, rng| {
@@ -180,7 +180,7 @@ fn renumber(events: &mut Vec<Event>) -> Option<()> {
 fn handed_on(events: &[Event], rng: &mut Rng) -> Option<(usize, usize)> {
     let release = any(events, rng, |events, event| {
         event.lock == "alone"
-            && matches!(event.what, What::RelInv { keep: None, .. })
+            && matches!(event.what, What::RelInv { min_hold: None, .. })
             && freed_within_lease(events, event.attempt)
     })?;
     let granted = |at: &usize| events[*at].lock == "alone" && matches!(events[*at].what, What::AcqOk { .. });
@@ -201,7 +201,7 @@ fn freed_within_lease(events: &[Event], id: u64) -> bool {
     let Some(deadline) = deadline(events, id) else { return false };
     let of = || events.iter().filter(|event| event.attempt == id);
     of().any(|event| matches!(event.what, What::RelOk) && event.t < deadline - MS)
-        && !of().any(|event| matches!(event.what, What::RelInv { keep: Some(_), .. }))
+        && !of().any(|event| matches!(event.what, What::RelInv { min_hold: Some(_), .. }))
 }
 
 /// A holder in a look at the server whose hold is valid meanwhile.
@@ -225,7 +225,7 @@ fn waited(events: &[Event], event: &Event) -> bool {
     event.lock == "alone"
         && matches!(event.what, What::AcqOk { .. })
         && of(|what| matches!(what, What::Enq))
-        && of(|what| matches!(what, What::AcqInv { limit: None, mode: HowHeld(Mode::Exclusive), .. }))
+        && of(|what| matches!(what, What::AcqInv { limit: None, mode: RecordedMode(Mode::Exclusive), .. }))
 }
 
 fn set_token(events: &mut [Event], at: usize, to: u64) -> Option<()> {
@@ -253,7 +253,7 @@ fn contents(events: &mut [Event]) -> Option<&mut Vec<u64>> {
 fn stays_queued(events: &mut [Event], rng: &mut Rng, fits: fn(&What) -> bool, later: u64) -> Option<()> {
     let over = any(events, rng, |events, event| {
         let has_min_hold = events.iter().any(|other| {
-            other.attempt == event.attempt && matches!(other.what, What::RelInv { keep: Some(_), .. })
+            other.attempt == event.attempt && matches!(other.what, What::RelInv { min_hold: Some(_), .. })
         });
         fits(&event.what) && !has_min_hold
     })?;

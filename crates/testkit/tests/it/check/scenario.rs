@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::Mode;
 use leasehold_testkit::{
     check::{Invariant, Terms, check},
-    history::{AttemptId, Event, Held, History, HowHeld, Phase, What},
+    history::{AttemptId, Event, Held, History, Phase, RecordedMode, What},
 };
 
 /// A history with a known verdict.
@@ -52,7 +52,7 @@ fn terms(words: &str) -> Terms {
         match word.split_once('=').unwrap_or((word, "")) {
             ("lossy", _) => terms.lossy = true,
             ("overtakes", count) => terms.overtakes = Some(count.parse().unwrap()),
-            ("entry", time) => terms.place = Duration::from_nanos(ms(time)),
+            ("entry", time) => terms.entry_life = Duration::from_nanos(ms(time)),
             ("under-way", time) => terms.under_way = Duration::from_nanos(ms(time)),
             ("stale", time) => terms.stale = Duration::from_nanos(ms(time)),
             ("set_back", _) => terms.set_back = true,
@@ -112,7 +112,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
     let number = |at: usize| values.0[at].parse().unwrap();
     match ev {
         "inv" => What::AcqInv {
-            mode: HowHeld::try_from(values.0[0].to_owned()).unwrap(),
+            mode: RecordedMode::try_from(values.0[0].to_owned()).unwrap(),
             limit: values.ms("limit"),
             within: values.word("within").map(id),
             retries: values.0.contains(&"retries"),
@@ -135,7 +135,7 @@ fn what(ev: &str, values: &Values<'_>) -> What {
         "renewed" => What::RenewOk { deadline: values.ms("D").unwrap(), ttl: values.ms("ttl") },
         "lost" => What::Lost { err: err() },
         "check" => What::Check { valid: values.0[0] == "true", deadline: values.ms("D") },
-        "rel" => What::RelInv { keep: values.ms("min_hold"), sure: None },
+        "rel" => What::RelInv { min_hold: values.ms("min_hold"), sure: None },
         "freed" => What::RelOk,
         "notheld" => What::RelNotheld,
         "relunknown" => What::RelUnknown { err: err() },
@@ -219,9 +219,9 @@ fn ms(word: &str) -> u64 {
 #[test]
 fn modes_round_trip_through_text() {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 7 }] {
-        assert_eq!(HowHeld::try_from(String::from(HowHeld(mode))), Ok(HowHeld(mode)));
+        assert_eq!(RecordedMode::try_from(String::from(RecordedMode(mode))), Ok(RecordedMode(mode)));
     }
     for bad in ["", "x", "P:", "P:1", "P:1/", "P:/2", "P:-1/2"] {
-        assert!(HowHeld::try_from(bad.to_owned()).is_err(), "{bad}");
+        assert!(RecordedMode::try_from(bad.to_owned()).is_err(), "{bad}");
     }
 }

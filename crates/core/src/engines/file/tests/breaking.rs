@@ -40,7 +40,7 @@ fn any_other_holder_is_denied_with_its_pid() {
         assert_eq!(error.fault, Fault::Denied);
         assert!(error.message.contains(&format!("pid {}", std::process::id())), "{error}");
     }
-    assert!(matches!(renew(&engine, &first, token), Renewed::Kept { .. }));
+    assert!(matches!(renew(&engine, &first, token), Renewed::Extended { .. }));
 }
 
 #[test]

@@ -147,8 +147,11 @@ fn helper_main() {
                 Err(error) => format!("{error:?}"),
             },
             ["release-after", seconds] => {
-                let keep = Some(Duration::from_secs(seconds.parse().unwrap()));
-                format!("{:?}", release_as(&engine, Release { keep, ..order(&claims.pop().unwrap(), None) }))
+                let min_hold = Some(Duration::from_secs(seconds.parse().unwrap()));
+                format!(
+                    "{:?}",
+                    release_as(&engine, Release { min_hold, ..order(&claims.pop().unwrap(), None) })
+                )
             }
             ["use", count] => {
                 let mut names = (0..count.parse::<u32>().unwrap()).map(|number| number.to_string());

@@ -100,8 +100,8 @@ fn a_read_only_file_system_can_be_inspected() {
     let engine = scratch.engine();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
-    let keep = Some(Duration::from_secs(3600));
-    assert!(matches!(release_as(&engine, Release { keep, ..order(&first, None) }), Released::Freed));
+    let min_hold = Some(Duration::from_secs(3600));
+    assert!(matches!(release_as(&engine, Release { min_hold, ..order(&first, None) }), Released::Freed));
     let dir = scratch.dir().display().to_string();
     let script = format!("mount --bind '{dir}' '{dir}' && mount -o remount,ro,bind '{dir}' && exec \"$@\"");
     let mut helper = Helper::start_as(&unshared(&script), &scratch.dir());

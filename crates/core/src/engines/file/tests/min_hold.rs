@@ -10,7 +10,7 @@ use super::{
 };
 
 fn release_with_min_hold(engine: &FileEngine, claim: &Claim, seconds: u64) {
-    let release = Release { keep: Some(Duration::from_secs(seconds)), ..order(claim, None) };
+    let release = Release { min_hold: Some(Duration::from_secs(seconds)), ..order(claim, None) };
     assert!(matches!(release_as(engine, release), Released::Freed));
 }
 

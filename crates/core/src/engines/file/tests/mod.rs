@@ -150,7 +150,7 @@ fn order(claim: &Claim, token: Option<Token>) -> Release {
         mode: claim.mode,
         token,
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }
 

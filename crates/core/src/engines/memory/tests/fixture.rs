@@ -146,6 +146,6 @@ pub(super) fn release(number: u8, token: impl Into<Option<Token>>) -> Release {
         mode: Mode::Exclusive,
         token,
         ended: Previous::Clean,
-        keep: None,
+        min_hold: None,
     }
 }

@@ -26,7 +26,7 @@ fn a_release_pushes_the_grant_to_the_other_client() {
     let (claim, grant, since) = two.granted();
     assert_eq!((claim, grant.ttl, since), (id(2), Some(CLAIM_TIME), Some(clock.now())));
     assert!(grant.token > first.token);
-    assert!(matches!(two.renew(2, grant.token), Renewed::Kept { ttl: Some(TTL) }));
+    assert!(matches!(two.renew(2, grant.token), Renewed::Extended { ttl: Some(TTL) }));
     clock.pass(CLAIM_TIME);
     assert_eq!(held(two.ask(2)).token, grant.token);
     assert!(one.notifications().is_empty());
@@ -55,7 +55,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     assert_eq!(hint.ask_in, Some(CLAIM_TIME));
     clock.pass(CLAIM_TIME);
     assert_eq!(held(three.ask(3)).previous, Previous::Lapsed);
-    assert_eq!(silent.granted().0, id(2), "it had the news, too late");
+    assert_eq!(silent.granted().0, id(2), "it was notified too late");
     assert!(matches!(silent.ask(2), Answer::Waiting(_)), "it is queued again");
 }
 
@@ -99,7 +99,7 @@ fn an_expired_lease_frees_the_name_and_the_head_has_a_hint() {
 
     assert!(matches!(one.renew(1, old.token), Renewed::Lost(Loss::Gone)));
     assert!(!one.release(release(1, old.token)), "a late release of the old hold ends no other hold");
-    assert!(matches!(two.renew(2, grant.token), Renewed::Kept { .. }));
+    assert!(matches!(two.renew(2, grant.token), Renewed::Extended { .. }));
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn a_minimum_hold_blocks_the_name_after_its_release() {
     let (store, clock) = store();
     let one = Client::of(&store);
     let first = one.hold(1);
-    let keep = Some(Duration::from_secs(10));
-    assert!(one.release(Release { keep, ..release(1, first.token) }));
+    let min_hold = Some(Duration::from_secs(10));
+    assert!(one.release(Release { min_hold, ..release(1, first.token) }));
     let mut hasty = claim(2, "n");
     hasty.may_queue = false;
     let Ok(Answer::Taken(hint)) = one.call(&hasty, How::Create) else { panic!() };
-    assert_eq!(hint.ask_in, keep);
+    assert_eq!(hint.ask_in, min_hold);
     clock.pass(Duration::from_secs(10));
     held(one.call(&hasty, How::Create).unwrap());
 }
@@ -130,7 +130,7 @@ fn renewals_and_releases_are_answered_one_by_one() {
         ttl: TTL,
     };
     let answers = now(one.0.renew(&[hold(9, first.token), hold(1, first.token)]));
-    assert!(matches!(answers[..], [Renewed::Lost(Loss::Gone), Renewed::Kept { .. }]), "{answers:?}");
+    assert!(matches!(answers[..], [Renewed::Lost(Loss::Gone), Renewed::Extended { .. }]), "{answers:?}");
     let answers = now(one.0.release(&[release(9, None), release(1, first.token), release(1, first.token)]));
     use crate::Released::{Freed, NotThere};
     assert!(matches!(answers[..], [NotThere, Freed, NotThere]), "{answers:?}");
@@ -189,7 +189,9 @@ fn the_profile_matches_the_behaviour() {
     let one = Client::of(&store);
     let profile = one.0.profile();
     assert_eq!((profile.engine, profile.life), ("memory", Life::Lease));
-    assert!(profile.push && profile.inline && profile.fifo && profile.can_keep && profile.tokens > 1);
+    assert!(
+        profile.push && profile.inline && profile.fifo && profile.supports_min_hold && profile.tokens > 1
+    );
     let block = held(one.call(&crate::Claim { tokens: 64, ..claim(1, "n") }, How::Create).unwrap());
     assert_eq!(block.tokens, 64);
     assert_eq!(one.call(&claim(2, "m"), How::Create).map(held).unwrap().token.number, 65);

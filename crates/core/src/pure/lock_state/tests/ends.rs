@@ -131,8 +131,8 @@ fn a_broken_hold_lasts_until_its_holder_releases() {
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     assert_eq!(ahead(fixture.ask(2)), 0);
-    let keep = Some(Duration::from_secs(5));
-    assert!(fixture.end(&Release { keep, ..release(1, Some(grant.token)) }));
+    let min_hold = Some(Duration::from_secs(5));
+    assert!(fixture.end(&Release { min_hold, ..release(1, Some(grant.token)) }));
     assert_eq!(fixture.notified(), [2], "released, without a minimum hold");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
 }
@@ -179,7 +179,7 @@ fn any_token_of_the_block_names_the_hold_to_break() {
 fn a_minimum_hold_can_be_broken_without_a_notification() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
-    fixture.end(&Release { keep: Some(TTL), ..release(1, Some(grant.token)) });
+    fixture.end(&Release { min_hold: Some(TTL), ..release(1, Some(grant.token)) });
     fixture.wait(2, Exclusive);
     assert_eq!(fixture.break_hold(grant.token.number, false), Some(BrokenHold { id: id(1), client: None }));
     assert_eq!(fixture.notified(), [2]);

@@ -136,7 +136,7 @@ fn the_queue_is_bounded() {
         fixture.lock.enqueue(Waiter::new(&waiting, &2, fixture.now));
     }
     assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1);
-    assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::LineFull);
+    assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::QueueFull);
     assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1, "a queued claim stays queued");
     fixture.release(3, None);
     fixture.wait(4, Exclusive);

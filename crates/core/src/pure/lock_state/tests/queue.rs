@@ -6,7 +6,7 @@ use crate::{
     Answer, How,
     Mode::{Exclusive, Shared},
     Previous,
-    pure::lock_state::{KEPT_OWNER, MIN_ENTRY_LIFE, WATCHERS, entry_life, fixture::*},
+    pure::lock_state::{MIN_ENTRY_LIFE, MIN_HOLD_OWNER, WATCHERS, entry_life, fixture::*},
 };
 
 #[test]
@@ -54,7 +54,7 @@ fn a_waiter_that_misses_its_grant_is_requeued_when_it_asks() {
     fixture.pass(2_000);
     fixture.settle();
     assert_eq!(fixture.notified(), [3], "the first is silent");
-    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "it may have had the news");
+    assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "its client may have been notified");
     assert_eq!(fixture.view().waiters.len(), 2, "and it has not vanished");
 
     assert_eq!(ahead(fixture.ask(2)), 1, "behind the fourth");
@@ -141,9 +141,9 @@ fn only_the_first_waiters_get_a_time_hint() {
 fn a_minimum_hold_blocks_the_name_without_a_holder() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
-    let keep = Some(Duration::from_secs(5));
-    assert!(fixture.end(&crate::Release { keep, ..release(1, Some(first.token)) }));
-    assert_eq!(fixture.view().holders[0].owner, KEPT_OWNER);
+    let min_hold = Some(Duration::from_secs(5));
+    assert!(fixture.end(&crate::Release { min_hold, ..release(1, Some(first.token)) }));
+    assert_eq!(fixture.view().holders[0].owner, MIN_HOLD_OWNER);
     assert_eq!(fixture.wait(2, Exclusive), 0);
     assert!(!fixture.release(1, first.token), "a doubled release does not end it");
     assert!(fixture.renew(1, first.token).is_err());

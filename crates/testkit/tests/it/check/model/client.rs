@@ -1,7 +1,7 @@
 //! The clients of the model.
 
 use leasehold_core::Mode;
-use leasehold_testkit::history::{HowHeld, What};
+use leasehold_testkit::history::{RecordedMode, What};
 
 use super::{
     CLEAN_UP, Claim, END, GiveUp, MODES, MS, Model, PATIENCE, SHORT, Stage, Step, TTL, honest, proc,
@@ -33,7 +33,7 @@ impl Model {
             (true, _) => Some(0),
             (false, limited) => limited.then_some(150 * MS),
         };
-        self.record_claim(id, What::AcqInv { mode: HowHeld(mode), limit, within: None, retries: false });
+        self.record_claim(id, What::AcqInv { mode: RecordedMode(mode), limit, within: None, retries: false });
         if let Some(limit) = limit.filter(|limit| *limit > 0) {
             self.plan(limit, Step::GiveUp(id, GiveUp::Limit));
         }
@@ -127,9 +127,9 @@ impl Model {
     pub(super) fn leave(&mut self, id: usize) {
         if self.holds(id) {
             self.claims[id].stage = Stage::Over;
-            let keep = self.rng.percent(5).then_some(30 * MS);
-            self.record_claim(id, What::RelInv { keep, sure: None });
-            self.send(Step::Release(id, keep));
+            let min_hold = self.rng.percent(5).then_some(30 * MS);
+            self.record_claim(id, What::RelInv { min_hold, sure: None });
+            self.send(Step::Release(id, min_hold));
         }
     }
 }

@@ -254,7 +254,7 @@ impl Model {
             Step::Lost(id) if self.holds(id) => self.record_claim(id, What::Lost { err: "lapsed".into() }),
             Step::Lost(_) => {}
             Step::Leave(id) => self.leave(id),
-            Step::Release(id, keep) => self.release(id, keep),
+            Step::Release(id, min_hold) => self.release(id, min_hold),
             Step::Answer(id, answer) => {
                 self.record_claim(
                     id,

@@ -74,10 +74,10 @@ impl Model {
         self.settle(lock);
     }
 
-    pub(super) fn release(&mut self, id: usize, keep: Option<u64>) {
+    pub(super) fn release(&mut self, id: usize, min_hold: Option<u64>) {
         self.claims[id].undone = true;
         let lock = self.claims[id].lock;
-        let until = keep.map(|keep| self.now + keep);
+        let until = min_hold.map(|min_hold| self.now + min_hold);
         let position = self.locks[lock].held.iter().position(|held| held.0 == id);
         match (position, until) {
             (Some(position), Some(until)) => {

@@ -15,7 +15,7 @@ const MOST: usize = 256 << 20;
 
 /// The answers of a fake server, the same on each connection.
 #[derive(Clone, Debug, Default)]
-pub struct Lie {
+pub struct FakeAnswers {
     /// Sent one by one, each after something was received from the client.
     pub answers: Vec<Vec<u8>>,
     /// Sent repeatedly after the last answer, until the client closes the connection.
@@ -23,7 +23,7 @@ pub struct Lie {
 }
 
 /// A fake server with one thread for each connection. It listens on loopback unless an address is given.
-pub struct Liar {
+pub struct FakeServer {
     address: SocketAddr,
     inner: Arc<Inner>,
     listener_thread: Option<JoinHandle<()>>,
@@ -40,20 +40,20 @@ struct Inner {
 }
 
 /// One connection of a fake server.
-pub struct Talk {
+pub struct FakeConnection {
     stream: TcpStream,
     inner: Arc<Inner>,
     sent: usize,
 }
 
-impl Liar {
+impl FakeServer {
     /// Starts a server that sends these answers on each connection.
     ///
     /// # Panics
     /// If loopback has no free port.
     #[must_use]
-    pub fn telling(lie: Lie) -> Self {
-        Self::start(move |talk| talk.tell(&lie))
+    pub fn answering(answers: FakeAnswers) -> Self {
+        Self::start(move |connection| connection.send_answers(&answers))
     }
 
     /// Starts a server that calls `converse` for each connection. When it returns, also with an error, the connection
@@ -62,7 +62,7 @@ impl Liar {
     /// # Panics
     /// If loopback has no free port.
     #[must_use]
-    pub fn start(converse: impl Fn(&mut Talk) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub fn start(converse: impl Fn(&mut FakeConnection) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self::at(Ipv4Addr::LOCALHOST.into(), converse)
     }
 
@@ -73,7 +73,7 @@ impl Liar {
     #[must_use]
     pub fn at(
         address: IpAddr,
-        converse: impl Fn(&mut Talk) -> io::Result<()> + Send + Sync + 'static,
+        converse: impl Fn(&mut FakeConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind((address, 0)).expect("an address has free ports");
         let address = listener.local_addr().expect("a bound socket has an address");
@@ -88,14 +88,14 @@ impl Liar {
                 lock_of(&own.connections).push(copy);
                 own.accepted.fetch_add(1, Ordering::SeqCst);
                 let (converse, inner) = (Arc::clone(&converse), Arc::clone(&own));
-                let talk_thread = spawn(move || {
-                    let mut talk = Talk { stream, inner, sent: 0 };
+                let connection_thread = spawn(move || {
+                    let mut connection = FakeConnection { stream, inner, sent: 0 };
                     // After any error, the client must see the end of the connection.
-                    let _ = converse(&mut talk);
-                    let _ = talk.stream.shutdown(Shutdown::Both);
-                    talk.inner.ended.fetch_add(1, Ordering::SeqCst);
+                    let _ = converse(&mut connection);
+                    let _ = connection.stream.shutdown(Shutdown::Both);
+                    connection.inner.ended.fetch_add(1, Ordering::SeqCst);
                 });
-                lock_of(&own.threads).push(talk_thread);
+                lock_of(&own.threads).push(connection_thread);
             }
         });
         Self { address, inner, listener_thread: Some(listener_thread) }
@@ -126,7 +126,7 @@ impl Liar {
     }
 }
 
-impl Drop for Liar {
+impl Drop for FakeServer {
     fn drop(&mut self) {
         self.inner.closed.store(true, Ordering::SeqCst);
         // Wakes the thread that waits for the next connection.
@@ -141,20 +141,20 @@ impl Drop for Liar {
     }
 }
 
-impl Talk {
+impl FakeConnection {
     /// Sends the answers, and then reads until the client closes the connection.
     ///
     /// # Errors
     /// If the client closed the connection.
-    pub fn tell(&mut self, lie: &Lie) -> io::Result<()> {
-        for answer in &lie.answers {
-            self.hear()?;
-            self.say(answer)?;
+    pub fn send_answers(&mut self, answers: &FakeAnswers) -> io::Result<()> {
+        for answer in &answers.answers {
+            self.receive()?;
+            self.send(answer)?;
         }
-        while !lie.endless.is_empty() && self.sent < MOST {
-            self.say(&lie.endless)?;
+        while !answers.endless.is_empty() && self.sent < MOST {
+            self.send(&answers.endless)?;
         }
-        while self.hear()? > 0 {}
+        while self.receive()? > 0 {}
         Ok(())
     }
 
@@ -162,7 +162,7 @@ impl Talk {
     ///
     /// # Errors
     /// If the connection broke.
-    pub fn hear(&mut self) -> io::Result<usize> {
+    pub fn receive(&mut self) -> io::Result<usize> {
         self.stream.read(&mut [0; 16 * 1024])
     }
 
@@ -170,7 +170,7 @@ impl Talk {
     ///
     /// # Errors
     /// If the client closed the connection before.
-    pub fn hear_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
+    pub fn receive_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         let mut received = vec![0; length];
         self.stream.read_exact(&mut received)?;
         Ok(received)
@@ -180,7 +180,7 @@ impl Talk {
     ///
     /// # Errors
     /// If the connection broke.
-    pub fn hear_out(&mut self) -> io::Result<Vec<u8>> {
+    pub fn receive_all(&mut self) -> io::Result<Vec<u8>> {
         let mut received = Vec::new();
         self.stream.read_to_end(&mut received).map(|_| received)
     }
@@ -189,7 +189,7 @@ impl Talk {
     ///
     /// # Errors
     /// If the client closed the connection.
-    pub fn say(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let sent = self.stream.write(bytes)?;
             bytes = &bytes[sent..];
@@ -205,7 +205,7 @@ impl Talk {
 /// # Panics
 /// If there is none.
 #[must_use]
-pub fn outer_address() -> IpAddr {
+pub fn non_loopback_address() -> IpAddr {
     let routes =
         std::fs::read_to_string("/proc/net/fib_trie").expect("Linux lists the addresses of the machine");
     let lines: Vec<_> = routes.lines().map(str::trim).collect();

@@ -12,13 +12,13 @@ use tonic::codegen::{Bytes, http::Response};
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
 /// A server that answers every call with this message, whose header claims this length.
-struct Liar {
+struct FakeServer {
     port: u16,
     /// For each reply, how many bytes the client accepted.
     answered: mpsc::UnboundedReceiver<usize>,
 }
 
-impl Liar {
+impl FakeServer {
     async fn start(length: u32, message: Bytes) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -70,13 +70,13 @@ fn a_reply_is_bounded() {
         ("a list of empty texts", many as u32, alarms),
         ("no message", 3, Bytes::from_static(b"\xff\xff\xff")),
     ] {
-        let mut liar = rig.run(Liar::start(length, message));
-        let proxy = Proxy::start(liar.port);
+        let mut fake_server = rig.run(FakeServer::start(length, message));
+        let proxy = Proxy::start(fake_server.port);
         let config = Config::new(vec![local(proxy.port())]);
         let locks = Locks::builder(Arc::new(EtcdEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
         assert!(!error.is_taken(), "{what}: {error}");
-        let answered = rig.run(async { tokio::time::timeout(PATIENCE, liar.answered.recv()).await });
+        let answered = rig.run(async { tokio::time::timeout(PATIENCE, fake_server.answered.recv()).await });
         let answered = answered.unwrap().unwrap();
         if length == u32::MAX {
             assert!(answered < many, "{what}: all {answered} bytes were read");

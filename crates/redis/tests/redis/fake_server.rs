@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{Env, LONGEST_REPLY, Locks};
 use leasehold_redis::{Address, Config, RedisEngine};
-use leasehold_testkit::server::{Liar, Lie, MariadbServer};
+use leasehold_testkit::server::{FakeAnswers, FakeServer, MariadbServer};
 
 use crate::rig::{Rig, local};
 
@@ -23,18 +23,18 @@ fn a_reply_is_bounded_and_the_client_reconnects() {
         ("*60000\r\n", part.as_str(), LONGEST_REPLY),
     ] {
         let endless = goes_on.repeat(1 + 64 * 1024 / goes_on.len());
-        let lie = Lie { answers: vec![begins.into()], endless: endless.into() };
-        let liar = Liar::telling(lie);
-        let config = Config::new(Address::Tcp(local(liar.port())));
+        let answers = FakeAnswers { answers: vec![begins.into()], endless: endless.into() };
+        let fake_server = FakeServer::answering(answers);
+        let config = Config::new(Address::Tcp(local(fake_server.port())));
         let locks = Locks::builder(Arc::new(RedisEngine::new(config, &Env::system()))).build();
         let error = locks.mutex("a").blocking().acquire_within(Duration::from_millis(100)).unwrap_err();
         assert!(!error.is_taken(), "{begins:?}: {error}");
-        rig.until("the client hangs up", || liar.ended() > 0);
-        assert!(liar.taken() <= most + KERNEL, "{begins:?}: {} bytes", liar.taken());
-        let before = liar.connections();
+        rig.until("the client hangs up", || fake_server.ended() > 0);
+        assert!(fake_server.taken() <= most + KERNEL, "{begins:?}: {} bytes", fake_server.taken());
+        let before = fake_server.connections();
         rig.until("the client connects again", || {
             assert!(locks.mutex("a").blocking().try_acquire().is_err());
-            liar.connections() > before
+            fake_server.connections() > before
         });
     }
 }
@@ -53,7 +53,8 @@ fn a_server_that_is_not_redis_is_a_misconfiguration() {
     };
     is_refused(mariadb.port(), "MariaDB");
     for answer in ["HTTP/1.1 400 Bad Request\r\n\r\n", "SSH-2.0-OpenSSH_9.2\r\n", "220 mail ESMTP\r\n"] {
-        let liar = Liar::telling(Lie { answers: vec![answer.into()], endless: Vec::new() });
-        is_refused(liar.port(), answer);
+        let fake_server =
+            FakeServer::answering(FakeAnswers { answers: vec![answer.into()], endless: Vec::new() });
+        is_refused(fake_server.port(), answer);
     }
 }

@@ -13,7 +13,7 @@ const TRIES: u32 = 5;
 /// # Panics
 /// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
-pub fn with_room(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) {
+pub fn with_longer_leases(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) {
     tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, lives, withheld);
 }
 
@@ -22,7 +22,7 @@ pub fn with_room(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) 
 /// # Panics
 /// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
-pub fn with_tries(lease: Duration, what: &str, lives: impl Fn() -> bool) {
+pub fn with_retries(lease: Duration, what: &str, lives: impl Fn() -> bool) {
     tried((0..TRIES).map(|_| lease), what, |_| lives(), withheld);
 }
 
@@ -60,13 +60,13 @@ mod tests {
     #[test]
     #[should_panic(expected = "it lives: not with 3600s")]
     fn a_failure_with_enough_machine_time_is_final() {
-        with_room(Duration::from_secs(3600), "it lives", |_| false);
+        with_longer_leases(Duration::from_secs(3600), "it lives", |_| false);
     }
 
     #[test]
     #[should_panic(expected = "it lives: not with 3600s")]
     fn with_tries_does_not_repeat_a_final_failure() {
-        with_tries(Duration::from_secs(3600), "it lives", || false);
+        with_retries(Duration::from_secs(3600), "it lives", || false);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io;
 
 use leasehold_core::{Engine, Fault, How};
-use leasehold_testkit::server::{Liar, Proxy, Talk};
+use leasehold_testkit::server::{FakeConnection, FakeServer, Proxy};
 
 use crate::rig::{Rig, claim, free, take};
 
@@ -35,12 +35,12 @@ pub(crate) fn greeting_by(login: &str) -> Vec<u8> {
 }
 
 /// Accepts every login, and answers every request with these packets.
-fn lets_in(talk: &mut Talk, answer: &[u8]) -> io::Result<()> {
-    talk.say(&greeting())?;
-    talk.hear()?;
-    talk.say(&packet(2, b"\0\0\0\x02\0\0\0"))?;
-    while talk.hear()? > 0 {
-        talk.say(answer)?;
+fn lets_in(connection: &mut FakeConnection, answer: &[u8]) -> io::Result<()> {
+    connection.send(&greeting())?;
+    connection.receive()?;
+    connection.send(&packet(2, b"\0\0\0\x02\0\0\0"))?;
+    while connection.receive()? > 0 {
+        connection.send(answer)?;
     }
     Ok(())
 }
@@ -57,14 +57,14 @@ fn a_panic_of_the_driver_is_an_error() {
         ("a packet of another number", packet(9, b"\0\0\0\x02\0\0\0")),
         ("a file to be sent", packet(1, b"\xfb/etc/passwd")),
     ] {
-        let liar = Liar::start(move |talk| lets_in(talk, &answer));
-        let proxy = Proxy::start(liar.port());
+        let fake_server = FakeServer::start(move |connection| lets_in(connection, &answer));
+        let proxy = Proxy::start(fake_server.port());
         let engine = rig.through(proxy.port());
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mine = claim("a");
         let error = runtime.block_on(engine.claim(&mine, How::Create)).unwrap_err();
         assert!(matches!(error.fault, Fault::Retry | Fault::Unknown), "{what}: {error:?}");
-        assert!(liar.connections() > 0, "{what}");
+        assert!(fake_server.connections() > 0, "{what}");
         proxy.point_to(rig.server.port());
         proxy.reset();
         runtime.block_on(async {

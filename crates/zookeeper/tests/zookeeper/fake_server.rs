@@ -3,7 +3,7 @@
 use std::{io, sync::Arc};
 
 use leasehold_core::{Answer, Engine, EngineError, Env, Fault, How};
-use leasehold_testkit::server::{Liar, Talk};
+use leasehold_testkit::server::{FakeConnection, FakeServer};
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{exclusive, local};
@@ -27,10 +27,10 @@ fn message(parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The next message of the client.
-fn next_message(talk: &mut Talk) -> io::Result<Vec<u8>> {
-    let length = talk.hear_exactly(4)?;
+fn next_message(connection: &mut FakeConnection) -> io::Result<Vec<u8>> {
+    let length = connection.receive_exactly(4)?;
     let length = u32::from_be_bytes(length.try_into().unwrap());
-    talk.hear_exactly(length as usize)
+    connection.receive_exactly(length as usize)
 }
 
 fn int(bytes: &[u8], at: usize) -> i32 {
@@ -38,16 +38,22 @@ fn int(bytes: &[u8], at: usize) -> i32 {
 }
 
 /// Gives every client a session with this timeout, and sends these answers.
-fn serve(talk: &mut Talk, millis: i32, answers: &Answers) -> io::Result<()> {
-    next_message(talk)?;
+fn serve(connection: &mut FakeConnection, millis: i32, answers: &Answers) -> io::Result<()> {
+    next_message(connection)?;
     let session = 7_i64.to_be_bytes();
-    talk.say(&message(&[&[0; 4], &millis.to_be_bytes(), &session, &text("sixteen letters."), &[0]]))?;
+    connection.send(&message(&[
+        &[0; 4],
+        &millis.to_be_bytes(),
+        &session,
+        &text("sixteen letters."),
+        &[0],
+    ]))?;
     loop {
-        let request = next_message(talk)?;
+        let request = next_message(connection)?;
         let (xid, code) = (int(&request, 0), int(&request, 4));
         let (error, body) = answers(code);
         let zxid = 9_i64.to_be_bytes();
-        talk.say(&message(&[&xid.to_be_bytes(), &zxid, &error.to_be_bytes(), &body]))?;
+        connection.send(&message(&[&xid.to_be_bytes(), &zxid, &error.to_be_bytes(), &body]))?;
     }
 }
 
@@ -65,8 +71,8 @@ fn claim_on(
     millis: i32,
     answers: impl Fn(i32) -> (i32, Vec<u8>) + Send + Sync + 'static,
 ) -> Result<Answer, EngineError> {
-    let liar = Liar::start(move |talk| serve(talk, millis, &answers));
-    let config = Config::new(vec![local(liar.port())]);
+    let fake_server = FakeServer::start(move |connection| serve(connection, millis, &answers));
+    let config = Config::new(vec![local(fake_server.port())]);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let engine = Arc::new(ZookeeperEngine::new(config, &Env::system()));
     runtime.block_on(engine.claim(&exclusive("a"), How::Create))
@@ -102,16 +108,16 @@ fn an_unknown_error_code_leaves_the_claim_unknown() {
 
 #[test]
 fn a_malformed_list_or_a_truncated_answer_is_an_error() {
-    for lied in [EXISTS, CREATE] {
+    for faked in [EXISTS, CREATE] {
         let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
         for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
             let shown = body.clone();
             let answer = claim_on(30_000, move |code| match code {
-                code if code == lied => (0, body.clone()),
+                code if code == faked => (0, body.clone()),
                 code => honest(code),
             });
             let error = answer.unwrap_err();
-            assert_eq!(error.fault, Fault::Unknown, "{lied}, {shown:?}: {error:?}");
+            assert_eq!(error.fault, Fault::Unknown, "{faked}, {shown:?}: {error:?}");
         }
     }
 }
