@@ -5,6 +5,7 @@ mod documents;
 mod engines;
 mod messages;
 mod sources;
+mod width;
 
 use std::{fs, io, path::Path, path::PathBuf};
 
@@ -34,12 +35,16 @@ fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
     let rust = texts(workspace, "rs")?;
     let markdown = texts(workspace, "md")?;
     let mut found = Vec::new();
+    for file in rust.iter().chain(&texts(workspace, "lua")?).chain(&texts(workspace, "sql")?) {
+        found.extend(width::of_comments(&workspace.shown(&file.path), &file.text));
+    }
     for file in &rust {
         found.extend(sources::complaints(&workspace.shown(&file.path), &file.text));
     }
     for file in &markdown {
         let shown = workspace.shown(&file.path);
         found.extend(documents::commands(&shown, &file.text, workspace));
+        found.extend(width::of_document(&shown, documents::prose(&file.text)));
         found.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
     }
     found.extend(engines::complaints(workspace, &rust));

@@ -115,7 +115,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
         }
         Some(_) => {
             return Err(Error::misconfigured(
-                "the URL option mode is unknown: a lock is written, so rwc (the default) and rw are known",
+                "the URL option mode is unknown: a lock must be written, so rwc (the default) and rw are known",
             ));
         }
     }

@@ -62,6 +62,11 @@ fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
+/// The lines outside fenced blocks, numbered from 1.
+pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    marked_lines(text).filter(|(_, _, fence)| fence.is_none()).map(|(number, line, _)| (number, line))
+}
+
 /// Each line with its number and the language of the fenced block that contains it.
 fn marked_lines(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
     let mut fence = None;

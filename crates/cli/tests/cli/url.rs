@@ -102,7 +102,7 @@ fn wrong_urls_are_78() {
             "postgres://h/d?sslsni=1",
             "sslmode, ssl, ca, sslrootcert, cert, sslcert, key, sslkey, password_file, schema, table_owner, hold",
         ),
-        ("postgres://h/d?target_session_attrs=standby", "a lock is written"),
+        ("postgres://h/d?target_session_attrs=standby", "a lock must be written"),
         ("postgres://h/d?target_session_attrs=hunter2", "read-write, primary and any are known"),
         ("postgres://h/d?host=g", "postgres://user@host:5432/database"),
         ("postgres:///d?user=hunter2", "postgres://user@host:5432/database"),
@@ -123,7 +123,7 @@ fn wrong_urls_are_78() {
         ("sqlite:", "sqlite:///path/to/file.db"),
         ("sqlite::memory:", "names the file"),
         ("sqlite:///locks.db?mode=memory", "names the file"),
-        ("sqlite:///locks.db?mode=ro", "a lock is written"),
+        ("sqlite:///locks.db?mode=ro", "a lock must be written"),
         ("sqlite:none.db?mode=rw", "does not exist"),
         ("sqlite:///locks.db?cache=shared", "known options are connect_timeout, hold, mode"),
     ] {

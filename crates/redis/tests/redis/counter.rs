@@ -43,6 +43,21 @@ fn an_invalid_token_counter_is_refused() {
     assert!(acquire(&locks, "m").token().number > before, "tokens start again above the clock");
 }
 
+/// I4: by a client that used the counter before, and by one that connects afterwards.
+#[test]
+fn tokens_grow_after_the_counter_is_lost() {
+    let rig = Rig::new();
+    let mut newest = 0;
+    for (number, locks) in [rig.locks(), rig.locks()].iter().enumerate() {
+        for name in ["a", "b"] {
+            let token = acquire(locks, &format!("{name}{number}")).token().number;
+            assert!(token > newest, "{token} after {newest}");
+            newest = token;
+            rig.command(&["DEL", COUNTER]);
+        }
+    }
+}
+
 /// Holders can still renew and release. A waiter gets an error instead of waiting in vain.
 #[test]
 fn an_invalid_token_counter_stops_only_grants() {

@@ -25,7 +25,8 @@ fn a_late_claim_of_a_broken_connection_creates_nothing() {
         let (proxy, engine) = rig.proxied();
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
         rig.run(async {
-            let before = rig.claim("b");
+            // In the same mode: the server must know the script, else the late request would have no effect.
+            let before = leasehold_core::Claim { mode, ..rig.claim("b") };
             assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
             proxy.hold_requests();
             let mut request = engine.claim(&claim, How::Create);

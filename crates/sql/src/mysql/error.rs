@@ -268,6 +268,13 @@ mod tests {
     }
 
     #[test]
+    fn a_server_without_a_free_connection_is_full() {
+        for code in [1040, 1203, 1226] {
+            assert_eq!(meaning(code), Fault::Full, "{code}");
+        }
+    }
+
+    #[test]
     fn busy_means_that_nothing_was_done() {
         let of = |broke: Broke, commits| Stopped::of(&broke, commits);
         assert!(matches!(of(server_error(1205, 1), Commits::At(1)), Stopped::Busy));
