@@ -1,4 +1,5 @@
--- Two roles for leasehold on PostgreSQL: run this, in the database of the locks, as who owns the tables that `leasehold schema` prints.
+-- Two roles for leasehold on PostgreSQL. Run this in the database of the locks, as the owner of the tables that
+-- `leasehold schema` prints.
 -- Give each a password (\password leasehold), or let pg_hba.conf say who they are.
 
 -- Locks: reads and writes the rows of locks, and nothing else. Whoever may lock may also break locks.

@@ -83,8 +83,8 @@ pub(super) fn page(kills: &[Kill<'_>], took: Duration) -> String {
     format!(
         "# Seeded bugs
 
-Written by `cargo xtask mutants --write`: each bug was put into the code, and the suite failed. Seconds without building; the whole
-gate took {:.0} minutes.
+Written by `cargo xtask mutants --write`: each bug was put into the code, and the suite failed. The last column has the
+seconds of the failing test, without building. All bugs took {:.0} minutes.
 
 | bug | what it breaks | killed by | s |
 |---|---|---|---|

@@ -158,12 +158,14 @@ impl Proxy {
         self.end_all(false);
     }
 
-    /// Like [`drop_connections`](Self::drop_connections), with a reset: clients get an error and not an end of the connection.
+    /// Like [`drop_connections`](Self::drop_connections), with a reset: clients get an error and not an end of the
+    /// connection.
     pub fn reset(&self) {
         self.end_all(true);
     }
 
-    /// Like [`drop_connections`](Self::drop_connections), and also cuts every new connection until [`unblock`](Self::unblock).
+    /// Like [`drop_connections`](Self::drop_connections), and also cuts every new connection until
+    /// [`unblock`](Self::unblock).
     pub fn block(&self) {
         self.shared.lock().blocked = true;
         self.drop_connections();

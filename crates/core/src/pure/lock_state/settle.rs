@@ -59,8 +59,8 @@ impl<C: Clone> LockState<C> {
             }
             HoldState::MinHold => {}
             HoldState::Pushed(waiter) => {
-                // Its client may have received the notification and worked until the deadline. So this is reported to the
-                // next holder.
+                // Its client may have received the notification and worked until the deadline. So the grant of
+                // the next holder reports it.
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
                 self.wait_queue_mut().silent.push(*waiter);
             }
