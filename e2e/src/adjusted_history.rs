@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::Mode;
 use leasehold_testkit::history::{AttemptId, Event, History, Phase, What};
 
-use crate::{doubts::Doubts, world::Promise};
+use crate::{doubts::Doubts, lost_votes, speed::EngineSpeed, world::Promise};
 
 /// The fault in which another program holds the lock.
 const FOREIGN_LOCK: &str = "foreign flock";
@@ -19,9 +19,9 @@ pub struct AdjustedHistory {
 }
 
 impl AdjustedHistory {
-    /// Changes the history. With a promise of exclusion, only faults of the kinds `doubted_after` explain a doubt.
+    /// Changes the history. With a promise of exclusion, only faults that the engine's time scale names explain a doubt.
     #[must_use]
-    pub fn of(history: &History, promise: Promise, doubted_after: &[&str]) -> Self {
+    pub fn of(history: &History, promise: Promise, speed: &EngineSpeed) -> Self {
         let events = history.events();
         let doubts = doubts(events);
         let count = doubts.len() as u64;
@@ -32,11 +32,14 @@ impl AdjustedHistory {
         changes.extend(min_holds_of_readers(events));
         // After a clock step or a replaced server, holds are in doubt until they are renewed.
         let excused = match promise {
-            Promise::Exclusion => Doubts::explained(events, doubted_after),
+            Promise::Exclusion => Doubts::explained(events, speed.doubted_after),
             _ => Doubts { denials: doubts, arrivals: doubtful_grants(events) },
         };
         changes.extend(excused.denials.into_iter().map(|at| (at, neutral(&events[at]))));
         changes.extend(uncertain(events, &excused.arrivals));
+        let (releases, views) = lost_votes::changes(events, speed.votes_lost_by);
+        changes.extend(releases);
+        changes.extend(views.into_iter().map(|at| (at, neutral(&events[at]))));
         let events = events.iter().enumerate().map(|(at, event)| match changes.remove(&at) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
@@ -168,7 +171,7 @@ mod tests {
     fn a_moment_of_doubt_is_not_reported_as_a_loss() {
         let history = History::from_events(vec![check(1, true), check(2, false), check(3, true)]);
         for (promise, left) in [(Promise::Exclusion, 1), (Promise::Fence, 0), (Promise::Doubt, 0)] {
-            let adjusted_history = AdjustedHistory::of(&history, promise, &[]);
+            let adjusted_history = AdjustedHistory::of(&history, promise, &EngineSpeed::of("file"));
             let denies = |event: &&Event| matches!(event.what, What::Check { valid: false, .. });
             assert_eq!(adjusted_history.history.events().iter().filter(denies).count(), left, "{promise:?}");
             assert_eq!(adjusted_history.doubts, 1);

@@ -23,6 +23,7 @@ pub mod figures;
 pub mod file;
 pub mod heartbeat;
 pub mod holder;
+mod lost_votes;
 pub mod mariadb;
 pub mod memory;
 pub mod observer;

@@ -8,7 +8,7 @@ mod sentinel;
 pub(crate) use alone::RESTART;
 pub use alone::{REDISSON, Redis};
 pub use cluster::{CLUSTER, Cluster};
-pub use redlock::{Nodes, REDLOCK};
+pub use redlock::{Nodes, REDLOCK, VOTES_LOST_BY};
 pub use sentinel::{Group, SENTINEL};
 
 use std::{collections::BTreeMap, thread::sleep, time::Duration};

@@ -27,6 +27,8 @@ pub struct EngineSpeed {
     pub poll: Duration,
     /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
+    /// The faults by which one of several nodes loses locks, so that a hold may not be found while it is valid.
+    pub votes_lost_by: &'static [&'static str],
 }
 
 /// An engine with a precision of milliseconds.
@@ -40,6 +42,7 @@ const FINE: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    votes_lost_by: &[],
 };
 
 /// The limit of I7.
@@ -70,6 +73,7 @@ const ETCD: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    votes_lost_by: &[],
 };
 
 /// ZooKeeper ends sessions in steps of its tick, here half a second. After a start or an election, which takes some
@@ -84,6 +88,7 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     entry_life: MIN_ENTRY_LIFE,
     poll: Duration::ZERO,
     doubted_after: &[],
+    votes_lost_by: &[],
 };
 
 /// The same for three servers. A server that is cut off answers reads until it notices, after `syncLimit` ticks: ten of
@@ -100,6 +105,9 @@ const GROUP: EngineSpeed = EngineSpeed {
     ..FINE
 };
 
+/// As a group. Besides, a hold may depend on the votes of two nodes of three.
+const REDLOCK: EngineSpeed = EngineSpeed { votes_lost_by: redis::VOTES_LOST_BY, ..GROUP };
+
 impl EngineSpeed {
     /// The time scale of the engine of this name.
     #[must_use]
@@ -112,9 +120,9 @@ impl EngineSpeed {
             ENSEMBLE
         } else if engine.starts_with("zookeeper") {
             ZOOKEEPER
-        } else if [redis::SENTINEL, redis::CLUSTER, redis::REDLOCK].contains(&engine)
-            || engine.starts_with(PEER_OF_THREE)
-        {
+        } else if engine == redis::REDLOCK {
+            REDLOCK
+        } else if [redis::SENTINEL, redis::CLUSTER].contains(&engine) || engine.starts_with(PEER_OF_THREE) {
             GROUP
         } else if engine == "sqlite" {
             SQLITE

@@ -38,7 +38,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     terms.set_back = promise == Promise::Doubt;
     let history = History::from_events(events.to_vec());
     let mut figures = Figures::of(history.events());
-    let AdjustedHistory { history, doubts } = AdjustedHistory::of(&history, promise, speed.doubted_after);
+    let AdjustedHistory { history, doubts } = AdjustedHistory::of(&history, promise, &speed);
     figures.doubts = doubts;
     let report = check(&history, &terms);
     let mut complaints = Vec::new();

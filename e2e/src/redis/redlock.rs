@@ -29,6 +29,12 @@ const STEP: i64 = 3;
 const LONGEST: u64 = 1;
 const QUARANTINE: Duration = Duration::from_millis(2500);
 
+const RESTARTED_EMPTY: &str = "node restarted empty";
+const EMPTIED: &str = "node emptied";
+const CLOCK_STEPS: &str = "clock of a node steps";
+/// The faults by which a node loses its locks. It has no vote until the locks that it lost have ended.
+pub const VOTES_LOST_BY: &[&str] = &[RESTARTED_EMPTY, EMPTIED, CLOCK_STEPS];
+
 /// The nodes.
 pub struct Nodes {
     servers: Vec<RedisServer>,
@@ -56,13 +62,13 @@ impl Nodes {
 
 const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
-        name: "node restarted empty",
+        name: RESTARTED_EMPTY,
         lasts: 5..1500,
         begin: |w, _| w.system.apply(RedisServer::kill),
         end: |w, _| w.system.end(RedisServer::restart),
     },
     Fault {
-        name: "node emptied",
+        name: EMPTIED,
         lasts: 1..10,
         begin: |w, _| w.system.apply(|server| send(server, &["FLUSHALL"])),
         end: |w, _| w.system.end(|_| {}),
@@ -80,7 +86,7 @@ const FAULTS: &[Fault<Served<Nodes>>] = &[
         end: |w, _| w.system.end(|_| {}),
     },
     Fault {
-        name: "clock of a node steps",
+        name: CLOCK_STEPS,
         lasts: 20..800,
         begin: |w, _| w.system.apply(|server| server.set_clock(AGE + STEP)),
         end: |w, _| w.system.end(|server| server.set_clock(AGE)),
