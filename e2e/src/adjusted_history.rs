@@ -19,7 +19,7 @@ pub struct AdjustedHistory {
 }
 
 impl AdjustedHistory {
-    /// Changes the history. With a promise of exclusion, only faults that the engine's time scale names explain a doubt.
+    /// Changes the history. With a promise of exclusion, only faults that `speed` names explain a doubt.
     #[must_use]
     pub fn of(history: &History, promise: Promise, speed: &EngineSpeed) -> Self {
         let events = history.events();
