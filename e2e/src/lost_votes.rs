@@ -39,10 +39,8 @@ pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> (BTreeMap<usize, What
     for (at, event) in events.iter().enumerate() {
         match event.what {
             What::AcqOk { .. } => drop(grants.insert(event.attempt, event.t)),
-            What::RelNotheld => {
-                if overlaps(grants.get(&event.attempt).copied().unwrap_or(0), event.t) {
-                    releases.insert(at, What::RelUnknown { err: "a node lost its vote".to_owned() });
-                }
+            What::RelNotheld if overlaps(grants.get(&event.attempt).copied().unwrap_or(0), event.t) => {
+                releases.insert(at, What::RelUnknown { err: "a node lost its vote".to_owned() });
             }
             What::Truth { until, .. } if overlaps(event.t, until) => views.push(at),
             _ => {}
