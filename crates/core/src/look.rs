@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
-    driver::keeper::{REPORT_MARGIN, Work, poll_once},
+    driver::keeper::{REPORT_MARGIN, KeeperJob, poll_once},
 };
 
 impl Locks {
@@ -144,25 +144,25 @@ impl Locks {
         self.shared().check_open()?;
         let mut question = question(Arc::clone(&self.shared().engine));
         let engine = self.shared().profile.engine;
-        let sorted = |error: EngineError| match Name::new(about) {
+        let classified = |error: EngineError| match Name::new(about) {
             Ok(name) => Error::from_engine(error, &name, engine),
             Err(_) => Error::from_engine_alone(error, engine),
         };
         if self.shared().profile.inline
             && let Some(answer) = poll_once(question.as_mut())
         {
-            return answer.map_err(sorted);
+            return answer.map_err(classified);
         }
         self.shared().ready()?;
         let (tx, rx) = tokio::sync::oneshot::channel();
-        let pending = self.shared().pending.one();
-        self.shared().give(Work::Spawn(Box::pin(async move {
+        let pending = self.shared().pending.add();
+        self.shared().queue_job(KeeperJob::Spawn(Box::pin(async move {
             let _pending = pending;
             let answer = caught(question).await;
             let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
         })));
         match rx.await {
-            Ok(answer) => answer.map_err(sorted),
+            Ok(answer) => answer.map_err(classified),
             Err(_) => {
                 Err(Error::new(ErrorKind::Closed, "this Locks was closed, or its keeper's runtime is gone"))
             }

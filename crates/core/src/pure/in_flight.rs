@@ -17,7 +17,7 @@ use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 const MAX_UNSETTLED: usize = 65_536;
 /// Older entries are dropped when room is needed: a connection that broke so long ago has no request in flight any
 /// more.
-const FORGOTTEN: Duration = Duration::from_secs(3600);
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// The unanswered requests of one client, by the connection on which they left.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ struct Inner {
     /// The claims with an unanswered request, and the connection on which it left.
     unsettled: HashMap<ClaimId, (u64, Instant)>,
     /// Until then, some unanswered claims may be missing in the map above, because it was full.
-    overflown: Option<Instant>,
+    incomplete_until: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
     released: Tombstones,
 }
@@ -40,14 +40,14 @@ pub struct InFlightRequest<'a> {
     in_flight: &'a InFlight,
     claim: ClaimId,
     connection: u64,
-    left: Instant,
-    landed: bool,
+    sent_at: Instant,
+    answered: bool,
 }
 
 impl InFlight {
     /// A request of the claim leaves on a connection; connections are numbered from the oldest.
-    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> InFlightRequest<'_> {
-        InFlightRequest { in_flight: self, claim, connection, left, landed: false }
+    pub fn start(&self, claim: ClaimId, connection: u64, sent_at: Instant) -> InFlightRequest<'_> {
+        InFlightRequest { in_flight: self, claim, connection, sent_at, answered: false }
     }
 
     /// Whether the claim was released: no request of it is to be sent any more.
@@ -59,9 +59,9 @@ impl InFlight {
     /// arrive on another connection, so that the release must leave a tombstone.
     pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
-        inner.released.mark_dead(claim, now, until);
-        inner.overflown.is_some_and(|until| now < until)
-            || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
+        inner.released.add(claim, now, until);
+        inner.incomplete_until.is_some_and(|until| now < until)
+            || inner.unsettled.get(&claim).is_some_and(|&(sent_on, _)| sent_on != connection)
     }
 
     /// The release of the claim was answered: nothing of it is left.
@@ -72,7 +72,7 @@ impl InFlight {
     /// Whether the claim has an unanswered request, which may still arrive.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
-        inner.overflown.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
+        inner.incomplete_until.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -83,25 +83,25 @@ impl InFlight {
 impl InFlightRequest<'_> {
     /// The request was answered.
     pub fn complete(mut self) {
-        self.landed = true;
+        self.answered = true;
     }
 }
 
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        if self.landed {
+        if self.answered {
             return;
         }
         let mut inner = self.in_flight.lock();
         if inner.unsettled.len() >= MAX_UNSETTLED {
-            inner.unsettled.retain(|_, (_, left)| self.left.since(*left) < FORGOTTEN);
+            inner.unsettled.retain(|_, (_, sent_at)| self.sent_at.since(*sent_at) < FORGET_AFTER);
         }
         if inner.unsettled.len() >= MAX_UNSETTLED {
-            inner.overflown = Some(self.left.after(FORGOTTEN));
+            inner.incomplete_until = Some(self.sent_at.after(FORGET_AFTER));
         } else {
             // Keeps the oldest connection: a release on the current connection cannot follow a request that left on an
             // older one.
-            inner.unsettled.entry(self.claim).or_insert((self.connection, self.left));
+            inner.unsettled.entry(self.claim).or_insert((self.connection, self.sent_at));
         }
     }
 }

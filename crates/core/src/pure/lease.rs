@@ -55,7 +55,7 @@ pub struct Lease {
     deadline: Instant,
     renew_at: Instant,
     /// When the request left whose answer set the deadline: answers to older requests are ignored.
-    confirmed: Instant,
+    confirmed_sent: Instant,
     /// The time that the engine granted last.
     span: Duration,
     lost: Option<Loss>,
@@ -78,7 +78,7 @@ impl Lease {
             ttl,
             deadline: Instant::NEVER,
             renew_at: Instant::NEVER,
-            confirmed: Instant::from_nanos(0),
+            confirmed_sent: Instant::from_nanos(0),
             span: ttl,
             lost: None,
             renewal,
@@ -124,7 +124,7 @@ impl Lease {
     /// renewed together with others of its `group`, if it has one; the first renewal is not grouped, because most holds
     /// end before it.
     pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
-        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed {
+        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed_sent {
             return;
         }
         self.confirm(sent, granted, group);
@@ -136,7 +136,7 @@ impl Lease {
     pub fn doubt(&mut self, now: Instant) {
         if self.lost.is_none() && self.deadline != Instant::NEVER {
             self.doubted = true;
-            self.confirmed = self.confirmed.max(now);
+            self.confirmed_sent = self.confirmed_sent.max(now);
             if !self.stopped {
                 self.renew_at = Instant::from_nanos(0);
             }
@@ -214,14 +214,14 @@ impl Lease {
     }
 
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
-        self.confirmed = sent;
+        self.confirmed_sent = sent;
         self.doubted = false;
         self.pushed = false;
         self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
         self.renew_at = match (self.renewal, group) {
             (Renewal::Background, Some(group)) => due::in_group(sent, self.span, self.ttl, group),
-            (Renewal::Background, None) => due::alone(sent, self.span, self.ttl),
+            (Renewal::Background, None) => due::without_group(sent, self.span, self.ttl),
             (Renewal::Off, _) => Instant::NEVER,
         };
     }

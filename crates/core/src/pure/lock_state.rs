@@ -157,8 +157,8 @@ impl<'a, C> StepContext<'a, C> {
     }
 
     /// From now on no request of `id` can create anything.
-    fn mark_dead(&mut self, id: ClaimId) {
-        self.tombstones.mark_dead(id, self.now, self.now.after(self.request_life));
+    fn add_tombstone(&mut self, id: ClaimId) {
+        self.tombstones.add(id, self.now, self.now.after(self.request_life));
     }
 }
 

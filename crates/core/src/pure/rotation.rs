@@ -32,10 +32,10 @@ impl Rotation {
     {
         let first = self.0.load(Ordering::Relaxed) % servers.len().max(1);
         let mut worst: Option<EngineError> = None;
-        for at in first..first + servers.len() {
-            match connect(&servers[at % servers.len()]).await {
+        for number in first..first + servers.len() {
+            match connect(&servers[number % servers.len()]).await {
                 Ok(connection) => {
-                    self.0.store((at + 1) % servers.len(), Ordering::Relaxed);
+                    self.0.store((number + 1) % servers.len(), Ordering::Relaxed);
                     return Ok(connection);
                 }
                 Err(error) if is_over() => return Err(error),

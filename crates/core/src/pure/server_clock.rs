@@ -19,11 +19,11 @@ struct Evidence {
     server: Duration,
 }
 
-/// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
+/// The server's clock was set back: it reads all times below `below` twice. Until `until`, notifications from the
 /// first pass may still arrive.
 #[derive(Clone, Copy, Debug)]
 struct RepeatedTimes {
-    before: Duration,
+    below: Duration,
     until: Instant,
 }
 
@@ -53,18 +53,19 @@ impl ServerClock {
         if let Some(old) = self.newest.replace(new) {
             let least = old.server + sent.since(old.received) * 99 / 100;
             if server + MARGIN < least {
-                let before = old.room(now) + MARGIN;
-                let before = self.repeated.map_or(before, |repeated| repeated.before.max(before));
-                self.repeated = Some(RepeatedTimes { before, until: now.after(LONGEST_IN_FLIGHT) });
+                let repeated_below = old.upper_bound(now) + MARGIN;
+                let repeated_below =
+                    self.repeated.map_or(repeated_below, |repeated| repeated.below.max(repeated_below));
+                self.repeated = Some(RepeatedTimes { below: repeated_below, until: now.after(LONGEST_IN_FLIGHT) });
             }
         }
         let tightest = self.tightest.get_or_insert(new);
         // Answers may arrive out of order.
         let now = now.max(tightest.ours);
-        let room = tightest.room(now);
-        let ahead = server.saturating_sub(room);
+        let upper_bound = tightest.upper_bound(now);
+        let ahead = server.saturating_sub(upper_bound);
         let stepped = ahead > MARGIN;
-        if stepped || new.room(now) < room {
+        if stepped || new.upper_bound(now) < upper_bound {
             *tightest = new;
         }
         stepped.then_some(ahead)
@@ -79,7 +80,7 @@ impl ServerClock {
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
-        if self.repeated.is_some_and(|repeated| server < repeated.before) {
+        if self.repeated.is_some_and(|repeated| server < repeated.below) {
             return None;
         }
         Some(evidence.ours.before(evidence.server.saturating_sub(server)))
@@ -88,9 +89,9 @@ impl ServerClock {
 
 impl Evidence {
     /// The latest time that the server's clock can read at `now`, unless it was set forward.
-    fn room(self, now: Instant) -> Duration {
-        let here = now.since(self.ours);
-        self.server + here + here / 100
+    fn upper_bound(self, now: Instant) -> Duration {
+        let elapsed = now.since(self.ours);
+        self.server + elapsed + elapsed / 100
     }
 }
 

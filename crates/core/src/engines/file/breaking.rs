@@ -37,7 +37,7 @@ impl FileEngine {
         let held = |indexed: &&IndexedRecord| {
             indexed.record.state == RecordState::Holding && indexed.record.carries(token)
         };
-        let Some(indexed) = table.zero.iter().chain(&table.records).find(held) else {
+        let Some(indexed) = table.record_zero.iter().chain(&table.records).find(held) else {
             return Ok(self.done_or_not_held(name, token));
         };
         if !is_alive(&lock, indexed)? {

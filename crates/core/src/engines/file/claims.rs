@@ -112,7 +112,7 @@ impl Claims {
     }
 
     /// Removes `id` for its release and leaves a tombstone: no later `claim` of this id creates anything.
-    pub(super) fn mark_dead(&self, id: ClaimId) -> Option<SharedCell> {
+    pub(super) fn add_tombstone(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
         let cell = inner.cells.remove(&id);
         if inner.released.insert(id) {
@@ -135,10 +135,10 @@ mod tests {
         let claims = Claims::default();
         let id = |n: u32| ClaimId(u128::from(n).to_be_bytes());
         assert!(claims.enter(id(0)).is_some());
-        assert!(claims.mark_dead(id(0)).is_some() && claims.mark_dead(id(0)).is_none());
+        assert!(claims.add_tombstone(id(0)).is_some() && claims.add_tombstone(id(0)).is_none());
         assert!(claims.enter(id(0)).is_none() && claims.find(id(0)).is_none());
         for n in 1..=TOMBSTONES as u32 {
-            claims.mark_dead(id(n));
+            claims.add_tombstone(id(n));
         }
         assert_eq!(lock(&claims.0).released.len(), TOMBSTONES);
         assert!(claims.enter(id(0)).is_some(), "the oldest was forgotten");

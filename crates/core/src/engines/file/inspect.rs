@@ -8,7 +8,7 @@ use super::{
     dir::encode::{self, Decoded},
     dir::open::{Missing, SAFE_FLAGS},
     engine::FileEngine,
-    error::sort,
+    error::classify,
     guarantee::guarantee,
     kernel::locks::{Key, LockFile},
     kernel::proc::program,
@@ -17,7 +17,7 @@ use super::{
     table::record::{Record, RecordState},
     table::state::StateFile,
     table::wait_order::{IndexedRecord, is_in_min_hold},
-    table::{is_alive, read_records, zero},
+    table::{is_alive, read_records, record_zero},
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
@@ -81,7 +81,7 @@ impl Inspect for FileEngine {
 impl FileEngine {
     /// The names that begin with `prefix` and have a lock file.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
-        let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
+        let failed = |error| classify("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
         if self.dir.lock_dir(Missing::Look)?.is_none() {
             return Ok(names);
@@ -186,7 +186,7 @@ impl FileEngine {
                 })?;
             }
             if !torn || last == 0 {
-                records.extend(zero(&head, &bytes, self.boot));
+                records.extend(record_zero(&head, &bytes, self.boot));
                 return Ok((Some(head.lineage), records));
             }
         }

@@ -27,7 +27,7 @@ pub(super) enum AfterRelease {
 impl FileEngine {
     /// Releases one claim and leaves no trace of it.
     pub(super) fn release_one(&self, release: &Release) -> Released {
-        let cell = self.claims.find(release.id).or_else(|| self.claims.mark_dead(release.id));
+        let cell = self.claims.find(release.id).or_else(|| self.claims.add_tombstone(release.id));
         let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
             return Released::NotThere;
         };
@@ -81,7 +81,7 @@ impl FileEngine {
 
     fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
         let taken = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
-        self.claims.mark_dead(id);
+        self.claims.add_tombstone(id);
         match taken {
             ClaimCell::Live(entry) => Some(entry),
             ClaimCell::Fresh | ClaimCell::Gone => None,
@@ -129,7 +129,7 @@ impl FileEngine {
             && let Some(latch) = entry.lock.try_latch()?
         {
             let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
-            table.tidy()?;
+            table.mark_if_empty()?;
             self.signal(table.lock, state, &table.records, 0, 2);
             return Ok(());
         }

@@ -11,7 +11,7 @@ use super::{
     table::layout::HEAD,
     table::record::{Record, RecordState},
     table::wait_order::{Asker, Judgement, Verdict, is_in_min_hold},
-    table::{Table, zero},
+    table::{Table, record_zero},
     wake::listener::WATCHED,
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
@@ -88,7 +88,7 @@ impl FileEngine {
                 Err(_) if self.idle.close() => continue,
                 Err(error) => return Err(error),
             };
-            match self.attempt(claim, &key, lock) {
+            match self.try_file(claim, &key, lock) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
                 Err(error) => return self.held_or(&key, error),
@@ -107,28 +107,28 @@ impl FileEngine {
     /// file. In that case no claim can set its mark, and that program holds the name.
     fn held_or(&self, key: &Key, error: EngineError) -> Result<Created, EngineError> {
         match LockFile::open(&self.dir, key, Missing::Leave)? {
-            Some(lock) if lock.is_locked_by_another_program()? => Ok((None, too_late())),
+            Some(lock) if lock.is_locked_by_another_program()? => Ok((None, taken_answer())),
             _ => Err(error),
         }
     }
 
     /// One attempt on one open file; `None` when the path leads to another file by now.
-    fn attempt(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
-        let mut held = false;
+    fn try_file(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
+        let mut has_flock = false;
         if claim.mode == Mode::Exclusive {
-            held = lock.try_flock(claim.mode)?;
-            if (held || !claim.may_queue) && !lock.is_current(key)? {
+            has_flock = lock.try_flock(claim.mode)?;
+            if (has_flock || !claim.may_queue) && !lock.is_current(key)? {
                 return Ok(None);
             }
-            if held {
+            if has_flock {
                 if let Some((claim_state, grant)) = self.seize_free(claim, key, &lock)? {
                     return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
                 }
             } else if !claim.may_queue && !self.has_table(key)? {
-                return Ok(Some((None, too_late())));
+                return Ok(Some((None, taken_answer())));
             }
         }
-        self.join(claim, key, lock, held)
+        self.join(claim, key, lock, has_flock)
     }
 
     /// The fast path: this claim has the exclusive flock and the table is empty. `None`: the table is in use.
@@ -141,11 +141,11 @@ impl FileEngine {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(None) };
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
-        let zero = zero(&head, &bytes, self.boot);
-        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_in_min_hold(&zero.record, now)) {
+        let record_zero = record_zero(&head, &bytes, self.boot);
+        if head.table.in_use || record_zero.as_ref().is_some_and(|record_zero| is_in_min_hold(&record_zero.record, now)) {
             return Ok(None);
         }
-        self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
+        self.seize(claim, lock, &state, &mut head, record_zero.as_ref(), now).map(Some)
     }
 
     /// Whether the table is in use: then a failed claim must report why.
@@ -154,13 +154,13 @@ impl FileEngine {
         Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
     }
 
-    /// The path through the table. `held`: this claim has the exclusive flock already.
+    /// The path through the table. `has_flock`: this claim has the exclusive flock already.
     fn join(
         &self,
         claim: &Claim,
         key: &Arc<Key>,
         lock: LockFile,
-        held: bool,
+        has_flock: bool,
     ) -> Result<Option<Created>, EngineError> {
         let tries = match (claim.may_queue, claim.mode) {
             (true, _) | (false, Mode::Exclusive) => LATCH_TRIES,
@@ -169,11 +169,11 @@ impl FileEngine {
         let latch = match lock.latch_within(tries) {
             Ok(latch) => latch,
             Err(busy) => {
-                self.step_back(key, &lock, held);
+                self.undo_flock(key, &lock, has_flock);
                 // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
                 let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
-                return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
+                return if late { Ok(Some((None, taken_answer()))) } else { Err(busy) };
             }
         };
         if !lock.is_current(key)? {
@@ -182,32 +182,32 @@ impl FileEngine {
         let state = self.states.get(&self.dir, key, Missing::Create)?.ok_or_else(vanished)?;
         let mut table = Table::load(self, key, &lock, &state, latch)?;
         let asker = Asker { mode: claim.mode, ticket: None };
-        let (mut seen, granted) = self.try_now(&mut table, claim, key, asker, held)?;
+        let (mut judgement, granted) = self.try_now(&mut table, claim, key, asker, has_flock)?;
         if let Some((claim_state, grant)) = granted {
             drop(table);
             return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
         }
-        if let Verdict::Clash(other) = seen.verdict {
+        if let Verdict::Clash(other) = judgement.verdict {
             return Err(clash(claim.mode, other));
         }
         if !claim.may_queue {
-            table.tidy()?;
-            return Ok(Some((None, Answer::Taken(self.hint(&seen)))));
+            table.mark_if_empty()?;
+            return Ok(Some((None, Answer::Taken(self.hint(&judgement)))));
         }
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
         let mut claim_state = None;
-        if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
+        if judgement.verdict == Verdict::Behind && judgement.ahead as usize >= WATCHED {
             // The claims ahead that are alive are signalled at every release; this one needs no watch.
-            self.listener.register(claim, table.lock, slot, seen.ahead as usize);
+            self.listener.register(claim, table.lock, slot, judgement.ahead as usize);
         } else {
             // Enqueued; now ask again, because a release before the record was written signalled no one.
             table.refresh(self, key)?;
-            (seen, claim_state) = self.advance(&mut table, claim, key, slot, ticket)?;
+            (judgement, claim_state) = self.advance(&mut table, claim, key, slot, ticket)?;
         }
         drop(table);
         let (claim_state, answer) = match claim_state {
             Some((claim_state, grant)) => (claim_state, Answer::Held(grant)),
-            None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
+            None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&judgement))),
         };
         Ok(Some((Some(entry(claim, key, lock, claim_state)), answer)))
     }
@@ -252,15 +252,15 @@ impl FileEngine {
         let own = table.records.iter_mut().find(|indexed| indexed.slot == slot);
         let Some(own) = own.filter(|own| own.record.id == entry.claim.id) else { return Ok(Answer::Gone) };
         if own.record.signalled.take().is_some() {
-            super::wake::wake_pipe::answer(&state, slot)?;
+            super::wake::wake_pipe::clear_signal(&state, slot)?;
         }
-        let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
+        let (judgement, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
         Ok(match granted {
             Some((claim_state, grant)) => {
                 entry.claim_state = claim_state;
                 Answer::Held(grant)
             }
-            None => Answer::Waiting(self.hint(&seen)),
+            None => Answer::Waiting(self.hint(&judgement)),
         })
     }
 
@@ -280,18 +280,18 @@ impl FileEngine {
             .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < ticket);
         self.listener.register(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
-        let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
+        let (judgement, granted) = self.try_now(table, claim, key, asker, false)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
-        } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
+        } else if judgement.verdict == Verdict::Behind && judgement.ahead == 1 {
             // The head of the queue may not have been signalled: the holder may have been killed, or the watch may
             // have failed.
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
-        Ok((seen, granted))
+        Ok((judgement, granted))
     }
 
     /// Judges by the table, takes the flock if the table allows that, and judges again, now by a state that cannot
@@ -302,22 +302,22 @@ impl FileEngine {
         claim: &Claim,
         key: &Key,
         asker: Asker,
-        held: bool,
+        has_flock: bool,
     ) -> Result<(Judgement, Option<(ClaimState, Grant)>), EngineError> {
-        let mut seen = table.judge(asker, self.env.clock.now())?;
-        let mut flocked = held;
-        if !held && seen.verdict == Verdict::Free {
+        let mut judgement = table.judge(asker, self.env.clock.now())?;
+        let mut flocked = has_flock;
+        if !has_flock && judgement.verdict == Verdict::Free {
             flocked = flock(claim.mode, claim.may_queue, || table.lock.try_flock(claim.mode))?;
             if flocked {
                 table.refresh(self, key)?;
-                seen = table.judge(asker, self.env.clock.now())?;
+                judgement = table.judge(asker, self.env.clock.now())?;
             } else {
-                seen.verdict = Verdict::Held;
+                judgement.verdict = Verdict::Held;
             }
         }
-        if flocked && seen.verdict == Verdict::Free {
+        if flocked && judgement.verdict == Verdict::Free {
             return match self.grant(table, claim, asker.ticket) {
-                Ok(granted) => Ok((seen, Some(granted))),
+                Ok(granted) => Ok((judgement, Some(granted))),
                 Err(error) => {
                     table.lock.unflock();
                     self.signal(table.lock, table.state, &table.records, 0, 2);
@@ -330,12 +330,12 @@ impl FileEngine {
             table.lock.unflock();
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
-        Ok((seen, None))
+        Ok((judgement, None))
     }
 
     /// Releases a flock that was taken in vain, without the latch.
-    fn step_back(&self, key: &Key, lock: &LockFile, held: bool) {
-        if held {
+    fn undo_flock(&self, key: &Key, lock: &LockFile, has_flock: bool) {
+        if has_flock {
             lock.unflock();
             if let Ok(Some(state)) = self.states.get(&self.dir, key, Missing::Leave) {
                 self.signal_waiters(lock, &state, 0, 1);
@@ -343,12 +343,12 @@ impl FileEngine {
         }
     }
 
-    fn hint(&self, seen: &Judgement) -> Hint {
-        let ask_in = match seen.verdict {
+    fn hint(&self, judgement: &Judgement) -> Hint {
+        let ask_in = match judgement.verdict {
             Verdict::MinHold(until) => until.since(self.env.clock.now()),
-            _ => self.interval(seen.ahead),
+            _ => self.interval(judgement.ahead),
         };
-        Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead), obstacle: None }
+        Hint { ask_in: Some(ask_in), ahead: Some(judgement.ahead), obstacle: None }
     }
 
     fn interval(&self, ahead: u32) -> Duration {
@@ -397,7 +397,7 @@ fn flock(
     take()
 }
 
-fn too_late() -> Answer {
+fn taken_answer() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }
 

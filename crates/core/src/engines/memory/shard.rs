@@ -106,7 +106,7 @@ fn address(name: &Name, lock: &mut LockState<Client>, step: &mut StepContext<'_,
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                lock.undelivered(pushed.id, step);
+                lock.take_back(pushed.id, step);
             }
         }
     }

@@ -47,7 +47,7 @@ impl<C: Clone> LockState<C> {
             // free.
             None => self.remove_waiter(release.id) && release.token.is_none(),
         };
-        step.mark_dead(release.id);
+        step.add_tombstone(release.id);
         self.settle(step);
         freed
     }
@@ -68,7 +68,7 @@ impl<C: Clone> LockState<C> {
     }
 
     /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
-    pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
+    pub fn take_back(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
     }
@@ -84,7 +84,7 @@ impl<C: Clone> LockState<C> {
         if force {
             self.holders.remove(at);
             self.note_end(token, Previous::Broken, step.now);
-            step.mark_dead(id);
+            step.add_tombstone(id);
         } else {
             holder.state = HoldState::Broken;
         }

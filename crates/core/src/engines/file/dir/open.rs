@@ -10,7 +10,7 @@ use nix::{
 
 use super::super::{
     dir::lock_dir::{LockDir, share},
-    error::{foreign, sort_errno},
+    error::{foreign, classify_errno},
 };
 use crate::{EngineError, Fault};
 
@@ -52,14 +52,14 @@ pub(crate) fn open_file(
             Err(Errno::ENOENT) => match create(lock_dir, at, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
-                Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
+                Err(errno) => return Err(classify_errno("cannot create", &shown(), errno)),
             },
             Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(at, file) => {
                 return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
             }
-            Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
+            Err(errno) => return Err(classify_errno("cannot open", &shown(), errno)),
         };
-        let stat = fstat(&fd).map_err(|errno| sort_errno("cannot look at", &shown(), errno))?;
+        let stat = fstat(&fd).map_err(|errno| classify_errno("cannot look at", &shown(), errno))?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(foreign(&shown(), "is not a regular file"));
         }

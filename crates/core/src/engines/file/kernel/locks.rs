@@ -27,7 +27,7 @@ use super::super::{
     dir::Dir,
     dir::encode,
     dir::open::{Missing, open_file},
-    error::{foreign, sort, sort_errno},
+    error::{foreign, classify, classify_errno},
     kernel::{Flock, KernelLocks},
     table::layout::MAX_NUMBER,
 };
@@ -128,7 +128,7 @@ impl LockFile {
             Ok(stat) if stat.st_nlink > 1 => Err(foreign(&key.shown(), "was given another hard link")),
             Ok(_) => Ok(true),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
-            Err(errno) => Err(sort_errno("cannot look at", &key.shown(), errno)),
+            Err(errno) => Err(classify_errno("cannot look at", &key.shown(), errno)),
         }
     }
 
@@ -153,7 +153,7 @@ impl LockFile {
         match taken {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(sort("cannot lock", "the lock file", error)),
+            Err(TryLockError::Error(error)) => Err(classify("cannot lock", "the lock file", error)),
         }
     }
 
@@ -183,7 +183,7 @@ impl LockFile {
                 "the lock file",
                 "has byte-range locks of a program that does not follow the rules of the lock table",
             )),
-            Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
+            Err(errno) => Err(classify_errno("cannot mark", "the lock file", errno)),
         }
     }
 
@@ -197,7 +197,7 @@ impl LockFile {
     pub(crate) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
-            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+            .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_END_OF_FILE)
     }
 
@@ -206,7 +206,7 @@ impl LockFile {
     pub(crate) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, LATCH);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
-            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+            .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH, 1))
     }
 
@@ -242,7 +242,7 @@ impl LockFile {
         match self.range_lock(libc::F_WRLCK, LATCH) {
             Ok(()) => Ok(Some(Latch(self))),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
-            Err(errno) => Err(sort_errno("cannot latch", "the lock file", errno)),
+            Err(errno) => Err(classify_errno("cannot latch", "the lock file", errno)),
         }
     }
 

@@ -4,7 +4,7 @@ use std::{fs, io};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::super::error::sort;
+use super::super::error::classify;
 use crate::{EngineError, Fault};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -56,7 +56,7 @@ impl Process {
 pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     let text = fs::read_to_string(BOOT_ID).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            return sort("cannot read", BOOT_ID, error);
+            return classify("cannot read", BOOT_ID, error);
         }
         let why = format!(
             "cannot read {BOOT_ID}: {error}: the file engine needs /proc to recognise a reboot: mount it"
@@ -65,7 +65,7 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|error| {
-        sort("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+        classify("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
     })?;
     Ok(number.to_be_bytes())
 }

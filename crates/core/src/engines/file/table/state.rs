@@ -17,7 +17,7 @@ use super::super::{
     claims::lock,
     dir::Dir,
     dir::open::{Missing, open_file},
-    error::{foreign, sort, sort_errno},
+    error::{foreign, classify, classify_errno},
     kernel::locks::{Key, Latch},
     table::layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
 };
@@ -93,20 +93,20 @@ impl StateFile {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(sort("cannot read", &self.shown, error)),
+                Err(error) => return Err(classify("cannot read", &self.shown, error)),
             }
         }
         Ok(done)
     }
 
     pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
-        self.file.write_all_at(bytes, at).map_err(|error| sort("cannot write", &self.shown, error))
+        self.file.write_all_at(bytes, at).map_err(|error| classify("cannot write", &self.shown, error))
     }
 
     /// Writes the tokens and syncs them to disk, with the directory entry of the file.
     pub(crate) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
-        let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
+        let failed = |errno| classify_errno("cannot sync", &self.shown, errno);
         fsync(&self.file).map_err(failed)?;
         let lock_dir = dir.lock_dir(Missing::Leave)?;
         let states = lock_dir.map(|lock_dir| lock_dir.states(Missing::Leave)).transpose()?.flatten();
@@ -121,7 +121,7 @@ impl StateFile {
         self.file
             .metadata()
             .map(|meta| meta.len())
-            .map_err(|error| sort("cannot look at", &self.shown, error))
+            .map_err(|error| classify("cannot look at", &self.shown, error))
     }
 
     /// Whether the file was removed while this process had it open.

@@ -52,47 +52,47 @@ pub(crate) struct Judgement {
 
 type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
-/// Judges `asker` by the table, ignoring its own record, if any. `zero` is record 0, if in use.
+/// Judges `asker` by the table, ignoring its own record, if any. `record_zero` is record 0, if in use.
 pub(crate) fn judge(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
 ) -> Result<Judgement, EngineError> {
-    let mut seen = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
+    let mut judgement = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
     if asker.ticket.is_none()
-        && let Some(other) = clash(records, zero, asker, now, alive, &mut seen.dead)?
+        && let Some(other) = clash(records, record_zero, asker, now, alive, &mut judgement.dead)?
     {
-        seen.verdict = Verdict::Clash(other);
-        return Ok(seen);
+        judgement.verdict = Verdict::Clash(other);
+        return Ok(judgement);
     }
     let queue = waiters_before(records, asker);
     let mut blocked = false;
-    for (at, indexed) in queue.iter().enumerate() {
-        if seen.dead.contains(&indexed.slot) {
+    for (position, indexed) in queue.iter().enumerate() {
+        if judgement.dead.contains(&indexed.slot) {
             continue;
         }
         if blocked {
             // Behind the first live waiter no liveness is checked: the count is a hint, and the queue may be long.
-            seen.ahead += (queue.len() - at) as u32;
+            judgement.ahead += (queue.len() - position) as u32;
             break;
         }
         if must_precede(indexed.record.mode, asker.mode) {
             if !alive(indexed)? {
-                seen.dead.push(indexed.slot);
+                judgement.dead.push(indexed.slot);
                 continue;
             }
             blocked = !is_stalled(&indexed.record, now);
         }
-        seen.ahead += 1;
+        judgement.ahead += 1;
     }
-    seen.verdict = match min_hold_against(records, zero, asker.mode, now, &mut seen.dead) {
+    judgement.verdict = match min_hold_against(records, record_zero, asker.mode, now, &mut judgement.dead) {
         Some(until) => Verdict::MinHold(until),
         None if blocked => Verdict::Behind,
-        None => permits_left(records, asker.mode, alive, &mut seen.dead)?,
+        None => permits_left(records, asker.mode, alive, &mut judgement.dead)?,
     };
-    Ok(seen)
+    Ok(judgement)
 }
 
 /// The waiters to signal, from the head of the queue: skips `skip` live ones, returns the next `count`. A stalled
@@ -130,13 +130,13 @@ pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
 
 fn clash(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for indexed in records.iter().chain(zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode)) {
+    for indexed in records.iter().chain(record_zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode)) {
         let counts = match indexed.record.state {
             RecordState::MinHold => is_in_min_hold(&indexed.record, now),
             _ => alive(indexed)?,
@@ -174,13 +174,13 @@ pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
 /// Until when a minimum hold time blocks `mode`. Expired records are added to `dead`.
 fn min_hold_against(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     mode: Mode,
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
     let mut until =
-        zero.filter(|zero| is_in_min_hold(&zero.record, now)).map(|zero| zero.record.min_hold_until);
+        record_zero.filter(|record_zero| is_in_min_hold(&record_zero.record, now)).map(|record_zero| record_zero.record.min_hold_until);
     for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
         if !is_in_min_hold(&indexed.record, now) {
             dead.push(indexed.slot);

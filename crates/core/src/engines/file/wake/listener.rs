@@ -69,9 +69,9 @@ struct Inner {
     /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
     unneeded: Vec<WatchDescriptor>,
-    next_look: Option<Instant>,
+    next_poll: Option<Instant>,
     /// When a watch was last needed, while there is an inotify instance.
-    watched: Option<Instant>,
+    last_needed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -134,7 +134,7 @@ impl Listener {
     /// now on.
     pub(crate) fn register(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
+        let Inner { waiting, inotify, watches, unneeded, last_needed, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
             name: claim.name.clone(),
             slot,
@@ -148,7 +148,7 @@ impl Listener {
             && entry.watch.is_none()
             && let Some(inotify) = inotify.get_or_open(without, || self.listen_to_files())
         {
-            *watched = Some(self.env.clock.now());
+            *last_needed = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
             if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
                 entry.watch = Some(number);
@@ -205,7 +205,7 @@ impl Listener {
         // to a waiting task.
         let mut read = Readable::default();
         loop {
-            let Look { wakeups, next, wake_pipe, inotify } = self.look(read);
+            let CheckResult { wakeups, next, wake_pipe, inotify } = self.check(read);
             if wakeups.wake_pipe || wakeups.overflow || !wakeups.due.is_empty() {
                 return wakeups;
             }
@@ -219,7 +219,7 @@ impl Listener {
         }
     }
 
-    fn look(&self, read: Readable) -> Look {
+    fn check(&self, read: Readable) -> CheckResult {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
         inner.close_unused(now);
@@ -246,7 +246,7 @@ impl Listener {
             next = next.min(series.next().unwrap_or(Instant::NEVER));
         }
         next = next.min(inner.poll_without_inotify(now, &mut wakeups));
-        Look { wakeups, next: next.since(now), wake_pipe, inotify }
+        CheckResult { wakeups, next: next.since(now), wake_pipe, inotify }
     }
 }
 
@@ -258,7 +258,7 @@ struct Readable {
 }
 
 /// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
-struct Look {
+struct CheckResult {
     wakeups: Wakeups,
     next: Duration,
     wake_pipe: Option<Arc<WakePipe>>,
@@ -269,11 +269,11 @@ impl Inner {
     /// Closes the inotify instance after a long time without need.
     fn close_unused(&mut self, now: Instant) {
         if !self.watches.is_empty() {
-            self.watched = Some(now);
+            self.last_needed = Some(now);
         }
-        if self.watched.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
+        if self.last_needed.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
             // Closing it removes its watches.
-            (self.watched, self.inotify) = (None, Source::NotOpen);
+            (self.last_needed, self.inotify) = (None, Source::NotOpen);
             self.unneeded.clear();
         }
     }
@@ -308,16 +308,16 @@ impl Inner {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
         if near.is_empty() {
-            self.next_look = None;
+            self.next_poll = None;
             return Instant::NEVER;
         }
-        let at = *self.next_look.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
+        let at = *self.next_poll.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
         if now < at {
             return at;
         }
         wakeups.due.extend(near);
         let next = now.after(NO_INOTIFY_INTERVAL);
-        self.next_look = Some(next);
+        self.next_poll = Some(next);
         next
     }
 }

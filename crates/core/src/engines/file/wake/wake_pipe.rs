@@ -149,7 +149,7 @@ fn is_pipe(file: &File) -> bool {
 }
 
 /// Clears the time stamp: the owner of the record has asked.
-pub(crate) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
+pub(crate) fn clear_signal(state: &StateFile, slot: u32) -> Result<(), EngineError> {
     state.write(&[0; 8], record_at(slot) + SIGNALLED)
 }
 
