@@ -30,8 +30,8 @@ impl Endpoint {
         Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
     }
 
-    /// Connects to this endpoint, without Nagle's algorithm: each request leaves at once, because a request that waits to share a
-    /// packet would wait for a network round trip.
+    /// Connects to this endpoint, without Nagle's algorithm: each request leaves at once, because a request that waits
+    /// to share a packet would wait for a network round trip.
     ///
     /// # Errors
     /// The error of the attempt.

@@ -32,8 +32,8 @@ pub trait Dial: Send + Sync + 'static {
     /// The address of the server at the other end, for errors.
     fn address(conn: &Self::Conn) -> String;
 
-    /// Called when a connection was made. `again`: there was an earlier connection, and the notifications since it broke
-    /// were missed.
+    /// Called when a connection was made. `again`: there was an earlier connection, and the notifications since it
+    /// broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
 }
 

@@ -174,8 +174,8 @@ impl Shared {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A claim with a new id. With `others_wait`, more requests of this process want the name: then the claim asks for as
-    /// many tokens as the engine gives, for hand-overs inside the process.
+    /// A claim with a new id. With `others_wait`, more requests of this process want the name: then the claim asks for
+    /// as many tokens as the engine gives, for hand-overs inside the process.
     pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool, others_wait: bool) -> Claim {
         let tokens = self.profile.tokens.max(1);
         let owner = terms.owner.as_ref().map_or_else(|| Arc::clone(&self.owner), |owner| owner.label_arc());
@@ -201,8 +201,8 @@ impl Shared {
         key
     }
 
-    /// Queues a job for the keeper, which starts jobs in this order. Without a keeper the job is dropped, which notifies
-    /// the tasks that wait for its outcome.
+    /// Queues a job for the keeper, which starts jobs in this order. Without a keeper the job is dropped, which
+    /// notifies the tasks that wait for its outcome.
     pub(crate) fn queue_job(&self, job: KeeperJob) {
         if let Err(error) = self.keeper.begin() {
             tracing::error!(%error, "cannot start the keeper thread: the request was dropped");

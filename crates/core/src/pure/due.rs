@@ -6,7 +6,7 @@ use crate::Instant;
 
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 pub(crate) const RENEW_FRACTION: u32 = 3;
-/// Renewals that are due within one step of this grid leave in one batch.
+/// Renewals that are due within one step of this grid are sent in one batch.
 const GRID: Duration = Duration::from_millis(20);
 /// Turns (the common renewal times of a group) begin on a coarser grid, because sending and receiving is half of the
 /// cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due in one such
@@ -20,7 +20,8 @@ const SOONEST_FRACTION: u32 = 8;
 /// A prime, which spreads groups with neighbouring numbers over any number of steps.
 const SPREAD: u64 = 2_654_435_761;
 
-/// When a lease whose request left at `sent` is due: at a third of the granted `span`. `ttl` is the requested time.
+/// When a lease without a group, whose request was sent at `sent`, is due: at a third of the granted `span`. `ttl` is
+/// the requested time.
 pub(crate) fn without_group(sent: Instant, span: Duration, ttl: Duration) -> Instant {
     let third = sent.after(span / RENEW_FRACTION);
     if ttl < SHORT {
@@ -29,10 +30,10 @@ pub(crate) fn without_group(sent: Instant, span: Duration, ttl: Duration) -> Ins
     on_grid(third)
 }
 
-/// When a lease of this group, whose renewal left at `sent`, is due again: never later than [`without_group`], and at a turn of
-/// its group, at which all its leases of this span are due. The interval between turns is a third of the span, rounded
-/// down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn after it, and
-/// from then on at turns.
+/// When a lease of this group, whose renewal was sent at `sent`, is due again: never later than [`without_group`], and
+/// at a turn of its group, at which all its leases of this span are due. The interval between turns is a third of the
+/// span, rounded down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn
+/// after it, and from then on at turns.
 pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
     if span.min(ttl) < SHORT {
         return without_group(sent, span, ttl);
@@ -48,6 +49,7 @@ pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16)
     turn.after(STEP * (steps / 2) as u32)
 }
 
+/// The last step of the grid at or before `at`.
 fn on_grid(at: Instant) -> Instant {
     Instant::from_nanos(at.as_nanos() - at.as_nanos() % nanos(GRID))
 }

@@ -12,11 +12,11 @@ use std::{
 
 use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 
-/// The most claims remembered as unsettled. Core releases most of them, which settles them; above this limit all
-/// releases leave tombstones for a while.
+/// The most claims remembered as unsettled: those with an unanswered request that may still arrive. A release settles a
+/// claim. Above this limit all releases leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
-/// Older entries are dropped when room is needed: a connection that broke so long ago has no request in flight any
-/// more.
+/// Unsettled claims older than this are forgotten when there are too many: a connection that broke before has no
+/// request in flight any more.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// The unanswered requests of one client, by the connection on which they left.
@@ -25,9 +25,9 @@ pub struct InFlight(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The claims with an unanswered request, and the connection on which it left.
+    /// The claims with an unanswered request: the connection on which it was sent, and when.
     unsettled: HashMap<ClaimId, (u64, Instant)>,
-    /// Until then, some unanswered claims may be missing in the map above, because it was full.
+    /// Until when unsettled claims may be missing in the map above, because it was full.
     incomplete_until: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
     released: Tombstones,
@@ -35,7 +35,7 @@ struct Inner {
 
 /// One request in flight. If it is dropped before its answer, its claim is unsettled.
 #[derive(Debug)]
-#[must_use = "a flight that is dropped did not land"]
+#[must_use = "a request that is dropped counts as unanswered"]
 pub struct InFlightRequest<'a> {
     in_flight: &'a InFlight,
     claim: ClaimId,
@@ -45,7 +45,7 @@ pub struct InFlightRequest<'a> {
 }
 
 impl InFlight {
-    /// A request of the claim leaves on a connection; connections are numbered from the oldest.
+    /// Records that a request of the claim is sent on a connection. Connections are numbered from the oldest.
     pub fn start(&self, claim: ClaimId, connection: u64, sent_at: Instant) -> InFlightRequest<'_> {
         InFlightRequest { in_flight: self, claim, connection, sent_at, answered: false }
     }
@@ -55,8 +55,8 @@ impl InFlight {
         self.lock().released.contains(claim, now)
     }
 
-    /// The claim is about to be released; it is remembered as released until `until`. True if a request of it may still
-    /// arrive on another connection, so that the release must leave a tombstone.
+    /// Remembers the claim, which is about to be released, as released until `until`. True if a request of the claim
+    /// may still arrive on another connection, so that the release has to leave a tombstone.
     pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
         inner.released.add(claim, now, until);
@@ -64,7 +64,7 @@ impl InFlight {
             || inner.unsettled.get(&claim).is_some_and(|&(sent_on, _)| sent_on != connection)
     }
 
-    /// The release of the claim was answered: nothing of it is left.
+    /// Forgets the unanswered requests of a claim whose release was answered: nothing of the claim is left.
     pub fn settle(&self, claim: ClaimId) {
         self.lock().unsettled.remove(&claim);
     }
@@ -81,7 +81,7 @@ impl InFlight {
 }
 
 impl InFlightRequest<'_> {
-    /// The request was answered.
+    /// Records that the request was answered.
     pub fn complete(mut self) {
         self.answered = true;
     }

@@ -11,7 +11,7 @@ use crate::{
     pure::due::{self, RENEW_FRACTION},
 };
 
-/// How much faster the engine's clock may run than ours, in percent.
+/// How much faster the engine's clock may run than the clock of this machine, in percent.
 const DRIFT_PERCENT: u32 = 1;
 /// The least time between the local deadline and the earliest expiry on the engine.
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
@@ -44,23 +44,28 @@ pub enum LeaseAction {
     Renew,
     /// Nothing before this instant.
     Sleep(Instant),
-    /// The hold is lost. Sticky.
+    /// The hold is lost. This state is final.
     Lost(Loss),
 }
 
 /// The lease of one hold.
 #[derive(Clone, Debug)]
 pub struct Lease {
+    /// The requested time.
     ttl: Duration,
+    /// Until when the hold is valid, unless it is in doubt.
     deadline: Instant,
+    /// When the next renewal is due.
     renew_at: Instant,
-    /// When the request left whose answer set the deadline: answers to older requests are ignored.
+    /// When the request was sent whose answer set the deadline: answers to older requests are ignored.
     confirmed_sent: Instant,
     /// The time that the engine granted last.
     span: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
+    /// Renewal was stopped, because the hold is being released or its `max_hold` has passed.
     stopped: bool,
+    /// The hold is in doubt: not valid until a renewal is confirmed.
     doubted: bool,
     /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
@@ -115,14 +120,15 @@ impl Lease {
         }
     }
 
-    /// A renewal leaves at `now`. If no answer comes, the next one is due after another twelfth of the granted time.
+    /// Records that a renewal is sent at `now`. If no answer comes, the next one is due after another twelfth of the
+    /// granted time.
     pub fn sent(&mut self, now: Instant) {
         self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
     }
 
-    /// The engine confirmed the renewal that left at `sent`. This never revives a lost lease. From now on the hold is
-    /// renewed together with others of its `group`, if it has one; the first renewal is not grouped, because most holds
-    /// end before it.
+    /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent`. This never revives a lost
+    /// lease. From now on the hold is renewed together with others of its `group`, if it has one; the first renewal is
+    /// not grouped, because most holds end before it.
     pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
         if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed_sent {
             return;
@@ -130,9 +136,9 @@ impl Lease {
         self.confirm(sent, granted, group);
     }
 
-    /// R3: the hold may have ended early on the engine. It is not valid until a renewal that leaves from `now` on is
-    /// confirmed. That renewal is due at once, also for a fixed lease, which is then renewed only for its remaining
-    /// time.
+    /// R3: puts the hold in doubt, because it may have ended early on the engine. It is not valid until a renewal that
+    /// is sent from `now` on is confirmed. That renewal is due at once, also for a fixed lease, which is then renewed
+    /// only for its remaining time.
     pub fn doubt(&mut self, now: Instant) {
         if self.lost.is_none() && self.deadline != Instant::NEVER {
             self.doubted = true;
@@ -158,7 +164,7 @@ impl Lease {
         }
     }
 
-    /// The hold is lost. The first reason stays.
+    /// Ends the lease for this reason, unless it has ended for another.
     pub fn lose(&mut self, loss: Loss) {
         self.lost.get_or_insert(loss);
     }
@@ -213,6 +219,7 @@ impl Lease {
             && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
+    /// Sets deadline and next renewal by a confirmed request that was sent at `sent`.
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
         self.confirmed_sent = sent;
         self.doubted = false;

@@ -20,7 +20,7 @@ impl Rotation {
     ///
     /// # Errors
     /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
-    /// informative than a server that is down. After an error with which `is_over` holds, no other server is tried.
+    /// informative than a server that is down. If `is_over` is true after an error, no other server is tried.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],

@@ -11,7 +11,8 @@ const MARGIN: Duration = Duration::from_millis(2);
 /// No notification is in flight for longer: a connection without traffic is given up much earlier.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(60);
 
-/// The server's clock read `server` after our clock read `ours`, and before our clock read `received`.
+/// One answer of the server: its clock read `server` after the local clock read `ours` (when the request was sent) and
+/// before the local clock read `received`.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
@@ -30,18 +31,19 @@ struct RepeatedTimes {
 /// What is known about a server's clock. Its times may count from any point, as long as that point stays the same.
 #[derive(Debug, Default)]
 pub struct ServerClock {
-    /// Used to date grants. Older evidence would date them too early to be useful, and would not include later steps of
-    /// the clock.
+    /// The newest answer, by which grants are dated. An older one would date them too early to be useful, and would not
+    /// include later steps of the clock.
     newest: Option<Evidence>,
     /// Used to detect steps: the evidence with the lowest upper bound for the server's clock. All bounds grow at the
     /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
     /// misses. Slow answers give higher bounds, and change nothing.
     tightest: Option<Evidence>,
+    /// The times that the server's clock reads twice, if it was set back.
     repeated: Option<RepeatedTimes>,
 }
 
 impl ServerClock {
-    /// Takes an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
+    /// Adds an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
     /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
     /// least.
     ///

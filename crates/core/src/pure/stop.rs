@@ -10,9 +10,9 @@ use crate::Loss;
 
 /// The grace is at most this part of what the engine granted.
 const GRACE_FRACTION: u32 = 3;
-/// Work is killed this long before the deadline, or this fraction of a short lease: a process takes a moment to end,
-/// and a timer a moment to fire.
+/// How long before the deadline work is killed: a process takes a moment to end, and a timer a moment to fire.
 const KILL_MARGIN: Duration = Duration::from_millis(50);
+/// Of a short lease, work is killed this fraction before the deadline.
 const KILL_MARGIN_FRACTION: u32 = 20;
 
 /// How long work may go on, if no further answer comes from the engine.

@@ -31,12 +31,15 @@ pub enum Next {
 /// The state of a waiting claim.
 #[derive(Debug)]
 pub struct Wait {
+    /// The poll intervals of the engine, from the head of the queue to the far end.
     poll: RangeInclusive<Duration>,
+    /// Whether the engine pushes notifications.
     push: bool,
     /// Until when to retry an engine that was never reached.
     connect_deadline: Option<Instant>,
     /// How many answers in a row brought no queue entry.
     fruitless: u32,
+    /// How to call `claim` the next time.
     how: How,
     /// The engine answered that the claim is in the queue.
     queued: bool,
@@ -70,7 +73,7 @@ impl Wait {
         self.how
     }
 
-    /// Takes the engine's answer, at `now`; `jitter` is any random number.
+    /// The next step after the engine's answer, which arrived at `now`; `jitter` is any random number.
     pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
         match answer {
             Ok(answer) => {

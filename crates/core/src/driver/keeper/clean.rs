@@ -72,8 +72,8 @@ impl Cleanup {
         self
     }
 
-    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `doubted`: when holds
-    /// were last put in doubt.
+    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `doubted`: when
+    /// holds were last put in doubt.
     fn done(self, freed: bool, now: Instant, doubted: Instant) {
         let Some(HoldRelease { deadline, reply }) = self.hold else { return };
         let unknown = |what| unknown(self.engine, &self.release, what);
@@ -88,8 +88,8 @@ impl Cleanup {
         let _ = reply.send(result);
     }
 
-    /// Handles an error of the engine. The releasing caller gets it at once if a later try will not help either; and, for
-    /// a release with a minimum hold time, also if the engine refuses only for now: that may last longer than the
+    /// Handles an error of the engine. The releasing caller gets it at once if a later try will not help either; and,
+    /// for a release with a minimum hold time, also if the engine refuses only for now: that may last longer than the
     /// process.
     fn refused(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {

@@ -191,8 +191,8 @@ impl Shared {
     }
 
     /// Sends one claim request with a time limit; if no answer comes in time, its outcome is unknown. An engine that
-    /// was never connected is given up at `connect_deadline`. A connected engine gets the full time, because a slow first
-    /// answer is no outage.
+    /// was never connected is given up at `connect_deadline`. A connected engine gets the full time, because a slow
+    /// first answer is no outage.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         claim: &Claim,

@@ -1,8 +1,9 @@
 //! The keeper: the one background worker of a `Locks`. This folder, `link.rs` and `runtime.rs` are the only places
 //! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
-//! The keeper owns every request that waits for a server, every renewal and every release. User code queues a job and awaits a
-//! plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
+//! The keeper owns every request that waits for a server, every renewal and every release. User code queues a job and
+//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one
+//! message.
 
 mod attempt;
 mod batches;

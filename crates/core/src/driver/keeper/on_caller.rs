@@ -47,9 +47,9 @@ enum Stage {
 }
 
 impl Shared {
-    /// Whether a task may be started on this thread, given that the caller itself counts as `own_pending` pending. True if, for
-    /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
-    /// less if sent together.
+    /// Whether a task may be started on this thread, given that the caller itself counts as `own_pending` pending. True
+    /// if, for this request and the last few, nothing else was pending. Otherwise the request may be one of many, which
+    /// cost less if sent together.
     pub(crate) fn may_start_on_caller(&self, own_pending: usize) -> bool {
         if !self.profile.direct {
             return false;

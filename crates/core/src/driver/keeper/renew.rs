@@ -93,8 +93,8 @@ fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &Engi
     &shared_text.get_or_insert_with(new).1
 }
 
-/// A confirmation request, until it is answered or its caller stops waiting. When dropped, it records whether the engine
-/// failed to answer.
+/// A confirmation request, until it is answered or its caller stops waiting. When dropped, it records whether the
+/// engine failed to answer.
 struct ConfirmRequest<'a> {
     shared: &'a Shared,
     /// When the request was made.
@@ -160,8 +160,8 @@ impl Shared {
         }
     }
 
-    /// Ends the guards of a hold whose `max_hold` has passed. When no guard may use the hold any more, its renewal stops
-    /// (R6).
+    /// Ends the guards of a hold whose `max_hold` has passed. When no guard may use the hold any more, its renewal
+    /// stops (R6).
     pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };

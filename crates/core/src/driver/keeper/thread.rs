@@ -151,8 +151,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be started on this thread: `None` if not, else how many requests that are answered
-    /// already may still count as pending.
+    /// Whether tasks of this keeper may be started on this thread: `None` if not, else how many requests that are
+    /// answered already may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {
             Inner::Thread(running) => {

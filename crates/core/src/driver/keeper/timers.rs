@@ -65,8 +65,8 @@ impl Timers {
         due_entries
     }
 
-    /// Returns until when the keeper may sleep: until the first timer, at the latest until `bound`. A timer that is added
-    /// for an earlier time has to wake the keeper.
+    /// Returns until when the keeper may sleep: until the first timer, at the latest until `bound`. A timer that is
+    /// added for an earlier time has to wake the keeper.
     pub(crate) fn sleep_until(&self, bound: Instant) -> Instant {
         let mut inner = self.lock();
         let first = inner.entries.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0);

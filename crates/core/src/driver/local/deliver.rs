@@ -163,8 +163,8 @@ impl Shared {
         }
     }
 
-    /// Removes every trace of a claim that no request waits for. The release carries no token: a hold that was never used
-    /// must not hide from the next holder how the hold before it ended.
+    /// Removes every trace of a claim that no request waits for. The release carries no token: a hold that was never
+    /// used must not hide from the next holder how the hold before it ended.
     pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
         let release = Release {
             id: claim.id,

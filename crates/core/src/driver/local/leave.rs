@@ -8,7 +8,8 @@ use std::{
 use super::state::{NameState, Start, Ticket, Waiter};
 use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::TimerAction, driver::shared::Shared};
 
-/// An engine that leaves a request unanswered for this time counts as unresponsive: its earlier answers may be outdated.
+/// An engine that leaves a request unanswered for this time counts as unresponsive: its earlier answers may be
+/// outdated.
 pub(crate) const UNRESPONSIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// How long before the end of a wait an engine with a long poll interval is asked once more, to find out whether it
@@ -105,8 +106,8 @@ impl Shared {
         Some((waiter, last_error))
     }
 
-    /// Adapts the claim in flight to a new head of the local queue: a claim that does not fit the head is cancelled, and a
-    /// claim for the head is started.
+    /// Adapts the claim in flight to a new head of the local queue: a claim that does not fit the head is cancelled,
+    /// and a claim for the head is started.
     pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if let Some(claim) = &state.claim {
             let fits = state.queue.head().is_some_and(|head| head.terms == claim.terms);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::state::{Ticket, Waiter};
 
-/// The waiting requests, in the order of arrival. The queue is allocated for the first request and freed after the last:
-/// most names never have a queue.
+/// The waiting requests, in the order of arrival. The queue is allocated for the first request and freed after the
+/// last: most names never have a queue.
 #[derive(Default)]
 pub(crate) struct LocalQueue(Option<Box<Waiters>>);
 

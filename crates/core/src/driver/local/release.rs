@@ -154,8 +154,8 @@ impl Shared {
         outcome
     }
 
-    /// Passes a release to the keeper. R5: if the hold is known to be lost, the outcome is decided without the answer of
-    /// the server; what is left on the server is removed all the same.
+    /// Passes a release to the keeper. R5: if the hold is known to be lost, the outcome is decided without the answer
+    /// of the server; what is left on the server is removed all the same.
     fn leave_to_keeper(
         self: &Arc<Self>,
         cleanup: Cleanup,

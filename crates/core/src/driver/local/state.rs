@@ -147,9 +147,11 @@ pub(crate) struct Control {
     pub(crate) wake: Notify,
     /// No request waits for this claim any more.
     cancelled: AtomicBool,
-    /// A pushed grant: the claim id, the grant, and a local time before which the grant did not begin, if that is known.
+    /// A pushed grant: the claim id, the grant, and a local time before which the grant did not begin, if that is
+    /// known.
     pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
-    /// The error of the last answer of the engine, or that there is no answer yet; `None` after an answer without error.
+    /// The error of the last answer of the engine, or that there is no answer yet; `None` after an answer without
+    /// error.
     pub(crate) last_error: Mutex<Option<EngineError>>,
     /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
     request_sent: AtomicU64,
@@ -230,8 +232,8 @@ impl NameState {
         }
     }
 
-    /// The mode in use on this name, if `mode` is of another kind: such a request is refused. All modes in use are of one
-    /// kind.
+    /// The mode in use on this name, if `mode` is of another kind: such a request is refused. All modes in use are of
+    /// one kind.
     pub(crate) fn clashing_mode(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
         let here = hold.or_else(|| Some(self.queue.head()?.terms.mode))?;

@@ -33,14 +33,18 @@ use super::{
 };
 use crate::{EngineError, Fault};
 
+/// The default lock directory of root.
 const FOR_ROOT: &str = "/var/lib/leasehold";
+/// The default lock directory of every other user, in the home directory.
 const FOR_OTHERS: &str = ".local/state/leasehold";
+/// The flags to open a directory, and nothing else.
 pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// A lock directory. The first claim creates what is missing; inspection leaves no trace.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
+    /// The opened directory, once it exists.
     lock_dir: OnceLock<LockDir>,
 }
 
@@ -81,7 +85,8 @@ impl Dir {
         })
     }
 
-    /// The number of its file system type; for a missing directory, of the file system in which it will be created.
+    /// The number of the file system type of this directory; if it is missing, of the file system in which it will be
+    /// created.
     pub(super) fn fs(&self) -> Option<i64> {
         let opened = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
@@ -116,6 +121,7 @@ fn default_path() -> Result<PathBuf, EngineError> {
     Ok(user.dir.join(FOR_OTHERS))
 }
 
+/// Refuses a symbolic link and a file in the place of the directory.
 fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
     match lstat(path) {
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => Err(EngineError::new(
@@ -132,14 +138,18 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
     }
 }
 
+/// The permission bits of a directory that all users, or its group, can write.
+const WRITABLE_BY_ALL: libc::mode_t = 0o002;
+const WRITABLE_BY_GROUP: libc::mode_t = 0o020;
+
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 pub(super) fn check_permissions(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
-    if stat.st_mode & 0o002 != 0 {
+    if stat.st_mode & WRITABLE_BY_ALL != 0 {
         return Err(
             "is writable by all users, and any of them could replace a lock file: chmod o-w it".into()
         );
     }
-    let shared = stat.st_mode & 0o020 != 0;
+    let shared = stat.st_mode & WRITABLE_BY_GROUP != 0;
     if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
         let owner = stat.st_uid;
         return Err(format!(
@@ -174,6 +184,7 @@ const NOT_LOCAL: [(u32, &str); 20] = [
     (0xAAD7_AAEA, "PanFS"),
 ];
 
+/// The number of the file system type of the lock directory; an error if its locks do not hold between hosts.
 pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
     let stat = fstatfs(dir).map_err(|errno| classify_errno("cannot look at the file system of", shown, errno))?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]

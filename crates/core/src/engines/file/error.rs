@@ -1,4 +1,4 @@
-//! Sorts errors of the operating system into faults, by what they mean for a claim.
+//! Classifies errors of the operating system as faults, by what they mean for a claim.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use crate::{EngineError, Error, ErrorKind, Fault};
 
-/// Sorts an error of the operating system: the operation `what` failed on `file`.
+/// Classifies an error of the operating system: the operation `what` failed on `file`.
 pub(super) fn classify(what: &str, file: &str, error: io::Error) -> EngineError {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     let (fault, advice) = match errno {

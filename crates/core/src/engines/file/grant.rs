@@ -56,8 +56,8 @@ impl FileEngine {
         Ok(held(slot, token, tokens, previous))
     }
 
-    /// Grants an exclusive hold; the caller has the exclusive flock. `record_zero` is the record of the previous holder, if
-    /// its hold was never released. Needs no latch.
+    /// Grants an exclusive hold; the caller has the exclusive flock. `record_zero` is the record of the previous
+    /// holder, if its hold was never released. Needs no latch.
     pub(super) fn seize(
         &self,
         claim: &Claim,
@@ -73,6 +73,7 @@ impl FileEngine {
         lock.mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
         let record = Record { token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
+        // The tokens, how the last hold ended, and record 0 follow each other: one write.
         let mut bytes = [0; RECORD_ZERO + RECORD - TOKENS];
         bytes[..Tokens::SIZE].copy_from_slice(&head.tokens.to_bytes());
         bytes[ENDED - TOKENS] = ended_to_byte(head.ended);
@@ -112,10 +113,12 @@ impl FileEngine {
     }
 }
 
+/// How a hold ended whose holder died.
 fn ended_by_death(record: &Record) -> Previous {
     if record.is_broken() { Previous::Broken } else { Previous::Lapsed }
 }
 
+/// The state of a granted claim, and the grant to report.
 fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (ClaimState, Grant) {
     (ClaimState::Holding { slot, token, tokens, previous }, Grant { token, tokens, ttl: None, previous })
 }

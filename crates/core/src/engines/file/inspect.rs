@@ -28,7 +28,7 @@ use crate::{
 const TRIES: usize = 3;
 /// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
 /// record, and `/proc/locks`, read while it changes, may list a lock twice.
-const LOOKS: usize = 3;
+const MAX_LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -111,7 +111,7 @@ impl FileEngine {
     fn look(&self, name: &Name, kernel: &KernelLocks) -> Result<View, EngineError> {
         let key = Key::new(&self.dir, name);
         let mut view = self.look_once(&key, kernel)?;
-        for _ in 1..LOOKS {
+        for _ in 1..MAX_LOOKS {
             if !view.holders.iter().any(|holder| holder.foreign) {
                 break;
             }

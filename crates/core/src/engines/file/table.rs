@@ -28,6 +28,7 @@ pub(super) struct Table<'a> {
     pub(super) record_zero: Option<IndexedRecord>,
     /// The other records in use.
     pub(super) records: Vec<IndexedRecord>,
+    /// Held until the table is dropped.
     _latch: Latch<'a>,
 }
 
@@ -61,7 +62,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Judges `asker`, and clears the records of dead owners that this found.
+    /// Judges `asker`, and clears the records of dead owners that it finds.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut changed = false;
@@ -83,7 +84,8 @@ impl<'a> Table<'a> {
     /// before it unlocks.
     fn has_changed(&self, indexed: &IndexedRecord) -> Result<bool, EngineError> {
         if indexed.slot == 0 {
-            return Ok(false); // judged once more, under the flock
+            // An exclusive claim judges record 0 once more under the flock.
+            return Ok(false);
         }
         let mut bytes = [0; RECORD];
         self.state.read(&mut bytes, record_at(indexed.slot))?;
@@ -117,6 +119,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// Stores how the last hold ended.
     pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
         self.head.ended = ended;
         self.state.write(&[ended_to_byte(ended)], ENDED as u64)
@@ -168,6 +171,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// Clears the records of all dead owners, to free slots.
     fn clear_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
         for indexed in self.records.iter().filter(|indexed| indexed.record.state != RecordState::MinHold) {
@@ -183,8 +187,8 @@ impl<'a> Table<'a> {
 pub(super) fn record_zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&array(bytes, super::table::layout::RECORD_ZERO)).ok().flatten()?;
-    let over = record.state == RecordState::MinHold && head.tokens.boot != boot;
-    (!over).then_some(IndexedRecord { slot: 0, record })
+    let has_ended = record.state == RecordState::MinHold && head.tokens.boot != boot;
+    (!has_ended).then_some(IndexedRecord { slot: 0, record })
 }
 
 /// Reads the records in use among the first `count`. Calls `torn` for each torn record, which returns an error or

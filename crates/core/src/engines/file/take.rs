@@ -19,12 +19,14 @@ use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, 
 /// How often a lock file may be replaced between opening and locking before the directory counts as replaced.
 const TRIES: usize = 16;
 
-/// When a waiting claim asks again without a signal: near the head of the queue; per claim ahead of it, so that a
-/// thousand waiting processes do not keep the machine busy; and at the latest. A fallback for lost signals.
+/// The poll interval of a waiting claim near the head of the queue. Polls are a fallback for lost signals.
 const NEAR_INTERVAL: Duration = Duration::from_millis(250);
+/// The poll interval grows by this for each claim ahead, so that a thousand waiting processes do not keep the machine
+/// busy.
 const INTERVAL_PER_POSITION: Duration = Duration::from_millis(250);
+/// The longest poll interval.
 pub(super) const FAR_INTERVAL: Duration = Duration::from_secs(30);
-/// The same for a claim without a wake pipe.
+/// The growth for each claim ahead, and the longest interval, of a claim without a wake pipe.
 const NO_PIPE_INTERVAL_PER_POSITION: Duration = Duration::from_millis(20);
 const NO_PIPE_FAR_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -34,11 +36,11 @@ type Created = (Option<Box<Entry>>, Answer);
 impl FileEngine {
     /// Takes the name, or enqueues the claim, or returns its current state.
     pub(super) fn take(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let found = match how {
+        let found_cell = match how {
             How::Create => self.claims.enter(claim.id),
             How::Ask => self.claims.find(claim.id),
         };
-        let Some(cell) = found else { return Ok(Answer::Gone) };
+        let Some(cell) = found_cell else { return Ok(Answer::Gone) };
         let mut cell = lock(&cell);
         let answer = match (&mut *cell, how) {
             (ClaimCell::Gone, _) => return Ok(Answer::Gone),
@@ -71,6 +73,7 @@ impl FileEngine {
         answer
     }
 
+    /// The first `claim` of an id: opens the lock file and tries.
     fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
         let (key, mut spare) = match self.idle.take(&claim.name) {
             Some(Spare { key, lock }) => (key, Some(lock)),
@@ -112,7 +115,7 @@ impl FileEngine {
         }
     }
 
-    /// One attempt on one open file; `None` when the path leads to another file by now.
+    /// Tries on one open lock file; `None` when the path leads to another file by now.
     fn try_file(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
         let mut has_flock = false;
         if claim.mode == Mode::Exclusive {
@@ -172,8 +175,8 @@ impl FileEngine {
                 self.undo_flock(key, &lock, has_flock);
                 // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
-                let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
-                return if late { Ok(Some((None, taken_answer()))) } else { Err(busy) };
+                let is_taken = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
+                return if is_taken { Ok(Some((None, taken_answer()))) } else { Err(busy) };
             }
         };
         if !lock.is_current(key)? {
@@ -212,6 +215,7 @@ impl FileEngine {
         Ok(Some((Some(entry(claim, key, lock, claim_state)), answer)))
     }
 
+    /// Gives the claim a ticket and a record in the queue.
     fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
         let wake_pipe = self.listener.wake_pipe(&self.dir);
         let (slot, ticket) = table.free_slot()?;
@@ -222,6 +226,7 @@ impl FileEngine {
         Ok((slot, ticket))
     }
 
+    /// The state of a claim that waits or holds; tries to grant to a waiting one.
     fn ask(&self, entry: &mut Entry) -> Result<Answer, EngineError> {
         let (slot, ticket) = match entry.claim_state {
             ClaimState::Waiting { slot, ticket } => (slot, ticket),
@@ -280,7 +285,8 @@ impl FileEngine {
             .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < ticket);
         self.listener.register(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
-        let (judgement, granted) = self.try_now(table, claim, key, asker, false)?;
+        let has_flock = false;
+        let (judgement, granted) = self.try_now(table, claim, key, asker, has_flock)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
@@ -333,7 +339,7 @@ impl FileEngine {
         Ok((judgement, None))
     }
 
-    /// Releases a flock that was taken in vain, without the latch.
+    /// Releases the flock of a claim that could not be granted, without the latch.
     fn undo_flock(&self, key: &Key, lock: &LockFile, has_flock: bool) {
         if has_flock {
             lock.unflock();
@@ -343,6 +349,7 @@ impl FileEngine {
         }
     }
 
+    /// What core is told of a claim that was not granted.
     fn hint(&self, judgement: &Judgement) -> Hint {
         let ask_in = match judgement.verdict {
             Verdict::MinHold(until) => until.since(self.env.clock.now()),
@@ -351,6 +358,7 @@ impl FileEngine {
         Hint { ask_in: Some(ask_in), ahead: Some(judgement.ahead), obstacle: None }
     }
 
+    /// The poll interval of a claim with `ahead` claims ahead.
     fn interval(&self, ahead: u32) -> Duration {
         let (per_position, far) = match self.listener.has_wake_pipe() {
             true => (INTERVAL_PER_POSITION, FAR_INTERVAL),
@@ -359,6 +367,7 @@ impl FileEngine {
         (per_position * ahead).clamp(NEAR_INTERVAL, far)
     }
 
+    /// A record for the claim, without ticket and token.
     pub(super) fn record(&self, claim: &Claim, state: RecordState, since: Instant) -> Record {
         Record {
             state,
@@ -397,6 +406,7 @@ fn flock(
     take()
 }
 
+/// The answer for a name that another claim, or another program, has taken.
 fn taken_answer() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }

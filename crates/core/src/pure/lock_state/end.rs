@@ -73,6 +73,7 @@ impl<C: Clone> LockState<C> {
         self.settle(step);
     }
 
+    /// Breaks the hold at index `at`.
     fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
         let holder = &mut self.holders[at];
         let (id, token) = (holder.id, holder.token);
@@ -91,8 +92,8 @@ impl<C: Clone> LockState<C> {
         BrokenHold { id, client }
     }
 
-    /// True if it was the hold that the release meant. Another hold of the same claim was granted to a late request: no
-    /// client knows of it, so nothing else would end it.
+    /// Ends the hold at index `at`; true if the release names this hold. Another hold of the same claim was granted to
+    /// a late request: no client knows of that hold, so nothing else would end it.
     fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());

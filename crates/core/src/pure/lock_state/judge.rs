@@ -13,8 +13,11 @@ pub(super) struct Judge {
     /// Everything that blocks other claims, from its grant to its end.
     pub(super) holds: Vec<JudgedHold>,
     queue: Vec<JudgedWaiter>,
+    /// The claims whose pushed grant lapsed.
     silent: Vec<JudgedWaiter>,
+    /// The ended claims, and until when a late request of each may arrive.
     dead: HashMap<ClaimId, Instant>,
+    /// The newest token.
     newest: u64,
 }
 

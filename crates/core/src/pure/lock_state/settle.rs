@@ -75,15 +75,18 @@ impl<C: Clone> LockState<C> {
         self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
     }
 
+    /// Grants to the head of the queue, and adds the grant to those to be pushed.
     fn push_to_head(&mut self, step: &mut StepContext<'_, C>) {
         let Some(waiter) = self.wait_queue_mut().waiting.pop_front() else { return };
         let (id, client) = (waiter.id, waiter.client.clone());
         let claim_time = waiter.claim_time;
-        let grant = self.grant_to(waiter, claim_time, true, step);
+        let pushed = true;
+        let grant = self.grant_to(waiter, claim_time, pushed, step);
         step.pushed.push(Pushed { client, id, grant });
     }
 
-    /// Makes a claim a holder and mints its tokens.
+    /// Makes a claim a holder for the time `lasts` and mints its tokens. `pushed`: its client does not know of the
+    /// grant yet.
     pub(super) fn grant_to(
         &mut self,
         waiter: Waiter<C>,

@@ -16,6 +16,7 @@ pub const MAX_TOMBSTONES: usize = 4096;
 /// Ids are unique over all names, so one list serves many lock states.
 #[derive(Debug, Default)]
 pub struct Tombstones {
+    /// Until when each id is remembered.
     until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
     /// In the order of marking; an id that was marked again is in here twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,

@@ -40,15 +40,17 @@ pub(crate) struct LockDir {
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
     pub(crate) fs: i64,
+    /// The path, for messages.
     shown: String,
 }
 
 impl LockDir {
+    /// Checks an opened directory.
     pub(crate) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
         let user = geteuid();
         let (stat, shared) = checked(&locks, &shown)?;
-        let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
-        let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        let is_of_other_user = user.is_root() && stat.st_uid != 0 && shared.is_none();
+        let owner = is_of_other_user.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         let fs = local_file_system(&locks, &shown)?;
         Ok(Self { locks, states: OnceLock::new(), wake_pipes: OnceLock::new(), shared, owner, fs, shown })
     }

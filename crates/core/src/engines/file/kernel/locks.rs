@@ -33,19 +33,21 @@ use super::super::{
 };
 use crate::{EngineError, Fault, Mode, Name, contract::process};
 
-/// Beyond every offset at which a file can have data, so that our locks never overlap those of programs that lock
-/// real bytes.
+/// The byte of the latch. Beyond every offset at which a file can have data, so that our locks never overlap those of
+/// programs that lock real bytes.
 const LATCH: i64 = 1 << 62;
+/// The first byte of the marks of claims: the mark of a claim is at this byte plus its ticket.
 const TICKETS: i64 = LATCH + (1 << 60);
+/// The first byte of the marks of exclusive holds: the mark of a hold is at this byte plus its token.
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
 const TO_END_OF_FILE: i64 = 0;
-/// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
-/// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
+/// How often one call tries to take the latch before core has to ask again later. Enough tries to outlast a few holders
+/// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// The tries of a claim that can share the name and is not asked again: about a millisecond.
+/// How often a claim tries that can share the name and is not asked again: for about a millisecond.
 pub(crate) const LATCH_TRIES_BESIDE: usize = 1000;
 
 /// A name with its file name and paths.
@@ -81,6 +83,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
+    /// The byte that is locked for this mark.
     fn byte(self) -> i64 {
         match self {
             Self::Ticket(number) => TICKETS + number as i64,
@@ -246,6 +249,7 @@ impl LockFile {
         }
     }
 
+    /// Locks or unlocks one byte, without waiting.
     fn range_lock(&self, kind: i32, byte: i64) -> Result<(), Errno> {
         fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(kind, byte))).map(drop)
     }
@@ -262,6 +266,7 @@ impl Drop for Latch<'_> {
     }
 }
 
+/// The argument of `fcntl` for one byte.
 fn range(kind: i32, byte: i64) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,

@@ -7,6 +7,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::super::error::classify;
 use crate::{EngineError, Fault};
 
+/// The file with the random id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A process as a record names it: another process may have the same pid by now.
@@ -29,8 +30,8 @@ impl Process {
         Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
-    /// Sends SIGTERM to this very process if `sure` agrees, called when the pid cannot pass to another process any
-    /// more. False: not sent.
+    /// Sends SIGTERM to this very process if `sure` returns true. `sure` is called when the pid cannot pass to another
+    /// process any more. False if no signal was sent.
     pub(crate) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
         let Some(pid) = self.target() else { return Ok(false) };
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -75,6 +76,7 @@ pub(crate) fn program(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
+/// Clock ticks from boot to the start of a process.
 fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())

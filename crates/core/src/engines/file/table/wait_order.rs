@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::table::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
-/// A waiter that was signalled and has not asked for this long is stopped or starved: it keeps its position, but
-/// other claims may pass it.
+/// A waiter that has not asked for this time since it was signalled counts as stalled (its process is stopped or
+/// starved): it keeps its position, but other claims may pass it.
 const STALLED: Duration = Duration::from_secs(1);
 
 /// A record and its slot in the table.
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Clash(Mode),
 }
 
-/// A verdict, with other facts found while judging.
+/// A verdict, with what else the judging found.
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
@@ -50,6 +50,7 @@ pub(crate) struct Judgement {
     pub(crate) dead: Vec<u32>,
 }
 
+/// Says whether the owner of a record is alive.
 type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
 /// Judges `asker` by the table, ignoring its own record, if any. `record_zero` is record 0, if in use.
@@ -128,6 +129,7 @@ pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
     record.state == RecordState::MinHold && record.min_hold_until > now
 }
 
+/// The mode in use on this name, if it is of another kind than the asker's. Dead owners are added to `dead`.
 fn clash(
     records: &[IndexedRecord],
     record_zero: Option<&IndexedRecord>,
@@ -151,11 +153,12 @@ fn clash(
     Ok(None)
 }
 
+/// The waiters ahead of the asker, in order.
 fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord> {
-    let before = asker.ticket.unwrap_or(u64::MAX);
+    let own_ticket = asker.ticket.unwrap_or(u64::MAX);
     let mut queue: Vec<&IndexedRecord> = records
         .iter()
-        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < before)
+        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < own_ticket)
         .collect();
     queue.sort_by_key(|indexed| indexed.record.ticket);
     queue
@@ -167,6 +170,7 @@ pub(crate) const fn must_precede(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
+/// Whether the waiter of a record is stalled: see [`STALLED`].
 pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }

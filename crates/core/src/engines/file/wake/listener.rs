@@ -33,12 +33,12 @@ use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 pub(crate) const WATCHED: usize = 2;
 /// How often the head of the queue asks where inotify is not available.
 const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest sleep in one piece; after it the loop only checks again.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The longest sleep in one piece, after which the loop checks again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long an unused inotify instance stays open: other programs of the user may need it.
 const UNUSED_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of reads of events at once: the rest of a flood is left for the next check.
-const READS: usize = 16;
+const MAX_READS: usize = 16;
 
 /// What a wait of the listener reports.
 #[derive(Debug, Default)]
@@ -55,6 +55,7 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
+    /// Notified when there is a new source or a new claim near the head.
     changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
     pub(crate) no_inotify: AtomicBool,
@@ -65,19 +66,24 @@ struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
     wake_pipe: Source<WakePipe>,
     inotify: Source<Ready<Inotify>>,
+    /// The claims of each watched file, and when they should ask.
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
     unneeded: Vec<WatchDescriptor>,
+    /// When the claims without a watch are due next.
     next_poll: Option<Instant>,
     /// When a watch was last needed, while there is an inotify instance.
     last_needed: Option<Instant>,
 }
 
+/// A waiting claim.
 #[derive(Debug)]
 struct Waiting {
     name: Name,
+    /// The slot of its record.
     slot: u32,
+    /// It is near the head of the queue: see [`WATCHED`].
     near: bool,
     watch: Option<WatchDescriptor>,
 }
@@ -95,12 +101,13 @@ impl<T> Source<T> {
         if let Self::Open(source) = self { Some(source) } else { None }
     }
 
-    /// Creates it, if there is none. After a failure the next caller tries again.
-    fn get_or_open(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+    /// The source; created if there is none. After a failure, which is logged with the text `consequence`, the next
+    /// caller tries again.
+    fn get_or_open(&mut self, consequence: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
         if matches!(self, Self::NotOpen) {
             match make() {
                 Ok(source) => *self = Self::Open(Arc::new(source)),
-                Err(errno) => tracing::debug!(%errno, "{without}"),
+                Err(errno) => tracing::debug!(%errno, "{consequence}"),
             }
         }
         self.get()
@@ -118,10 +125,10 @@ impl Listener {
         if matches!(inner.wake_pipe, Source::NotOpen) {
             self.changed.notify_one();
         }
-        let without = "no wake pipe for waiting claims: they poll, less often further back in the queue";
+        let consequence = "no wake pipe for waiting claims: they poll, less often further back in the queue";
         inner
             .wake_pipe
-            .get_or_open(without, || WakePipe::new(dir, &self.env))
+            .get_or_open(consequence, || WakePipe::new(dir, &self.env))
             .map_or([0; 16], |wake_pipe| wake_pipe.id)
     }
 
@@ -143,10 +150,10 @@ impl Listener {
         });
         let became_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        let without = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
+        let consequence = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
         if became_near
             && entry.watch.is_none()
-            && let Some(inotify) = inotify.get_or_open(without, || self.listen_to_files())
+            && let Some(inotify) = inotify.get_or_open(consequence, || self.listen_to_files())
         {
             *last_needed = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
@@ -219,6 +226,7 @@ impl Listener {
         }
     }
 
+    /// Reads the sources, and finds the claims that are due.
     fn check(&self, read: Readable) -> CheckResult {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
@@ -228,7 +236,7 @@ impl Listener {
             (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
         });
         let mut wakeups = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
-        let mut next = now.after(LONGEST);
+        let mut next = now.after(LONGEST_SLEEP);
         if let Some(inotify) = inotify
             .as_ref()
             .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
@@ -281,7 +289,7 @@ impl Inner {
     /// Reads the events; false if some are left. Removes the watches that no claim needs.
     fn read(&mut self, inotify: &Inotify, now: Instant, wakeups: &mut Wakeups) -> bool {
         let mut drained = false;
-        for _ in 0..READS {
+        for _ in 0..MAX_READS {
             let Ok(events) = inotify.read_events() else {
                 drained = true;
                 break;

@@ -35,20 +35,22 @@ use crate::{EngineError, Env, Instant};
 
 /// How many orphaned pipes one process removes: enough to keep up with crashes, and a bounded time for its first
 /// wait.
-const SWEEP: usize = 32;
+const MAX_SWEPT: usize = 32;
 /// The maximum number of directory entries from which those are chosen.
 const MAX_SCANNED: usize = 4096;
-/// How often a new pipe may be swept as an orphan before its owner has locked it.
+/// How often a new pipe is created anew because another process removed it as an orphan before its owner had locked it.
 const TRIES: usize = 8;
 /// The size of the pipe, in bytes: the smallest that the kernel supports.
-const SIZE: usize = 4096;
+const PIPE_SIZE: usize = 4096;
 
 /// The wake pipe of this process; dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct WakePipe {
+    /// Its random id, which is its file name.
     pub(crate) id: [u8; 16],
     /// Locked, so that other processes can distinguish a pipe in use from an orphan.
     pipe: Ready<File>,
+    /// The directory of the wake pipes.
     dir: File,
     /// The creator: a forked child must not remove its parent's pipe.
     pid: u32,
@@ -91,7 +93,7 @@ impl WakePipe {
         }
         // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
         // even less is left, the kernel has created a small pipe already.
-        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
+        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE as i32));
         Ok(pipe.try_lock().is_ok() && fstat(pipe)?.st_nlink == 1)
     }
 
@@ -103,7 +105,7 @@ impl WakePipe {
     /// Whether a signal arrived since the last call.
     pub(crate) fn was_signalled(&self) -> bool {
         // Reads everything in the pipe. What arrives meanwhile is for the next call.
-        matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
+        matches!(self.pipe.get().read(&mut [0; PIPE_SIZE]), Ok(1..))
     }
 }
 
@@ -168,7 +170,7 @@ fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
-    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
+    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(MAX_SWEPT) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
         let Ok(file) = open(wake_pipes, &name) else { continue };
         if file.try_lock().is_ok() && is_same(&file, wake_pipes, &name) {
@@ -177,6 +179,7 @@ fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     }
 }
 
+/// Whether the path still leads to the opened file.
 fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
     let named = fstatat(wake_pipes, name, AtFlags::AT_SYMLINK_NOFOLLOW);
