@@ -113,7 +113,8 @@ impl Guard {
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
         let granted = self.validity.granted();
-        let (deadline, end, now) = (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
+        let (deadline, end, now) =
+            (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));

@@ -7,7 +7,7 @@ use crate::{
     contract::observe::Observer,
     contract::process,
     driver::keeper,
-    driver::shared::{SharedHandle, Parts, Shared},
+    driver::shared::{Parts, Shared, SharedHandle},
     request::Family,
 };
 

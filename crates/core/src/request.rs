@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use crate::{
     Error, ErrorKind, Guard, Mode, Name, Owner,
     contract::time::in_words,
-    driver::local::{RequestSpec, Entered, Terms, Ticket, Tries},
-    driver::shared::{SharedHandle, Shared},
+    driver::local::{Entered, RequestSpec, Terms, Ticket, Tries},
+    driver::shared::{Shared, SharedHandle},
     pure::lease::Renewal,
 };
 
@@ -143,7 +143,7 @@ impl Request {
         self.start(None, Tries::Limited(1))
     }
 
-    /// The same request for code without an executor.
+    /// This request for code without an executor.
     pub fn blocking(&self) -> Blocking {
         Blocking(self.clone())
     }
@@ -223,12 +223,7 @@ enum RequestState {
     /// The options are wrong.
     Invalid(Error),
     /// Not polled yet.
-    New {
-        handle: Arc<SharedHandle>,
-        spec: Box<RequestSpec>,
-        limit: Option<Duration>,
-        tries: Tries,
-    },
+    New { handle: Arc<SharedHandle>, spec: Box<RequestSpec>, limit: Option<Duration>, tries: Tries },
     /// Begun; the result arrives in `rx`. The ticket identifies the entry in the local queue, if there is one.
     Waiting {
         handle: Arc<SharedHandle>,
@@ -261,20 +256,18 @@ impl Future for Acquire {
                 RequestState::Waiting { handle, .. } if !handle.is_own_process() => {
                     return Poll::Ready(Err(handle.check_open().expect_err("not at home")));
                 }
-                RequestState::Waiting { handle, name, ticket, mut rx } => {
-                    match Pin::new(&mut rx).poll(cx) {
-                        Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::received)),
-                        Poll::Ready(Err(_)) => {
-                            let text = name.as_str();
-                            let message = format!("the wait for {text:?} ended: its keeper is gone");
-                            return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
-                        }
-                        Poll::Pending => {
-                            *now = RequestState::Waiting { handle, name, ticket, rx };
-                            return Poll::Pending;
-                        }
+                RequestState::Waiting { handle, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
+                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::received)),
+                    Poll::Ready(Err(_)) => {
+                        let text = name.as_str();
+                        let message = format!("the wait for {text:?} ended: its keeper is gone");
+                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
                     }
-                }
+                    Poll::Pending => {
+                        *now = RequestState::Waiting { handle, name, ticket, rx };
+                        return Poll::Pending;
+                    }
+                },
                 RequestState::Done => panic!("Acquire polled after it was done"),
             }
         }

@@ -16,7 +16,7 @@ use crate::{
     Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
     contract::observe::Observer,
     contract::process,
-    driver::keeper::{LossCallbacks, TimerAction, Env, Keeper, Pending, TimerKey, Timers, Wake, KeeperJob},
+    driver::keeper::{Env, Keeper, KeeperJob, LossCallbacks, Pending, TimerAction, TimerKey, Timers, Wake},
     driver::local::{NewestTokens, Table, Terms},
     driver::tasks::{Panicked, caught_unless},
 };
@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     /// The engine had been reached, but then did not answer a request that a caller waited for, or could not carry it
     /// out; it has done nothing since.
     pub(crate) unresponsive: AtomicBool,
-    /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
+    /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
     pub(crate) doubted: AtomicU64,
     pub(crate) keeper: Keeper,
     /// The callbacks of users for lost holds.

@@ -30,7 +30,7 @@ impl Panicked {
         Self(text.lines().next().unwrap_or_default().to_owned())
     }
 
-    /// The same as an error. No `From`: it would make `??` ambiguous for every engine.
+    /// The panic as an error. No `From`: it would make `??` ambiguous for every engine.
     pub(crate) fn into_error(self) -> EngineError {
         EngineError::new(Fault::Internal, self.to_string())
     }

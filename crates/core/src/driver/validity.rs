@@ -38,7 +38,7 @@ pub(crate) struct Validity {
 #[derive(Default)]
 struct RareFields {
     /// The callbacks for a loss.
-    calls: Vec<LossCallback>,
+    callbacks: Vec<LossCallback>,
     /// The error of the last renewal; `None` if the last renewal was confirmed.
     renewal_error: Option<Arc<str>>,
 }
@@ -133,7 +133,7 @@ impl Validity {
         self.rare_fields().renewal_error.clone()
     }
 
-    /// Reports to the guard, once, that its hold is lost; false if it knew before.
+    /// Reports to the guard, once, that its hold is lost; false if the loss was reported before.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
@@ -145,10 +145,10 @@ impl Validity {
         notification
     }
 
-    /// Calls `call` once, when the loss is reported; at once if the loss was reported already.
-    pub(crate) fn on_lost(&self, call: LossCallback) {
-        self.rare_fields().calls.push(call);
-        // A loss reported at the same time either missed this call, or took it from the list and made it.
+    /// Calls `callback` once, when the loss is reported; at once if the loss was reported already.
+    pub(crate) fn on_lost(&self, callback: LossCallback) {
+        self.rare_fields().callbacks.push(callback);
+        // A loss that is reported at the same time has either called this callback, or has not found it in the list.
         if let Some(&loss) = self.loss.get() {
             self.run_callbacks(loss);
         }
@@ -157,14 +157,14 @@ impl Validity {
     /// Drops the callbacks of a guard that is gone.
     pub(crate) fn drop_callbacks(&self) {
         // Dropped after the lock is free: the callbacks are user code.
-        let calls = std::mem::take(&mut self.rare_fields().calls);
-        drop(calls);
+        let callbacks = std::mem::take(&mut self.rare_fields().callbacks);
+        drop(callbacks);
     }
 
     /// Calls and removes all callbacks.
     fn run_callbacks(&self, loss: Loss) {
-        let calls = std::mem::take(&mut self.rare_fields().calls);
-        calls.into_iter().for_each(|call| call(loss));
+        let callbacks = std::mem::take(&mut self.rare_fields().callbacks);
+        callbacks.into_iter().for_each(|callback| callback(loss));
     }
 
     fn rare_fields(&self) -> MutexGuard<'_, RareFields> {

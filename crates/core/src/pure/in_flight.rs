@@ -1,7 +1,7 @@
 //! The requests of a client that may still be in flight to its server: R9.
 //!
-//! On one connection the server applies requests in the order in which they left. So a release that follows all
-//! requests of its claim on the same connection finds everything that they created. A claim whose request left on a
+//! On one connection the server applies requests in the order in which they were sent. So a release that follows all
+//! requests of its claim on the same connection finds everything that they created. A claim whose request was sent on a
 //! connection that broke before the answer came may still be applied later: its release leaves a tombstone.
 
 use std::{
@@ -19,7 +19,7 @@ const MAX_UNSETTLED: usize = 65_536;
 /// request in flight any more.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// The unanswered requests of one client, by the connection on which they left.
+/// The unanswered requests of one client, by the connection on which they were sent.
 #[derive(Debug, Default)]
 pub struct InFlight(Mutex<Inner>);
 
@@ -99,8 +99,8 @@ impl Drop for InFlightRequest<'_> {
         if inner.unsettled.len() >= MAX_UNSETTLED {
             inner.incomplete_until = Some(self.sent_at.after(FORGET_AFTER));
         } else {
-            // Keeps the oldest connection: a release on the current connection cannot follow a request that left on an
-            // older one.
+            // Keeps the oldest connection: a release on the current connection cannot follow a request that was sent on
+            // an older one.
             inner.unsettled.entry(self.claim).or_insert((self.connection, self.sent_at));
         }
     }

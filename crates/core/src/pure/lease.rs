@@ -1,7 +1,7 @@
 //! The lease of one hold, a pure state machine: how long the hold is valid, and when to renew it. Its input is time and
 //! answers, its output decisions.
 //!
-//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`. Only an
+//! R1: the deadline is counted from *before* the request was sent: `sent + granted x (1 - drift) - margin`. Only an
 //! acknowledged renewal moves it; a missing answer and "unknown" never do.
 
 use std::time::Duration;
@@ -20,7 +20,7 @@ const PUSHED_FRACTION: u32 = 4;
 /// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
-/// Until when a grant of `granted`, whose request left at `sent`, is valid.
+/// Until when a grant of `granted`, whose request was sent at `sent`, is valid.
 #[must_use]
 pub fn deadline(sent: Instant, granted: Duration) -> Instant {
     let drift = granted * DRIFT_PERCENT / 100;
@@ -75,8 +75,8 @@ pub struct Lease {
 pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
-    /// The lease of a grant whose request left at `sent`. `granted` is `None` where holds never lapse; renewal is then
-    /// only a check at each third of `ttl`.
+    /// The lease of a grant whose request was sent at `sent`. `granted` is `None` where holds never lapse; renewal is
+    /// then only a check at each third of `ttl`.
     #[must_use]
     pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self {

@@ -43,9 +43,9 @@ pub struct ServerClock {
 }
 
 impl ServerClock {
-    /// Adds an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
-    /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
-    /// least.
+    /// Adds an answer: the server's clock read `server`, the request was sent at `sent` and the answer arrived at
+    /// `now`. R3: if more time passed there than can have passed here, leases may have ended early; returns by how much
+    /// at least.
     ///
     /// The evidence then restarts from this answer, because no hold is valid by an older answer any more. A clock that
     /// was set back gives a lower bound, so the evidence restarts without further code.
@@ -58,7 +58,8 @@ impl ServerClock {
                 let repeated_below = old.upper_bound(now) + MARGIN;
                 let repeated_below =
                     self.repeated.map_or(repeated_below, |repeated| repeated.below.max(repeated_below));
-                self.repeated = Some(RepeatedTimes { below: repeated_below, until: now.after(LONGEST_IN_FLIGHT) });
+                self.repeated =
+                    Some(RepeatedTimes { below: repeated_below, until: now.after(LONGEST_IN_FLIGHT) });
             }
         }
         let tightest = self.tightest.get_or_insert(new);

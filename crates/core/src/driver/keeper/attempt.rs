@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{
     Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
     driver::local::{RequestSpec, SentClaim},
-    driver::shared::{SharedHandle, Shared},
+    driver::shared::{Shared, SharedHandle},
     pure::wait::{Next, Wait},
 };
 
@@ -41,7 +41,12 @@ pub(crate) async fn try_without_queue(
 }
 
 /// Tries until the outcome is decided; `None` when the tries are used up. `last_error` is the error of the last try.
-async fn run_tries(handle: &Arc<SharedHandle>, spec: &RequestSpec, tries: u32, last_error: &mut Error) -> Option<Guard> {
+async fn run_tries(
+    handle: &Arc<SharedHandle>,
+    spec: &RequestSpec,
+    tries: u32,
+    last_error: &mut Error,
+) -> Option<Guard> {
     let mut wait = Wait::new(&handle.profile, None);
     let since = handle.now();
     for tries_left in (0..tries).rev() {
@@ -60,8 +65,7 @@ async fn run_tries(handle: &Arc<SharedHandle>, spec: &RequestSpec, tries: u32, l
         if tries_left == 0 || handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit) {
             break;
         }
-        let Next::Call { at, .. } =
-            wait.answered(Ok(Answer::Taken(hint)), handle.now(), handle.env.jitter())
+        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), handle.now(), handle.env.jitter())
         else {
             break;
         };
@@ -103,7 +107,8 @@ async fn try_once(
     let (may_queue, others_wait) = (false, false);
     let claim = handle.new_claim(&spec.name, &spec.terms, may_queue, others_wait);
     let mut pending_undo = PendingUndo { handle, claim, outcome_known: false };
-    let sent_claim = SentClaim { sent_at: handle.now(), newest_token: handle.newest_tokens.newest(&spec.name) };
+    let sent_claim =
+        SentClaim { sent_at: handle.now(), newest_token: handle.newest_tokens.newest(&spec.name) };
     let answer = handle.ask(&pending_undo.claim, How::Create, handle.connect_deadline(since)).await;
     if answer.is_ok() {
         handle.mark_reached();

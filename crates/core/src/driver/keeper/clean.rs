@@ -135,7 +135,8 @@ pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>
     loop {
         cleanups = send_once(&shared, cleanups).await;
         let now = shared.now();
-        let (expired, rest): (Vec<_>, Vec<_>) = cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
+        let (expired, rest): (Vec<_>, Vec<_>) =
+            cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
         expired.into_iter().for_each(Cleanup::abandon);
         cleanups = rest;
         if cleanups.is_empty() {

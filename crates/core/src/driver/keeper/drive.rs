@@ -69,7 +69,9 @@ impl Drive {
             };
             match next {
                 // Extended only once: if all answers take so long, the next one will not be better.
-                Next::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => asked_to_extend = true,
+                Next::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => {
+                    asked_to_extend = true
+                }
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
                     if self.may_be_on_engine {

@@ -37,7 +37,8 @@ pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome
     let min_hold =
         MinHold { handle: Arc::clone(handle), validity, name: guard.name.clone(), id: guard.id, until };
     let (reply, answer) = oneshot::channel();
-    handle.queue_job(KeeperJob::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
+    handle
+        .queue_job(KeeperJob::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
     Some(ReleaseOutcome::Sent(answer))
 }
 

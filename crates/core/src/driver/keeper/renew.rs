@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
     contract::observe::Event,
-    driver::keeper::{TimerKey, KeeperJob, batches::batches, poll_once},
+    driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
     driver::local::UNRESPONSIVE_AFTER,
     driver::shared::Shared,
     pure::lease::LeaseAction,

@@ -18,7 +18,7 @@ use crate::{
 /// How the process received a grant.
 #[derive(Clone, Copy)]
 pub(crate) enum Arrival {
-    /// From the answer to a request that left at this instant.
+    /// From the answer to a request that was sent at this instant.
     Answered(Instant),
     /// By push. The grant did not begin before this instant, and has to be renewed at once.
     Pushed(Instant),
@@ -42,7 +42,8 @@ impl Shared {
         let may_queue = true;
         let claim = self.new_claim(name, &terms, may_queue, others_wait);
         let newest_before = self.newest_tokens.newest(name);
-        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest_before }));
+        state.claim =
+            Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest_before }));
         Some(Start { claim, control })
     }
 
@@ -94,7 +95,8 @@ impl Shared {
                         let now = self.now();
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
                         let local = false;
-                        let delivery = self.deliver_guard(name, &mut hold, waiter, grant.previous, local, now);
+                        let delivery =
+                            self.deliver_guard(name, &mut hold, waiter, grant.previous, local, now);
                         deliveries.extend(delivery);
                         self.join_readers(name, state, &mut hold, &mut deliveries, now);
                         self.set_lease_timer(name, &mut hold, now);

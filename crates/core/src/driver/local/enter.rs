@@ -12,7 +12,7 @@ use crate::{
     Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Previous,
     contract::observe::Event,
     driver::keeper::{KeeperJob, poll_once, try_without_queue},
-    driver::shared::{SharedHandle, Shared},
+    driver::shared::{Shared, SharedHandle},
 };
 
 /// The options of a request, all of them checked.

@@ -13,7 +13,7 @@ use crate::{
     Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
     contract::observe::Event,
     driver::keeper::TimerAction,
-    driver::shared::{SharedHandle, Shared},
+    driver::shared::{Shared, SharedHandle},
     driver::validity::Validity,
     guard::Stage,
     pure::lease::{self, LeaseAction},
@@ -156,9 +156,7 @@ impl Shared {
     /// Whether this process itself holds, or waits for, the name that a try asks for.
     pub(crate) fn is_blocked_locally(&self, spec: &RequestSpec) -> bool {
         let shard = self.table.shard(&spec.name);
-        shard
-            .get(&spec.name)
-            .is_some_and(|state| !state.queue.is_empty() || state.conflicts(spec.terms.mode))
+        shard.get(&spec.name).is_some_and(|state| !state.queue.is_empty() || state.conflicts(spec.terms.mode))
     }
 
     /// Makes the guard of a successful try. The claim is undone if the grant is not valid.

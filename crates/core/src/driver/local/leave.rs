@@ -29,7 +29,8 @@ impl Shared {
     pub(super) fn set_limit_timer(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
         let mut shard = self.table.shard(name);
         if let Some(waiter) = shard.get_mut(name).and_then(|state| state.queue.get_mut(ticket)) {
-            waiter.limit_timer = Some(self.add_timer(at, TimerAction::Limit(Box::new((name.clone(), ticket)))));
+            waiter.limit_timer =
+                Some(self.add_timer(at, TimerAction::Limit(Box::new((name.clone(), ticket)))));
         }
     }
 

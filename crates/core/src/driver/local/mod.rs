@@ -15,7 +15,7 @@ mod state;
 mod table;
 
 pub(crate) use deliver::Arrival;
-pub(crate) use enter::{RequestSpec, Entered, Tries};
+pub(crate) use enter::{Entered, RequestSpec, Tries};
 pub(crate) use grant::SentClaim;
 pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;

@@ -24,8 +24,16 @@ impl NewestTokens {
 
     /// Remembers `last`, the last token of a grant whose first token is `first`. False if the grant is not newer than
     /// `newest_before`, the newest token when its claim was sent.
-    pub(crate) fn advance(&self, name: &Name, newest_before: Option<Token>, first: Token, last: Token) -> bool {
-        if newest_before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
+    pub(crate) fn advance(
+        &self,
+        name: &Name,
+        newest_before: Option<Token>,
+        first: Token,
+        last: Token,
+    ) -> bool {
+        if newest_before
+            .is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number)
+        {
             return false;
         }
         let mut tokens = self.lock();

@@ -187,8 +187,11 @@ impl Shared {
             // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
             // new all the same.
             let notification = hold.lose(loss);
-            let renewal_error =
-                hold.guards.iter().find_map(|validity| validity.renewal_error()).filter(|_| loss == Loss::Lapsed);
+            let renewal_error = hold
+                .guards
+                .iter()
+                .find_map(|validity| validity.renewal_error())
+                .filter(|_| loss == Loss::Lapsed);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
@@ -196,7 +199,11 @@ impl Shared {
         };
         if notification {
             let renewal_error = renewal_error.as_deref();
-            self.observer.event(&crate::contract::observe::Event::Lost { name, loss, trouble: renewal_error });
+            self.observer.event(&crate::contract::observe::Event::Lost {
+                name,
+                loss,
+                trouble: renewal_error,
+            });
         }
         self.run(start);
     }

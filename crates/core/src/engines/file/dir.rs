@@ -186,7 +186,8 @@ const NOT_LOCAL: [(u32, &str); 20] = [
 
 /// The number of the file system type of the lock directory; an error if its locks do not hold between hosts.
 pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
-    let stat = fstatfs(dir).map_err(|errno| classify_errno("cannot look at the file system of", shown, errno))?;
+    let stat =
+        fstatfs(dir).map_err(|errno| classify_errno("cannot look at the file system of", shown, errno))?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
     let fs = stat.filesystem_type().0 as i64;
     match not_local(fs) {

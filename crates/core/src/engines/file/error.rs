@@ -29,12 +29,12 @@ pub(super) fn classify(what: &str, file: &str, error: io::Error) -> EngineError 
     EngineError::new(fault, format!("{what} {file}: {error}: {advice}")).with_source(error)
 }
 
-/// The same for an [`Errno`].
+/// As [`classify`], for an [`Errno`].
 pub(super) fn classify_errno(what: &str, file: &str, errno: Errno) -> EngineError {
     classify(what, file, errno.into())
 }
 
-/// The error for a file in the place of ours that is not ours, or not of this version.
+/// The error for a file in the place of our file that leasehold did not write, or wrote in another version.
 pub(super) fn foreign(file: &str, what: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,

@@ -30,7 +30,8 @@ impl FileEngine {
         if claim.mode == Mode::Exclusive {
             table.clear_dead_holders()?;
             let record_zero = table.record_zero.take();
-            let granted = self.seize(claim, table.lock, table.state, &mut table.head, record_zero.as_ref(), now)?;
+            let granted =
+                self.seize(claim, table.lock, table.state, &mut table.head, record_zero.as_ref(), now)?;
             if let Some(slot) = own_slot {
                 table.clear(slot)?;
             }
@@ -69,7 +70,7 @@ impl FileEngine {
     ) -> Result<(ClaimState, Grant), EngineError> {
         let previous = self.previous(head, record_zero);
         let token = self.mint(claim, state, head)?;
-        // Before the record, so that the record does not count as that of a dead holder.
+        // Before the record, so that the record is not taken for the record of a dead holder.
         lock.mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
         let record = Record { token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
@@ -100,7 +101,9 @@ impl FileEngine {
     /// How the hold before this grant ended. Called before the counter is moved to this boot.
     fn previous(&self, head: &Head, record_zero: Option<&IndexedRecord>) -> Previous {
         match record_zero {
-            Some(record_zero) if record_zero.record.state == RecordState::Holding => ended_by_death(&record_zero.record),
+            Some(record_zero) if record_zero.record.state == RecordState::Holding => {
+                ended_by_death(&record_zero.record)
+            }
             // After a reboot the disk may have an older page than the last one that the holder wrote.
             _ if head.tokens.boot != self.boot
                 && head.tokens.current > 0

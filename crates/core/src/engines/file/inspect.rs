@@ -26,7 +26,7 @@ use crate::{
 
 /// How often a table that changed during the read is read again before torn records are left out.
 const TRIES: usize = 3;
-/// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
+/// How often a name is inspected before a holder counts as foreign: our hold has its flock a moment before its
 /// record, and `/proc/locks`, read while it changes, may list a lock twice.
 const MAX_LOOKS: usize = 3;
 

@@ -6,7 +6,9 @@ use super::{
     dir::open::Missing,
     engine::FileEngine,
     kernel::locks::LockFile,
-    table::layout::{ENDED, MAX_CLAIMS, RECORD, RECORD_ZERO, TABLE, TableHead, array, ended_to_byte, record_at},
+    table::layout::{
+        ENDED, MAX_CLAIMS, RECORD, RECORD_ZERO, TABLE, TableHead, array, ended_to_byte, record_at,
+    },
     table::record::{MIN_HOLD, Record, RecordState},
     table::state::StateFile,
     table::wait_order::{IndexedRecord, to_signal},
@@ -32,15 +34,16 @@ impl FileEngine {
             return Released::NotThere;
         };
         self.listener.forget(release.id);
-        let holds_token = |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
+        let holds_token =
+            |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
         let is_meant = release.token.is_none_or(holds_token);
         // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
         let without_token = (!is_meant).then(|| Release { token: None, min_hold: None, ..release.clone() });
         match self.unlock(&entry, without_token.as_ref().unwrap_or(release)) {
             Ok(AfterRelease::Empty) => self.store_idle(*entry),
             Ok(AfterRelease::MayHaveClaims) => {}
-            // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
-            // dead owner.
+            // The lock itself is free: closing the file frees it in any case. Only the record stays, like the record of
+            // a dead owner.
             Err(error) => {
                 tracing::debug!(%error, name = %release.name, "the record of a released claim could not be emptied");
             }

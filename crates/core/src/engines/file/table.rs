@@ -49,7 +49,14 @@ impl<'a> Table<'a> {
         } else if head.table.in_use {
             records = read_records(state, head.table.records, |_| Err(state.damaged()))?;
         }
-        Ok(Self { lock, state, record_zero: record_zero(&head, &bytes, engine.boot), head, records, _latch: latch })
+        Ok(Self {
+            lock,
+            state,
+            record_zero: record_zero(&head, &bytes, engine.boot),
+            head,
+            records,
+            _latch: latch,
+        })
     }
 
     /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an

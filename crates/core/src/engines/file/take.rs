@@ -9,7 +9,7 @@ use super::{
     engine::FileEngine,
     kernel::locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     table::layout::HEAD,
-    table::record::{Record, RecordState},
+    table::record::{NO_WAKE_PIPE, Record, RecordState},
     table::wait_order::{Asker, Judgement, Verdict, is_in_min_hold},
     table::{Table, record_zero},
     wake::listener::WATCHED,
@@ -116,7 +116,12 @@ impl FileEngine {
     }
 
     /// Tries on one open lock file; `None` when the path leads to another file by now.
-    fn try_file(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
+    fn try_file(
+        &self,
+        claim: &Claim,
+        key: &Arc<Key>,
+        lock: LockFile,
+    ) -> Result<Option<Created>, EngineError> {
         let mut has_flock = false;
         if claim.mode == Mode::Exclusive {
             has_flock = lock.try_flock(claim.mode)?;
@@ -145,7 +150,9 @@ impl FileEngine {
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
         let record_zero = record_zero(&head, &bytes, self.boot);
-        if head.table.in_use || record_zero.as_ref().is_some_and(|record_zero| is_in_min_hold(&record_zero.record, now)) {
+        if head.table.in_use
+            || record_zero.as_ref().is_some_and(|record_zero| is_in_min_hold(&record_zero.record, now))
+        {
             return Ok(None);
         }
         self.seize(claim, lock, &state, &mut head, record_zero.as_ref(), now).map(Some)
@@ -175,7 +182,8 @@ impl FileEngine {
                 self.undo_flock(key, &lock, has_flock);
                 // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
-                let is_taken = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
+                let is_taken =
+                    !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
                 return if is_taken { Ok(Some((None, taken_answer()))) } else { Err(busy) };
             }
         };
@@ -380,7 +388,7 @@ impl FileEngine {
             process: self.process,
             stops_on_term: claim.stops_on_term,
             since,
-            wake_pipe: [0; 16],
+            wake_pipe: NO_WAKE_PIPE,
             min_hold_until: Instant::from_nanos(0),
             signalled: None,
             broken: 0,

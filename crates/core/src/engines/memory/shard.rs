@@ -97,7 +97,12 @@ impl Shard {
 
 /// Adds the grants of a step to the mail for their clients. A grant whose client is gone goes to the next claim in the
 /// queue.
-fn mail_grants(name: &Name, lock: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
+fn mail_grants(
+    name: &Name,
+    lock: &mut LockState<Client>,
+    step: &mut StepContext<'_, Client>,
+    mail: &mut Mail,
+) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {

@@ -111,7 +111,8 @@ impl Judge {
             }
             Answer::Gone => {
                 let broken = known.is_some_and(|known| matches!(known.kind, Kind::Broken));
-                let unknown = self.position(claim.id).is_none() && !was_requeued && self.hold_of(claim.id).is_none();
+                let unknown =
+                    self.position(claim.id).is_none() && !was_requeued && self.hold_of(claim.id).is_none();
                 assert!(
                     broken || (unknown && (how == How::Ask || self.is_dead(claim.id))),
                     "gone is justified"

@@ -103,7 +103,8 @@ impl LockDir {
 
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), EngineError> {
-    let stat = fstat(dir).map_err(|errno| classify_errno("cannot look at the lock directory", shown, errno))?;
+    let stat =
+        fstat(dir).map_err(|errno| classify_errno("cannot look at the lock directory", shown, errno))?;
     let shared = check_permissions(&stat, geteuid())
         .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))?;
     Ok((stat, shared))

@@ -10,7 +10,7 @@ use nix::{
 
 use super::super::{
     dir::lock_dir::{LockDir, share},
-    error::{foreign, classify_errno},
+    error::{classify_errno, foreign},
 };
 use crate::{EngineError, Fault};
 
@@ -28,7 +28,7 @@ pub(crate) enum Missing {
     Create,
     /// Report that it does not exist.
     Leave,
-    /// The same, for a file that is only read: it may be on a read-only file system.
+    /// Report that it does not exist, for a file that is only read: such a file may be on a read-only file system.
     Look,
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn open_file(
         match stat.st_nlink {
             0 => {}
             1 => return Ok(Some((File::from(fd), stat))),
-            // Another user could have linked a file of ours, or of a third user, under the name of a lock.
+            // Another user could have linked our file, or a file of a third user, under the name of a lock.
             links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
         }
     }

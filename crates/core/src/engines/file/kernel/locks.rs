@@ -27,7 +27,7 @@ use super::super::{
     dir::Dir,
     dir::encode,
     dir::open::{Missing, open_file},
-    error::{foreign, classify, classify_errno},
+    error::{classify, classify_errno, foreign},
     kernel::{Flock, KernelLocks},
     table::layout::MAX_NUMBER,
 };
@@ -226,7 +226,7 @@ impl LockFile {
         self.latch_within(LATCH_TRIES)
     }
 
-    /// The same, with this number of tries.
+    /// As [`latch`](Self::latch), with this number of tries.
     pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
         for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {

@@ -39,6 +39,9 @@ const EXCLUSIVE: u8 = 1;
 const SHARED: u8 = 2;
 const PERMITS: u8 = 3;
 
+/// The id of the wake pipe in the record of a claim that has none.
+pub(crate) const NO_WAKE_PIPE: [u8; 16] = [0; 16];
+
 /// The use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -70,7 +73,7 @@ pub(crate) struct Record {
     pub(crate) stops_on_term: bool,
     /// When the claim began to wait or to hold.
     pub(crate) since: Instant,
-    /// The id of the wake pipe of a waiting claim; zeros: none.
+    /// The id of the wake pipe of a waiting claim; [`NO_WAKE_PIPE`] if there is none.
     pub(crate) wake_pipe: [u8; 16],
     /// The end of the minimum hold time, in the state `MinHold`.
     pub(crate) min_hold_until: Instant,

@@ -17,7 +17,7 @@ use super::super::{
     claims::lock,
     dir::Dir,
     dir::open::{Missing, open_file},
-    error::{foreign, classify, classify_errno},
+    error::{classify, classify_errno, foreign},
     kernel::locks::{Key, Latch},
     table::layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
 };

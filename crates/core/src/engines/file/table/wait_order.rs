@@ -138,7 +138,9 @@ fn clash(
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for indexed in records.iter().chain(record_zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode)) {
+    for indexed in
+        records.iter().chain(record_zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode))
+    {
         let counts = match indexed.record.state {
             RecordState::MinHold => is_in_min_hold(&indexed.record, now),
             _ => alive(indexed)?,
@@ -183,8 +185,9 @@ fn min_hold_against(
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
-    let mut until =
-        record_zero.filter(|record_zero| is_in_min_hold(&record_zero.record, now)).map(|record_zero| record_zero.record.min_hold_until);
+    let mut until = record_zero
+        .filter(|record_zero| is_in_min_hold(&record_zero.record, now))
+        .map(|record_zero| record_zero.record.min_hold_until);
     for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
         if !is_in_min_hold(&indexed.record, now) {
             dead.push(indexed.slot);

@@ -23,8 +23,8 @@ use nix::{
 use tokio::sync::Notify;
 
 use super::super::{
-    claims::lock, dir::Dir, kernel::locks::LockFile, wake::ready::Ready, wake::series::Series,
-    wake::wake_pipe::WakePipe,
+    claims::lock, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE, wake::ready::Ready,
+    wake::series::Series, wake::wake_pipe::WakePipe,
 };
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 
@@ -119,7 +119,7 @@ impl Listener {
         Self { env, inner: Mutex::default(), changed: Notify::new(), no_inotify: AtomicBool::new(false) }
     }
 
-    /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
+    /// The id of the wake pipe of this engine, created at the first wait; [`NO_WAKE_PIPE`] where none can be created.
     pub(crate) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
         if matches!(inner.wake_pipe, Source::NotOpen) {
@@ -129,7 +129,7 @@ impl Listener {
         inner
             .wake_pipe
             .get_or_open(consequence, || WakePipe::new(dir, &self.env))
-            .map_or([0; 16], |wake_pipe| wake_pipe.id)
+            .map_or(NO_WAKE_PIPE, |wake_pipe| wake_pipe.id)
     }
 
     /// Whether this engine has a wake pipe, so that its waiting claims are signalled.

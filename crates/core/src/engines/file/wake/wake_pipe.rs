@@ -26,7 +26,7 @@ use super::super::{
     dir::lock_dir::{LockDir, WAKE_PIPES, share},
     dir::open::{Missing, SAFE_FLAGS},
     table::layout::record_at,
-    table::record::SIGNALLED,
+    table::record::{NO_WAKE_PIPE, SIGNALLED},
     table::state::StateFile,
     table::wait_order::IndexedRecord,
     wake::ready::Ready,
@@ -126,7 +126,7 @@ pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now:
     }
     // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
     // already.
-    if indexed.record.wake_pipe != [0; 16]
+    if indexed.record.wake_pipe != NO_WAKE_PIPE
         && let Ok(Some(lock_dir)) = dir.lock_dir(Missing::Leave)
         && let Ok(Some(wake_pipes)) = lock_dir.wake_pipes(Missing::Leave)
         && let Ok(mut pipe) = open(wake_pipes, &file_name(indexed.record.wake_pipe))
@@ -150,15 +150,18 @@ fn is_pipe(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
-/// Clears the time stamp: the owner of the record has asked.
+/// The stored time of the last signal of a claim that was not signalled since it last asked.
+const NOT_SIGNALLED: [u8; 8] = [0; 8];
+
+/// Clears the time of the last signal, because the owner of the record has asked.
 pub(crate) fn clear_signal(state: &StateFile, slot: u32) -> Result<(), EngineError> {
-    state.write(&[0; 8], record_at(slot) + SIGNALLED)
+    state.write(&NOT_SIGNALLED, record_at(slot) + SIGNALLED)
 }
 
 /// Whether the record was signalled since its owner last asked.
 pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
-    let mut bytes = [0; 8];
-    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
+    let mut bytes = NOT_SIGNALLED;
+    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != NOT_SIGNALLED
 }
 
 /// Removes pipes that no process has locked. Starts behind our own name in the sorted list, so that each process
