@@ -112,7 +112,7 @@ fn mail_grants(
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                lock.take_back(pushed.id, step);
+                lock.undelivered(pushed.id, step);
             }
         }
     }

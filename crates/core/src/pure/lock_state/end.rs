@@ -68,7 +68,7 @@ impl<C: Clone> LockState<C> {
     }
 
     /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
-    pub fn take_back(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
+    pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
     }
