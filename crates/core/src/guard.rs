@@ -7,8 +7,8 @@ use crate::{
     contract::observe::Event,
     driver::keeper::{TimerKey, hold_until},
     driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
-    driver::shared::Lifeline,
-    driver::validity::{Lost, Validity},
+    driver::shared::SharedHandle,
+    driver::validity::{LossReport, Validity},
 };
 
 /// A hold of a name. Dropping it releases the hold, in the background where the engine has a server;
@@ -18,12 +18,14 @@ use crate::{
 /// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    pub(crate) lifeline: Arc<Lifeline>,
+    /// Keeps the keeper running.
+    pub(crate) handle: Arc<SharedHandle>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
     pub(crate) id: ClaimId,
     pub(crate) mode: Mode,
     pub(crate) previous: Previous,
+    /// When the guard was made.
     pub(crate) since: Instant,
     /// The timer of `max_hold`; boxed because few guards have one.
     pub(crate) max_hold: Option<Box<TimerKey>>,
@@ -33,17 +35,17 @@ pub struct Guard {
 /// The stages of a guard.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Sent to the waiting request, not yet received.
-    Unseen,
-    /// Received by the user.
-    NewestTokens,
+    /// On its way to the waiting request.
+    InTransit,
+    /// The user has it.
+    Received,
     Released,
 }
 
 impl Guard {
     /// Marks the guard as received by the user.
-    pub(crate) fn seen(mut self) -> Self {
-        self.stage = Stage::NewestTokens;
+    pub(crate) fn received(mut self) -> Self {
+        self.stage = Stage::Received;
         self
     }
 
@@ -65,7 +67,7 @@ impl Guard {
         self.id
     }
 
-    /// The fencing token: larger than that of every grant before. Let the protected resource reject smaller ones.
+    /// The fencing token: larger than that of every earlier grant. Let the protected resource reject smaller ones.
     #[must_use]
     pub fn token(&self) -> Token {
         self.validity.token()
@@ -86,7 +88,7 @@ impl Guard {
     /// the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
-        self.lifeline.is_own_process() && self.lifeline.now() < self.validity.deadline()
+        self.handle.is_own_process() && self.handle.now() < self.validity.deadline()
     }
 
     /// How long the hold stays valid if no further answer comes from the engine; zero once it is lost, and while
@@ -95,7 +97,7 @@ impl Guard {
     pub fn remaining(&self) -> Option<Duration> {
         match self.validity.deadline() {
             Instant::NEVER => None,
-            deadline => Some(deadline.since(self.lifeline.now())),
+            deadline => Some(deadline.since(self.handle.now())),
         }
     }
 
@@ -111,7 +113,8 @@ impl Guard {
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
         let granted = self.validity.granted();
-        let (deadline, end, now) = (self.validity.lasts(), self.validity.end(), self.lifeline.now());
+        let (deadline, end, now) =
+            (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
         let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
         let max_hold = (end != Instant::NEVER)
             .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));
@@ -134,7 +137,7 @@ impl Guard {
     /// report its loss contain it, too.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
-        self.validity.trouble().map(|trouble| trouble.as_ref().to_owned())
+        self.validity.renewal_error().map(|error| error.as_ref().to_owned())
     }
 
     /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves;
@@ -148,10 +151,10 @@ impl Guard {
     /// # Errors
     /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
     pub fn on_lost(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
-        if !self.lifeline.is_own_process() {
+        if !self.handle.is_own_process() {
             return Err(forked());
         }
-        self.validity.on_lost(self.lifeline.calls.prepare(then)?);
+        self.validity.on_lost(self.handle.loss_callbacks.prepare(then)?);
         Ok(())
     }
 
@@ -161,7 +164,7 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if the hold was lost before `work` was done; [`ErrorKind::Forked`] in a child
     /// process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
-        if !self.lifeline.is_own_process() {
+        if !self.handle.is_own_process() {
             return Err(forked());
         }
         let span = tracing::debug_span!("hold", name = %self.name, token = self.token().number);
@@ -169,11 +172,11 @@ impl Guard {
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _entered = span.enter();
-            if let Some(lost) = self.validity.lost(self.lifeline.now()) {
+            if let Some(lost) = self.validity.loss_report(self.handle.now()) {
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                let lost = self.validity.lost(self.lifeline.now()).unwrap_or(loss.into());
+                let lost = self.validity.loss_report(self.handle.now()).unwrap_or(loss.into());
                 return Poll::Ready(Err(self.lost_error(&lost)));
             }
             work.as_mut().poll(cx).map(Ok)
@@ -187,12 +190,12 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if it does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
-        self.lifeline.ready()?;
-        if let Some(lost) = self.validity.lost(self.lifeline.now()) {
+        self.handle.ready()?;
+        if let Some(lost) = self.validity.loss_report(self.handle.now()) {
             return Err(self.lost_error(&lost));
         }
-        self.lifeline.confirm(&self.name, self.id).await?;
-        match self.validity.lost(self.lifeline.now()) {
+        self.handle.confirm(&self.name, self.id).await?;
+        match self.validity.loss_report(self.handle.now()) {
             None => Ok(()),
             Some(lost) => Err(self.lost_error(&lost)),
         }
@@ -237,8 +240,8 @@ impl Guard {
     /// As [`release`](Self::release).
     #[track_caller]
     pub fn release_blocking(self) -> Result<(), Error> {
-        let lifeline = Arc::clone(&self.lifeline);
-        lifeline.keeper.block_on(self.release())
+        let handle = Arc::clone(&self.handle);
+        handle.keeper.block_on(self.release())
     }
 
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
@@ -247,8 +250,8 @@ impl Guard {
     /// As there.
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
-        let lifeline = Arc::clone(&self.lifeline);
-        lifeline.keeper.block_on(self.release_at_least(at_least))
+        let handle = Arc::clone(&self.handle);
+        handle.keeper.block_on(self.release_at_least(at_least))
     }
 
     /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
@@ -257,14 +260,14 @@ impl Guard {
     /// As there.
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
-        self.lifeline.keeper.block_on(self.confirm())
+        self.handle.keeper.block_on(self.confirm())
     }
 
-    pub(crate) fn lifeline(&self) -> &Arc<Lifeline> {
-        &self.lifeline
+    pub(crate) fn handle(&self) -> &Arc<SharedHandle> {
+        &self.handle
     }
 
-    fn lost_error(&self, lost: &Lost) -> Error {
+    fn lost_error(&self, lost: &LossReport) -> Error {
         let name = self.name.as_str();
         Error::new(ErrorKind::Lost(lost.loss), format!("the hold of {name:?} was lost: {lost}"))
     }
@@ -275,13 +278,14 @@ impl Guard {
         released(self.name.clone(), outcome)
     }
 
+    /// Releases the guard, without waiting; `None` in a forked child.
     fn end_hold(&mut self, ending: Ending) -> Option<ReleaseOutcome> {
         self.stage = Stage::Released;
-        let shared = &self.lifeline;
+        let shared = &self.handle;
         if !shared.is_own_process() {
             return None;
         }
-        self.validity.forget_calls();
+        self.validity.drop_callbacks();
         if let Some(timer) = self.max_hold.take() {
             shared.timers.remove(*timer);
         }
@@ -317,10 +321,10 @@ impl Drop for Guard {
             Stage::Released => return,
             // Its request was dropped meanwhile and the hold was never used: the end of the hold before it is still the
             // last one.
-            Stage::Unseen => self.previous,
+            Stage::InTransit => self.previous,
             // A panic may leave the protected data half-written.
-            Stage::NewestTokens if std::thread::panicking() => Previous::Abandoned,
-            Stage::NewestTokens => Previous::Clean,
+            Stage::Received if std::thread::panicking() => Previous::Abandoned,
+            Stage::Received => Previous::Clean,
         };
         let _ = self.end_hold(Ending { ended, min_hold_until: None });
     }

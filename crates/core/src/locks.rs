@@ -7,13 +7,13 @@ use crate::{
     contract::observe::Observer,
     contract::process,
     driver::keeper,
-    driver::shared::{Lifeline, Parts, Shared},
+    driver::shared::{Parts, Shared, SharedHandle},
     request::Family,
 };
 
 /// Locks on one engine. Cheap to clone; all clones share one queue of requests per name and one keeper.
 #[derive(Clone)]
-pub struct Locks(Arc<Lifeline>);
+pub struct Locks(Arc<SharedHandle>);
 
 /// Configures a [`Locks`].
 #[must_use]
@@ -27,7 +27,7 @@ pub struct Builder {
 }
 
 impl Locks {
-    /// Locks on `engine`, with their own keeper thread.
+    /// A `Locks` on `engine`, with its own keeper thread.
     #[must_use]
     pub fn new(engine: Arc<dyn Engine>) -> Self {
         Self::builder(engine).build()
@@ -54,7 +54,7 @@ impl Locks {
     /// writer wait behind it.
     #[must_use]
     pub fn rw(&self, name: impl AsRef<str>) -> Rw {
-        Rw { lifeline: Arc::clone(&self.0), name: name.as_ref().to_owned() }
+        Rw { handle: Arc::clone(&self.0), name: name.as_ref().to_owned() }
     }
 
     /// A semaphore of `limit` permits. All users of a name must give the same limit.
@@ -144,26 +144,26 @@ impl Builder {
             connect_timeout: self.connect_timeout,
         }));
         keeper::register(&shared);
-        Locks(Arc::new(Lifeline(shared)))
+        Locks(Arc::new(SharedHandle(shared)))
     }
 }
 
 /// A read-write lock on one name.
 #[derive(Clone)]
 pub struct Rw {
-    lifeline: Arc<Lifeline>,
+    handle: Arc<SharedHandle>,
     name: String,
 }
 
 impl Rw {
     /// A lock shared with other readers.
     pub fn read(&self) -> Request {
-        Request::new(&self.lifeline, Name::new(&self.name), Family::Shared)
+        Request::new(&self.handle, Name::new(&self.name), Family::Shared)
     }
 
     /// A lock that excludes every other holder.
     pub fn write(&self) -> Request {
-        Request::new(&self.lifeline, Name::new(&self.name), Family::Exclusive)
+        Request::new(&self.handle, Name::new(&self.name), Family::Exclusive)
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
-    driver::keeper::{REPORT_MARGIN, Work, poll_once},
+    driver::keeper::{KeeperJob, REPORT_MARGIN, poll_once},
 };
 
 impl Locks {
@@ -17,7 +17,7 @@ impl Locks {
     /// ([`connect_timeout`](crate::Builder::connect_timeout)) has passed.
     pub async fn ping(&self) -> Result<(), Error> {
         let (shared, limit) = (Arc::clone(self.shared()), self.shared().connect_timeout);
-        let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+        let question = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
             Box::pin(async move {
                 if shared.profile.inline {
                     return engine.ping().await;
@@ -33,7 +33,7 @@ impl Locks {
                 }
             })
         };
-        self.inspect("", work).await
+        self.inspect("", question).await
     }
 
     /// [`ping`](Self::ping) for code without an executor: blocks the thread until the engine has answered.
@@ -107,10 +107,10 @@ impl Locks {
     /// The engine's; [`is_denied`](Error::is_denied) where it cannot break this hold.
     pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
         let parsed = Name::new(name)?;
-        let work = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+        let question = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
             Box::pin(async move { engine.break_hold(&parsed, token, force).await })
         };
-        self.inspect(name, work).await
+        self.inspect(name, question).await
     }
 
     /// [`break_hold`](Self::break_hold) for code without an executor.
@@ -126,7 +126,7 @@ impl Locks {
     /// executor. Errors show `about` as the name.
     ///
     /// # Errors
-    /// Those of `work`.
+    /// The errors of `work`.
     pub async fn beside_engine<T: Send + 'static>(
         &self,
         about: &str,
@@ -135,7 +135,7 @@ impl Locks {
         self.inspect(about, |_| Box::pin(work)).await
     }
 
-    /// Sends a question to the engine where its connections live.
+    /// Runs `question`, a call of the engine, where the engine's connections live. Errors show `about` as the name.
     async fn inspect<T: Send + 'static>(
         &self,
         about: &str,
@@ -144,25 +144,25 @@ impl Locks {
         self.shared().check_open()?;
         let mut question = question(Arc::clone(&self.shared().engine));
         let engine = self.shared().profile.engine;
-        let sorted = |error: EngineError| match Name::new(about) {
+        let classified = |error: EngineError| match Name::new(about) {
             Ok(name) => Error::from_engine(error, &name, engine),
             Err(_) => Error::from_engine_alone(error, engine),
         };
         if self.shared().profile.inline
             && let Some(answer) = poll_once(question.as_mut())
         {
-            return answer.map_err(sorted);
+            return answer.map_err(classified);
         }
         self.shared().ready()?;
         let (tx, rx) = tokio::sync::oneshot::channel();
-        let pending = self.shared().pending.one();
-        self.shared().give(Work::Spawn(Box::pin(async move {
+        let pending = self.shared().pending.add();
+        self.shared().queue_job(KeeperJob::Spawn(Box::pin(async move {
             let _pending = pending;
             let answer = caught(question).await;
             let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
         })));
         match rx.await {
-            Ok(answer) => answer.map_err(sorted),
+            Ok(answer) => answer.map_err(classified),
             Err(_) => {
                 Err(Error::new(ErrorKind::Closed, "this Locks was closed, or its keeper's runtime is gone"))
             }

@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use crate::{
     Error, ErrorKind, Guard, Mode, Name, Owner,
     contract::time::in_words,
-    driver::local::{Asked, Entered, Terms, Ticket, Tries},
-    driver::shared::{Lifeline, Shared},
+    driver::local::{Entered, RequestSpec, Terms, Ticket, Tries},
+    driver::shared::{Shared, SharedHandle},
     pure::lease::Renewal,
 };
 
@@ -26,7 +26,8 @@ pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 #[must_use = "a request does nothing until it is acquired"]
 pub struct Request {
-    lifeline: Arc<Lifeline>,
+    handle: Arc<SharedHandle>,
+    /// The name, or why it is invalid: reported when the request is used.
     name: Result<Name, String>,
     family: Family,
     permits: u32,
@@ -38,6 +39,7 @@ pub struct Request {
     stops_on_term: bool,
 }
 
+/// The kind of lock that a request is for, before its count of permits is known.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Family {
     Exclusive,
@@ -46,9 +48,9 @@ pub(crate) enum Family {
 }
 
 impl Request {
-    pub(crate) fn new(lifeline: &Arc<Lifeline>, name: Result<Name, Error>, family: Family) -> Self {
+    pub(crate) fn new(handle: &Arc<SharedHandle>, name: Result<Name, Error>, family: Family) -> Self {
         Self {
-            lifeline: Arc::clone(lifeline),
+            handle: Arc::clone(handle),
             name: name.map_err(|error| error.to_string()),
             family,
             permits: 1,
@@ -141,7 +143,7 @@ impl Request {
         self.start(None, Tries::Limited(1))
     }
 
-    /// The same request for code without an executor.
+    /// This request for code without an executor.
     pub fn blocking(&self) -> Blocking {
         Blocking(self.clone())
     }
@@ -151,12 +153,12 @@ impl Request {
     }
 
     fn start(&self, limit: Option<Duration>, tries: Tries) -> Acquire {
-        match self.asked() {
-            Ok(asked) => {
-                let span = tracing::debug_span!("acquire", name = %asked.name, mode = %asked.terms.mode);
+        match self.validated() {
+            Ok(spec) => {
+                let span = tracing::debug_span!("acquire", name = %spec.name, mode = %spec.terms.mode);
                 let state = RequestState::New {
-                    lifeline: Arc::clone(&self.lifeline),
-                    asked: Box::new(asked),
+                    handle: Arc::clone(&self.handle),
+                    spec: Box::new(spec),
                     limit,
                     tries,
                 };
@@ -166,11 +168,11 @@ impl Request {
         }
     }
 
-    /// Checks all options before anything is sent.
-    fn asked(&self) -> Result<Asked, Error> {
+    /// The options, checked before anything is sent.
+    fn validated(&self) -> Result<RequestSpec, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
         let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
-        let range = &self.lifeline.profile.ttl;
+        let range = &self.handle.profile.ttl;
         if !range.contains(&self.ttl) {
             let [ttl, least, most] = [self.ttl, *range.start(), *range.end()].map(in_words);
             return Err(wrong(format!("ttl {ttl} is out of range: {least} to {most} are allowed")));
@@ -201,7 +203,7 @@ impl Request {
             owner: self.owner.clone(),
             stops_on_term: self.stops_on_term,
         };
-        Ok(Asked { name, terms, max_hold: self.max_hold })
+        Ok(RequestSpec { name, terms, max_hold: self.max_hold })
     }
 }
 
@@ -216,20 +218,20 @@ pub struct Acquire {
     span: tracing::Span,
 }
 
+/// The stages of the future of a request.
 enum RequestState {
+    /// The options are wrong.
     Invalid(Error),
-    New {
-        lifeline: Arc<Lifeline>,
-        asked: Box<Asked>,
-        limit: Option<Duration>,
-        tries: Tries,
-    },
+    /// Not polled yet.
+    New { handle: Arc<SharedHandle>, spec: Box<RequestSpec>, limit: Option<Duration>, tries: Tries },
+    /// Begun; the result arrives in `rx`. The ticket identifies the entry in the local queue, if there is one.
     Waiting {
-        lifeline: Arc<Lifeline>,
+        handle: Arc<SharedHandle>,
         name: Name,
         ticket: Option<Ticket>,
         rx: oneshot::Receiver<Result<Guard, Error>>,
     },
+    /// The result was returned.
     Done,
 }
 
@@ -242,32 +244,30 @@ impl Future for Acquire {
         loop {
             match std::mem::replace(now, RequestState::Done) {
                 RequestState::Invalid(error) => return Poll::Ready(Err(error)),
-                RequestState::New { lifeline, asked, limit, tries } => {
-                    let name = asked.name.clone();
-                    match Shared::enter(&lifeline, *asked, limit, tries) {
-                        Entered::Now(result) => return Poll::Ready(result.map(Guard::seen)),
+                RequestState::New { handle, spec, limit, tries } => {
+                    let name = spec.name.clone();
+                    match Shared::enter(&handle, *spec, limit, tries) {
+                        Entered::Now(result) => return Poll::Ready(result.map(Guard::received)),
                         Entered::Wait { rx, ticket } => {
-                            *now = RequestState::Waiting { lifeline, name, ticket, rx }
+                            *now = RequestState::Waiting { handle, name, ticket, rx }
                         }
                     }
                 }
-                RequestState::Waiting { lifeline, .. } if !lifeline.is_own_process() => {
-                    return Poll::Ready(Err(lifeline.check_open().expect_err("not at home")));
+                RequestState::Waiting { handle, .. } if !handle.is_own_process() => {
+                    return Poll::Ready(Err(handle.check_open().expect_err("not at home")));
                 }
-                RequestState::Waiting { lifeline, name, ticket, mut rx } => {
-                    match Pin::new(&mut rx).poll(cx) {
-                        Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::seen)),
-                        Poll::Ready(Err(_)) => {
-                            let text = name.as_str();
-                            let message = format!("the wait for {text:?} ended: its keeper is gone");
-                            return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
-                        }
-                        Poll::Pending => {
-                            *now = RequestState::Waiting { lifeline, name, ticket, rx };
-                            return Poll::Pending;
-                        }
+                RequestState::Waiting { handle, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
+                    Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::received)),
+                    Poll::Ready(Err(_)) => {
+                        let text = name.as_str();
+                        let message = format!("the wait for {text:?} ended: its keeper is gone");
+                        return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
                     }
-                }
+                    Poll::Pending => {
+                        *now = RequestState::Waiting { handle, name, ticket, rx };
+                        return Poll::Pending;
+                    }
+                },
                 RequestState::Done => panic!("Acquire polled after it was done"),
             }
         }
@@ -276,8 +276,8 @@ impl Future for Acquire {
 
 impl Drop for Acquire {
     fn drop(&mut self) {
-        if let RequestState::Waiting { lifeline, name, ticket: Some(ticket), .. } = &self.state {
-            lifeline.cancel(name, *ticket);
+        if let RequestState::Waiting { handle, name, ticket: Some(ticket), .. } = &self.state {
+            handle.cancel(name, *ticket);
         }
         // A guard that has arrived already is dropped, and so released, with `rx`.
     }
@@ -299,7 +299,7 @@ impl Blocking {
     /// end. The same holds for all blocking calls.
     #[track_caller]
     pub fn acquire(&self) -> Result<Guard, Error> {
-        self.0.lifeline.keeper.block_on(self.0.acquire())
+        self.0.handle.keeper.block_on(self.0.acquire())
     }
 
     /// See [`Request::acquire_within`].
@@ -308,7 +308,7 @@ impl Blocking {
     /// As there.
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
-        self.0.lifeline.keeper.block_on(self.0.acquire_within(limit))
+        self.0.handle.keeper.block_on(self.0.acquire_within(limit))
     }
 
     /// See [`Request::try_acquire`].
@@ -317,7 +317,7 @@ impl Blocking {
     /// As there.
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guard, Error> {
-        self.0.lifeline.keeper.block_on(self.0.try_acquire())
+        self.0.handle.keeper.block_on(self.0.try_acquire())
     }
 }
 

@@ -238,7 +238,7 @@ impl Snapshot {
         let mut tombstones = Tombstones::default();
         for row in &self.claims {
             if let Some(until) = row.dead_until() {
-                tombstones.mark_dead(row.id, now, instant(until));
+                tombstones.add(row.id, now, instant(until));
             }
         }
         tombstones

@@ -27,23 +27,23 @@ pub trait Frames: Send + Unpin + 'static {
 #[error("a reply is larger than 64 MiB or malformed: is it the server that the URL names?")]
 pub struct TooLong;
 
-/// The rest of [`LONGEST_REPLY`] that is left for the reply being read.
+/// How many more bytes the reply that is being read may have, within [`LONGEST_REPLY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room(u64);
 
 impl Room {
-    /// The whole limit.
+    /// The room at the beginning of a reply: the whole limit.
     #[must_use]
     pub const fn whole() -> Self {
         Self(LONGEST_REPLY as u64)
     }
 
-    /// Takes this many bytes from the rest.
+    /// Subtracts the size of a part of the reply.
     ///
     /// # Errors
-    /// Less than that is left.
-    pub fn take(&mut self, much: u64) -> Result<(), TooLong> {
-        self.0 = self.0.checked_sub(much).ok_or(TooLong)?;
+    /// The part is larger than the room.
+    pub fn take(&mut self, bytes: u64) -> Result<(), TooLong> {
+        self.0 = self.0.checked_sub(bytes).ok_or(TooLong)?;
         Ok(())
     }
 }
@@ -53,6 +53,7 @@ impl Room {
 pub struct Bounded<S, F> {
     stream: S,
     frames: F,
+    /// A reply was too large or malformed: every further read fails.
     failed: bool,
 }
 
@@ -123,7 +124,7 @@ impl<S: AsyncWrite + Unpin, F: Frames> AsyncWrite for Bounded<S, F> {
 mod tests {
     use super::*;
 
-    /// Each byte is the header of a reply of so many MiB.
+    /// A protocol in which each byte is the header of a reply, and its value is the size of that reply in MiB.
     struct Megabytes;
 
     impl Frames for Megabytes {
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn an_oversized_header_ends_the_connection() {
         let sent: &[u8] = &[1, 64, 65, 1];
-        let mut connection = Bounded::new(there(sent), Megabytes);
+        let mut connection = Bounded::new(arrived(sent), Megabytes);
         let mut read = |length: usize| {
             let mut room = vec![0; length];
             let mut into = ReadBuf::new(&mut room);
@@ -152,7 +153,7 @@ mod tests {
     }
 
     /// A connection on which these bytes have arrived.
-    fn there(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
+    fn arrived(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
         bytes
     }
 }

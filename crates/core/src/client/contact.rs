@@ -12,13 +12,14 @@ use crate::{EngineError, Fault};
 
 /// How long to try servers that were never reached, by default.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time limit of one attempt to connect, to a single server and to one of several. Shorter than that of a request,
-/// so that the request can report why connecting failed.
+/// The time limit of one attempt to connect, if there is one server. Shorter than the time limit of a request, so that
+/// the request can report why connecting failed.
 pub const LONGEST_DIAL: Duration = Duration::from_secs(3);
+/// The time limit of one attempt to connect, if there are several servers.
 const LONGEST_DIAL_OF_MANY: Duration = Duration::from_millis(1500);
 
-/// The time limit of an attempt to connect to one of so many servers, when all of them together have `connect_timeout`.
-/// A `connect_timeout` of zero sets no limit of its own.
+/// The time limit of an attempt to connect to one of `servers` servers, when all of them together have
+/// `connect_timeout`. With a `connect_timeout` of zero only the limits above apply.
 #[must_use]
 pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     let longest = if servers > 1 { LONGEST_DIAL_OF_MANY } else { LONGEST_DIAL };
@@ -29,30 +30,31 @@ pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     share.clamp(Duration::from_millis(1), longest)
 }
 
-/// Whether a connection was ever made: before the first one, no request can have arrived. The engine sets it, core
-/// reads it.
+/// Whether a connection was ever made: before the first connection, no request can have arrived at a server. The engine
+/// sets the state, core reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Contact(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
+    /// A connection was made at least once.
     made: AtomicBool,
-    /// The error of the last attempt.
-    failed: Mutex<Option<String>>,
+    /// The error of the last attempt to connect.
+    last_error: Mutex<Option<String>>,
 }
 
 impl Contact {
-    /// A connection was made. To be called before anything is sent on it.
+    /// Records that a connection was made. To be called before anything is sent on that connection.
     pub fn made(&self) {
         self.0.made.store(true, Ordering::Release);
     }
 
-    /// An attempt failed. A server that is full was reached all the same.
+    /// Records a failed attempt to connect. A server that is full counts as reached.
     pub fn failed(&self, fault: Fault, message: &str) {
         if fault == Fault::Full {
             self.made();
         } else if !self.is_made() {
-            *self.0.failed.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.to_owned());
+            *self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.to_owned());
         }
     }
 
@@ -60,9 +62,9 @@ impl Contact {
         self.0.made.load(Ordering::Acquire)
     }
 
-    /// The error for servers that were not reached within this time.
+    /// The error for servers that were not reached within `tried`: the last error of an attempt to connect, if any.
     pub(crate) fn missing(&self, tried: Duration) -> EngineError {
-        let failed = self.0.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let failed = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
         EngineError::new(Fault::Retry, failed.unwrap_or_else(|| format!("not connected within {tried:?}")))
     }
 }

@@ -1,4 +1,4 @@
-//! The address of a server.
+//! The address of a server: a host and a port.
 
 use std::{fmt, io};
 
@@ -30,8 +30,8 @@ impl Endpoint {
         Some((host, port.map_or(Some(default_port), |port| port.parse().ok())?))
     }
 
-    /// Connects to it, without Nagle's algorithm: each request leaves at once, because a request that waits to share a
-    /// packet would wait for a network round trip.
+    /// Connects to this endpoint, without Nagle's algorithm: each request leaves at once, because a request that waits
+    /// to share a packet would wait for a network round trip.
     ///
     /// # Errors
     /// The error of the attempt.

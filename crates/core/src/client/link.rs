@@ -14,25 +14,26 @@ use tokio::sync::Notify;
 
 use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
 
-/// The first and the longest pause after a failed attempt to connect.
+/// The pause after the first failed attempt to connect. It doubles with each further failure, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Makes the connections of a [`Link`].
 pub trait Dial: Send + Sync + 'static {
-    /// One connection. Dropping it closes it.
+    /// A connection, which is closed when it is dropped.
     type Conn: Send + Sync + 'static;
 
-    /// Connects, within a bounded time. `broken` must be notified when the connection is gone.
+    /// Connects, within a bounded time. The connection notifies `broken` when it is gone.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Self::Conn, EngineError>>;
 
     /// Whether the connection is no longer usable.
     fn is_dead(conn: &Self::Conn) -> bool;
 
-    /// The address it leads to, for errors.
+    /// The address of the server at the other end, for errors.
     fn address(conn: &Self::Conn) -> String;
 
-    /// A connection was made. `again`: it is not the first one, and notifications since the last one broke were missed.
+    /// Called when a connection was made. `again`: there was an earlier connection, and the notifications since it
+    /// broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
 }
 
@@ -42,7 +43,9 @@ pub struct Link<D: Dial>(Arc<Inner<D>>);
 struct Inner<D: Dial> {
     dialer: D,
     clock: Arc<dyn Clock>,
+    /// Whether the server was ever reached.
     contact: Contact,
+    /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
@@ -54,19 +57,21 @@ struct Inner<D: Dial> {
 /// The state of the attempts to connect.
 #[derive(Default)]
 struct Dialing {
-    /// A connection was made before.
-    made: bool,
+    /// A connection was made at least once.
+    was_connected: bool,
     /// Failed attempts in a row; a connection that broke at once counts as failed.
-    failed: u32,
+    failures: u32,
     /// When the newest connection was made.
-    born: Option<Instant>,
+    connected_at: Option<Instant>,
+    /// An attempt to connect is running.
     under_way: bool,
     /// Before this instant, requests fail with the last error.
     not_before: Option<(Instant, Fault, String)>,
 }
 
 impl<D: Dial> Link<D> {
-    /// Connects when it is first asked for a connection, and reports the outcome to `contact`.
+    /// A link without a connection. It connects at the first call of [`conn`](Self::conn), and reports the outcome to
+    /// `contact`.
     pub fn new(dialer: D, clock: Arc<dyn Clock>, contact: Contact) -> Self {
         let (current, dialing, dialed, broken) = Default::default();
         Self(Arc::new(Inner { dialer, clock, contact, current, dialing, dialed, broken }))
@@ -90,11 +95,12 @@ impl<D: Dial> Link<D> {
         *self.0.current() = None;
     }
 
-    /// The connection; a new one if there is none. Each attempt runs in its own task, so that a caller who gives up
-    /// does not end it. Attempts are spaced out: in between, callers get the last error.
+    /// The connection; a new one if there is none. Each attempt to connect runs in its own task, so that a caller who
+    /// gives up does not end the attempt. Between two attempts there is a pause, during which callers get the error of
+    /// the last attempt.
     ///
     /// # Errors
-    /// That of the last attempt.
+    /// The error of the last attempt.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -117,7 +123,7 @@ impl<D: Dial> Link<D> {
                 dialing.under_way = true;
                 drop(dialing);
                 // Not under the lock: a runtime that is shut down drops the task at once, and its drop takes the lock.
-                tokio::spawn(Attempt(Arc::clone(&self.0)).run());
+                tokio::spawn(ConnectTask(Arc::clone(&self.0)).run());
             }
         }
         dialed.await;
@@ -131,7 +137,7 @@ impl<D: Dial> Link<D> {
         })
     }
 
-    /// Replaces a connection that was made once whenever it breaks. Never returns.
+    /// Connects again whenever the connection breaks, once there was one. Never returns.
     pub async fn mend(&self) {
         loop {
             let broken = self.0.broken.notified();
@@ -146,9 +152,9 @@ impl<D: Dial> Link<D> {
 }
 
 /// An attempt to connect. However it ends, the requests that wait for it are notified.
-struct Attempt<D: Dial>(Arc<Inner<D>>);
+struct ConnectTask<D: Dial>(Arc<Inner<D>>);
 
-impl<D: Dial> Attempt<D> {
+impl<D: Dial> ConnectTask<D> {
     async fn run(self) {
         let link = &self.0;
         let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
@@ -158,17 +164,17 @@ impl<D: Dial> Attempt<D> {
         });
         let now = link.clock.now();
         let mut dialing = link.dialing();
-        if dialing.born.take().is_some_and(|born| now.since(born) > LONGEST_PAUSE) {
-            dialing.failed = 0;
+        if dialing.connected_at.take().is_some_and(|connected_at| now.since(connected_at) > LONGEST_PAUSE) {
+            dialing.failures = 0;
         }
         // A new connection counts as failed until it has lasted for a while: some servers close a connection at once.
-        let pause = (FIRST_PAUSE * (1 << dialing.failed.min(16))).min(LONGEST_PAUSE);
-        dialing.failed += 1;
+        let pause = (FIRST_PAUSE * (1 << dialing.failures.min(16))).min(LONGEST_PAUSE);
+        dialing.failures += 1;
         match made {
             Ok(conn) => {
-                let again = std::mem::replace(&mut dialing.made, true);
+                let again = std::mem::replace(&mut dialing.was_connected, true);
                 let address = D::address(&conn);
-                dialing.born = Some(now);
+                dialing.connected_at = Some(now);
                 dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
                 tracing::debug!(address, again, "connected");
                 let conn = Arc::new(conn);
@@ -186,7 +192,7 @@ impl<D: Dial> Attempt<D> {
     }
 }
 
-impl<D: Dial> Drop for Attempt<D> {
+impl<D: Dial> Drop for ConnectTask<D> {
     fn drop(&mut self) {
         self.0.dialing().under_way = false;
         self.0.dialed.notify_waiters();

@@ -9,8 +9,8 @@ use std::{
 
 use crate::Notification;
 
-/// The most unread notifications. They are hints: when there are more, all are replaced by [`Notification::AskAll`],
-/// which is always true, and by [`Notification::Doubt`] if it was among them.
+/// The most unread notifications. When there are more, all are replaced by [`Notification::AskAll`], which tells the
+/// keeper to ask for everything, and by [`Notification::Doubt`] if one of them was that.
 pub const MAX_NOTIFICATIONS: usize = 4096;
 
 /// The unread notifications of one client of an engine: bounded, for any number of writers and one reader.
@@ -60,8 +60,8 @@ impl Mailbox {
             if !inner.notifications.is_empty() {
                 return Poll::Ready(mem::take(&mut inner.notifications));
             }
-            let known = inner.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
-            if !known {
+            let is_registered = inner.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker()));
+            if !is_registered {
                 inner.reader = Some(context.waker().clone());
             }
             Poll::Pending

@@ -18,12 +18,12 @@ use crate::{
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The shortest sleep: actions that are due within it are done together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
-/// The pause before ending a claim is tried again.
+/// The pause between two tries to end a claim.
 const RETRY: Duration = Duration::from_millis(500);
 
 /// A client that needs background upkeep.
 pub trait Maintain: Send + Sync + 'static {
-    /// Does all that is due, and returns when the next round is due.
+    /// One round of the upkeep: does all that is due at `now`, and returns when the next round is due.
     fn round(self: &Arc<Self>, now: Instant) -> Instant;
 
     /// The mailbox for the engine's notifications.
@@ -33,8 +33,8 @@ pub trait Maintain: Send + Sync + 'static {
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>>;
 }
 
-/// Begins the maintenance of a client, which ends with the client. `sooner` is notified when something is due before
-/// the time that the last round returned. After a round that panicked, all claims are asked for again.
+/// Begins the maintenance of a client, which ends with the client. `sooner` is notified when something becomes due
+/// earlier than the time that the last round returned. After a round that panicked, all claims are asked for again.
 pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
     let rounds = {
         let client = Weak::clone(&client);

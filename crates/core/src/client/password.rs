@@ -9,6 +9,7 @@ use crate::{BoxFuture, EngineError, Fault};
 /// The longest file that is read: a wrong file given by mistake must not fill the memory.
 const MAX_BYTES: u64 = 64 * 1024;
 
+/// The user's function that returns the password.
 type Ask = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
 
 /// The source of the password for a server. It is read at each connection, so that the password can be changed while
@@ -82,6 +83,7 @@ fn read(path: &Path) -> Result<Zeroizing<String>, EngineError> {
     if text.len() as u64 > MAX_BYTES {
         return Err(wrong(Fault::Misconfigured, &format!("it is longer than {MAX_BYTES} bytes")));
     }
+    // Without the line feed that an editor adds.
     let line = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
     if line.is_empty() {
         // Another process may be about to write it.

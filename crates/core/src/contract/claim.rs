@@ -96,7 +96,7 @@ pub struct Grant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Previous {
-    /// It was released, or there was none.
+    /// It was released, or there was no earlier hold.
     Clean,
     /// Its code panicked: the guard was dropped while unwinding.
     Abandoned,
@@ -109,7 +109,7 @@ pub enum Previous {
 }
 
 impl Previous {
-    /// Of two ends, the one that matters more to the next holder.
+    /// The end that matters more to the next holder, of two concurrent holds that ended.
     pub(crate) fn worse(self, other: Self) -> Self {
         let weight = |how| match how {
             Self::Clean => 0,
@@ -222,11 +222,11 @@ pub struct Release {
 /// The answer of an engine to the release of one claim.
 #[derive(Debug)]
 pub enum Released {
-    /// A hold or a queue entry of the claim was there and is gone; for a release with a token: the hold with that
-    /// token.
+    /// A hold or a queue entry of the claim was there and has been removed; for a release with a token: the hold with
+    /// that token.
     Freed,
-    /// It was not there, nothing else of the claim is left, and no earlier request with this id can create anything any
-    /// more.
+    /// Neither hold nor queue entry of the claim was there, nothing of the claim is left, and no earlier request with
+    /// this id can create anything any more.
     NotThere,
     /// The engine did not answer: the release must be sent again.
     Unknown(EngineError),

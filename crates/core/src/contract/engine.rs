@@ -30,7 +30,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    it carries a token, answers `Freed` only for the hold with that token. Nothing that belongs to another claim is
 ///    ever touched.
 /// 7. **Unknown is not no** (R12). A missing answer is [`Fault::Unknown`](crate::Fault::Unknown), unless the request
-///    certainly never left.
+///    was certainly never sent.
 /// 8. **Notifications are hints** (R7). `claim` registers interest; notifications may be lost, doubled or late.
 /// 9. **Cancel** (R23). The future of any verb may be dropped at any point; core then treats its outcome as unknown.
 ///

@@ -69,16 +69,16 @@ impl Error {
     /// The error that stopped a claim of `name` on `engine`.
     #[must_use]
     pub fn from_engine(error: EngineError, name: &Name, engine: &str) -> Self {
-        Self::sorted(error, format_args!("{engine} lock {:?}", name.as_str()))
+        Self::classified(error, format_args!("{engine} lock {:?}", name.as_str()))
     }
 
     /// An error of `engine` that concerns no particular name.
     #[must_use]
     pub fn from_engine_alone(error: EngineError, engine: &str) -> Self {
-        Self::sorted(error, format_args!("{engine} engine"))
+        Self::classified(error, format_args!("{engine} engine"))
     }
 
-    fn sorted(error: EngineError, about: fmt::Arguments<'_>) -> Self {
+    fn classified(error: EngineError, about: fmt::Arguments<'_>) -> Self {
         let kind = match error.fault {
             Fault::Retry | Fault::Full => ErrorKind::Unreachable,
             Fault::Unknown => ErrorKind::Unknown,

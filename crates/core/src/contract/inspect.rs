@@ -91,7 +91,7 @@ impl View {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
     }
 
-    /// The same, with foreign texts cut to a length that can be shown.
+    /// The view with foreign texts cut to a length that can be shown.
     pub(crate) fn cut(mut self) -> Self {
         let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
         let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);

@@ -41,7 +41,7 @@ pub enum Event<'a> {
         name: &'a Name,
         /// The reason.
         loss: Loss,
-        /// The error of its last renewal, if the hold lapsed because of it.
+        /// The error of the last renewal, if the hold lapsed because that renewal failed.
         trouble: Option<&'a str>,
     },
     /// A guard was released.

@@ -11,7 +11,9 @@ use std::{
     },
 };
 
+/// How many forks lead from the process that made the first `Locks` to this process: see [`generation`].
 static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// Counts up before each fork of this process and after it: see [`forks`].
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// A number that differs between a process and the children it forks. One atomic load.

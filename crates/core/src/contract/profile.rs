@@ -41,7 +41,7 @@ pub struct Profile {
     pub entry_life: Duration,
     /// How long one request may take; after that its outcome is unknown.
     pub request_timeout: Duration,
-    /// How long after it was sent a lost request may still arrive; cleanup continues at least so long.
+    /// How long after it was sent a request may still arrive at the server; cleanup continues for at least this time.
     pub request_life: Duration,
     /// Whether a connection was ever made; `None` for an engine that has no connection or does not report it.
     pub contact: Option<Contact>,

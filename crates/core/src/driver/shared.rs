@@ -16,7 +16,7 @@ use crate::{
     Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
     contract::observe::Observer,
     contract::process,
-    driver::keeper::{Calls, Due, Env, Keeper, Pending, TimerKey, Timers, Wake, Work},
+    driver::keeper::{Env, Keeper, KeeperJob, LossCallbacks, Pending, TimerAction, TimerKey, Timers, Wake},
     driver::local::{NewestTokens, Table, Terms},
     driver::tasks::{Panicked, caught_unless},
 };
@@ -29,38 +29,49 @@ const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// clock.
 const LONE_TOKENS: u32 = 8;
 
+/// The state of one `Locks`.
 pub(crate) struct Shared {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) profile: Profile,
     pub(crate) env: Env,
     pub(crate) observer: Observer,
+    /// The local state of each name.
     pub(crate) table: Table,
     pub(crate) newest_tokens: NewestTokens,
     pub(crate) timers: Timers,
+    /// Counts the work that has to be finished before the keeper or the process may end.
     pub(crate) pending: Pending,
+    /// Wakes the main loop of the keeper.
     pub(crate) wake: Notify,
     /// How long to try an engine that was never reached.
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
-    pub(crate) contacted: AtomicBool,
+    pub(crate) reached: AtomicBool,
     /// The engine had been reached, but then did not answer a request that a caller waited for, or could not carry it
     /// out; it has done nothing since.
-    pub(crate) silent: AtomicBool,
-    /// When the holds were last put in doubt, in nanoseconds: grants whose requests left earlier are in doubt too.
+    pub(crate) unresponsive: AtomicBool,
+    /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
     pub(crate) doubted: AtomicU64,
     pub(crate) keeper: Keeper,
     /// The callbacks of users for lost holds.
-    pub(crate) calls: Calls,
+    pub(crate) loss_callbacks: LossCallbacks,
+    /// The label of requests without an owner of their own.
     owner: Arc<str>,
-    /// `None` when no keeper will do the work any more.
-    work: Mutex<Option<Vec<Work>>>,
+    /// The jobs that the keeper has not started yet; `None` when no keeper will start a job any more.
+    jobs: Mutex<Option<Vec<KeeperJob>>>,
+    /// Held while the keeper is started, so that it is started once.
     starting: Mutex<()>,
+    /// The keeper was started.
     serving: AtomicBool,
+    /// All handles are dropped: the keeper finishes pending work and ends.
     stopping: AtomicBool,
+    /// Nothing new may be started.
     closed: AtomicBool,
+    /// The next ticket of a local queue.
     tickets: AtomicU64,
     /// How many requests in a row found nothing else pending.
-    pub(crate) alone: AtomicU64,
+    pub(crate) solo_requests: AtomicU64,
+    /// The process that made the `Locks`: see [`process::generation`].
     generation: u32,
 }
 
@@ -87,19 +98,19 @@ impl Shared {
             pending: Pending::default(),
             wake: Notify::new(),
             connect_timeout: parts.connect_timeout,
-            contacted: AtomicBool::new(false),
-            silent: AtomicBool::new(false),
+            reached: AtomicBool::new(false),
+            unresponsive: AtomicBool::new(false),
             doubted: AtomicU64::new(0),
             keeper: parts.keeper,
-            calls: Calls::default(),
+            loss_callbacks: LossCallbacks::default(),
             owner: parts.owner,
-            work: Mutex::new(Some(Vec::new())),
+            jobs: Mutex::new(Some(Vec::new())),
             starting: Mutex::default(),
             serving: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
-            alone: AtomicU64::new(0),
+            solo_requests: AtomicU64::new(0),
             generation: process::generation(),
         }
     }
@@ -163,6 +174,8 @@ impl Shared {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// A claim with a new id. With `others_wait`, more requests of this process want the name: then the claim asks for
+    /// as many tokens as the engine gives, for hand-overs inside the process.
     pub(crate) fn new_claim(&self, name: &Name, terms: &Terms, may_queue: bool, others_wait: bool) -> Claim {
         let tokens = self.profile.tokens.max(1);
         let owner = terms.owner.as_ref().map_or_else(|| Arc::clone(&self.owner), |owner| owner.label_arc());
@@ -180,44 +193,45 @@ impl Shared {
     }
 
     /// Adds a timer, and wakes the keeper if the timer is earlier than its next wake-up.
-    pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, due: Due) -> TimerKey {
-        let (key, wake) = self.timers.add(at, due);
+    pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, action: TimerAction) -> TimerKey {
+        let (key, wake) = self.timers.add(at, action);
         if matches!(wake, Wake::Now) {
             self.wake.notify_one();
         }
         key
     }
 
-    /// Gives work to the keeper, which begins it in this order. Without a keeper the work is dropped, which notifies
-    /// the tasks that wait for its outcome.
-    pub(crate) fn give(&self, work: Work) {
+    /// Queues a job for the keeper, which starts jobs in this order. Without a keeper the job is dropped, which
+    /// notifies the tasks that wait for its outcome.
+    pub(crate) fn queue_job(&self, job: KeeperJob) {
         if let Err(error) = self.keeper.begin() {
             tracing::error!(%error, "cannot start the keeper thread: the request was dropped");
-            return drop(work);
+            return drop(job);
         }
-        let undone = match &mut *self.lock_work() {
+        let dropped_job = match &mut *self.lock_jobs() {
             Some(list) => {
-                list.push(work);
+                list.push(job);
                 None
             }
-            None => Some(work),
+            None => Some(job),
         };
-        drop(undone);
+        drop(dropped_job);
         self.wake.notify_one();
     }
 
-    pub(crate) fn take_work(&self) -> Vec<Work> {
-        self.lock_work().as_mut().map(std::mem::take).unwrap_or_default()
+    /// Removes and returns all queued jobs.
+    pub(crate) fn take_jobs(&self) -> Vec<KeeperJob> {
+        self.lock_jobs().as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Whether the keeper has started all work that it was given.
-    pub(crate) fn has_no_work(&self) -> bool {
-        self.lock_work().as_ref().is_some_and(Vec::is_empty)
+    /// Whether the keeper has started all queued jobs.
+    pub(crate) fn has_no_jobs(&self) -> bool {
+        self.lock_jobs().as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// From now on no work is done; the result is the work that was given but not started.
-    pub(crate) fn end_work(&self) -> Option<Vec<Work>> {
-        self.lock_work().take()
+    /// Accepts no jobs from now on. Returns the jobs that were queued but not started.
+    pub(crate) fn end_jobs(&self) -> Option<Vec<KeeperJob>> {
+        self.lock_jobs().take()
     }
 
     /// Runs a task concurrently with the others. If it panics, its unfinished work is unknown: everything ends, as when
@@ -247,15 +261,16 @@ impl Shared {
         caught_unless(self.keeper.reports_panics(), work).await
     }
 
-    fn lock_work(&self) -> std::sync::MutexGuard<'_, Option<Vec<Work>>> {
-        self.work.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_jobs(&self) -> std::sync::MutexGuard<'_, Option<Vec<KeeperJob>>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Held by everything that users hold. When the last one is dropped, the keeper finishes pending work and ends.
-pub(crate) struct Lifeline(pub(crate) Arc<Shared>);
+/// A handle on the state of a `Locks`, part of every `Locks`, request and guard of the user. When the last handle is
+/// dropped, the keeper finishes pending work and ends.
+pub(crate) struct SharedHandle(pub(crate) Arc<Shared>);
 
-impl Deref for Lifeline {
+impl Deref for SharedHandle {
     type Target = Arc<Shared>;
 
     fn deref(&self) -> &Arc<Shared> {
@@ -263,7 +278,7 @@ impl Deref for Lifeline {
     }
 }
 
-impl Drop for Lifeline {
+impl Drop for SharedHandle {
     fn drop(&mut self) {
         if self.is_own_process() {
             self.stopping.store(true, Ordering::Release);

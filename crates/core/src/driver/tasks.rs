@@ -30,7 +30,7 @@ impl Panicked {
         Self(text.lines().next().unwrap_or_default().to_owned())
     }
 
-    /// The same as an error. No `From`: it would make `??` ambiguous for every engine.
+    /// The panic as an error. No `From`: it would make `??` ambiguous for every engine.
     pub(crate) fn into_error(self) -> EngineError {
         EngineError::new(Fault::Internal, self.to_string())
     }
@@ -48,14 +48,15 @@ impl fmt::Display for Panicked {
 /// The message of the panic. No code of `work` runs after it.
 pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     // No code sees the unfinished state after a panic: `work` is dropped.
-    caught_unless(false, work).await
+    let pass_on = false;
+    caught_unless(pass_on, work).await
 }
 
-/// The same. With `through`, a panic is passed on to a runtime that reports it.
-pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
+/// As [`caught`]; but if `pass_on`, a panic is passed on to a runtime that reports it.
+pub(crate) async fn caught_unless<T>(pass_on: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| {
-        if through {
+        if pass_on {
             return work.as_mut().poll(context).map(Ok);
         }
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
@@ -66,20 +67,20 @@ pub(crate) async fn caught_unless<T>(through: bool, work: impl Future<Output = T
     .await
 }
 
-/// Runs work that nothing else would do, until it returns. When it panics, `fell` makes other parts check what the work
-/// may have left undone, and the work is started again after a pause, with the `sleep` of the caller's runtime.
+/// Runs the work that `begin` starts until it returns. When the work panics, `panicked` is called, to make other parts
+/// check what the work may have left undone, and after a pause by `sleep` the work is started again.
 pub async fn lasting<W, S>(
     what: &str,
     mut begin: impl FnMut() -> W,
-    mut fell: impl FnMut(),
+    mut panicked: impl FnMut(),
     mut sleep: impl FnMut(Duration) -> S,
 ) where
     W: Future<Output = ()>,
     S: Future<Output = ()>,
 {
-    while let Err(panicked) = caught(async { begin().await }).await {
-        tracing::error!(what, %panicked, "a task panicked and is restarted");
-        fell();
+    while let Err(error) = caught(async { begin().await }).await {
+        tracing::error!(what, panicked = %error, "a task panicked and is restarted");
+        panicked();
         sleep(PAUSE).await;
     }
 }

@@ -17,62 +17,65 @@ use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
 pub(crate) struct Validity {
     /// Nanoseconds since boot until which the hold is valid; 0 once it is lost.
     deadline: AtomicU64,
-    /// The same without regard to doubt: until when the hold lasts if the engine still has it.
-    lasts: AtomicU64,
+    /// The end of the lease, also while the hold is in doubt: until when the hold lasts if the engine still has it.
+    /// Nanoseconds since boot; 0 once the hold is lost.
+    lease_end: AtomicU64,
     /// Nanoseconds that the engine granted last.
     granted: AtomicU64,
     /// The end of this guard's own `max_hold`.
-    end: Instant,
+    max_hold_end: Instant,
     token: Token,
     /// The owner that may take the same hold again.
     owner: Option<Owner>,
+    /// The loss, once the keeper has reported it.
     loss: OnceLock<Loss>,
+    /// Notified when the loss is reported.
     reported: Notify,
-    rest: Mutex<Rest>,
+    rare_fields: Mutex<RareFields>,
 }
 
-/// The parts that few guards use.
+/// The fields that few guards use.
 #[derive(Default)]
-struct Rest {
+struct RareFields {
     /// The callbacks for a loss.
-    calls: Vec<Call>,
-    /// The error of the last renewal, unless one was confirmed since.
-    trouble: Option<Arc<str>>,
+    callbacks: Vec<LossCallback>,
+    /// The error of the last renewal; `None` if the last renewal was confirmed.
+    renewal_error: Option<Arc<str>>,
 }
 
-/// A loss, as reported to users.
+/// A loss with its cause, as reported to users.
 #[derive(Clone, Debug)]
-pub(crate) struct Lost {
+pub(crate) struct LossReport {
     pub(crate) loss: Loss,
-    trouble: Option<Arc<str>>,
+    renewal_error: Option<Arc<str>>,
 }
 
-impl From<Loss> for Lost {
+impl From<Loss> for LossReport {
     fn from(loss: Loss) -> Self {
-        Self { loss, trouble: None }
+        Self { loss, renewal_error: None }
     }
 }
 
-impl fmt::Display for Lost {
+impl fmt::Display for LossReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { loss, trouble } = self;
-        match trouble {
-            Some(trouble) => write!(f, "{loss}; the last one failed: {trouble}"),
+        let Self { loss, renewal_error } = self;
+        match renewal_error {
+            Some(renewal_error) => write!(f, "{loss}; the last one failed: {renewal_error}"),
             None => loss.fmt(f),
         }
     }
 }
 
 /// A callback for a loss. It neither blocks nor panics: the keeper calls it.
-pub(crate) type Call = Box<dyn FnOnce(Loss) + Send>;
+pub(crate) type LossCallback = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {
-    pub(crate) fn new(lease: &Lease, end: Instant, token: Token, owner: Option<Owner>) -> Self {
-        let deadline = AtomicU64::new(lease.valid_until().min(end).as_nanos());
-        let lasts = AtomicU64::new(lease.deadline().min(end).as_nanos());
+    pub(crate) fn new(lease: &Lease, max_hold_end: Instant, token: Token, owner: Option<Owner>) -> Self {
+        let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
+        let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
         let granted = AtomicU64::new(nanos(lease.span()));
-        let (loss, reported, rest) = Default::default();
-        Self { deadline, lasts, granted, end, token, owner, loss, reported, rest }
+        let (loss, reported, rare_fields) = Default::default();
+        Self { deadline, lease_end, granted, max_hold_end, token, owner, loss, reported, rare_fields }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -89,8 +92,8 @@ impl Validity {
     }
 
     /// Until when the hold lasts without further answers, if the engine still has it; most holds in doubt are valid.
-    pub(crate) fn lasts(&self) -> Instant {
-        Instant::from_nanos(self.lasts.load(Ordering::Acquire))
+    pub(crate) fn lease_end(&self) -> Instant {
+        Instant::from_nanos(self.lease_end.load(Ordering::Acquire))
     }
 
     /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
@@ -99,90 +102,91 @@ impl Validity {
     }
 
     /// The end of this guard's own `max_hold`.
-    pub(crate) const fn end(&self) -> Instant {
-        self.end
+    pub(crate) const fn max_hold_end(&self) -> Instant {
+        self.max_hold_end
     }
 
-    /// The lease was renewed, or put in doubt. This never revives a lost hold.
+    /// Copies the ends of a lease that was renewed or put in doubt. This never revives a lost hold.
     pub(crate) fn extend(&self, lease: &Lease) {
-        let ends = [(&self.deadline, lease.valid_until()), (&self.lasts, lease.deadline())];
-        for (at, end) in ends {
-            let new = end.min(self.end).as_nanos();
-            let _ = at.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+        let ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
+        for (stored, new_end) in ends {
+            let new = new_end.min(self.max_hold_end).as_nanos();
+            let _ = stored.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
         }
         self.granted.store(nanos(lease.span()), Ordering::Release);
     }
 
-    /// A renewal failed. For a hold whose loss was reported, the last error stays.
-    pub(crate) fn failed(&self, trouble: &Arc<str>) {
-        if !self.is_reported() {
-            self.rest().trouble = Some(Arc::clone(trouble));
+    /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays.
+    pub(crate) fn renewal_failed(&self, renewal_error: &Arc<str>) {
+        if !self.is_loss_reported() {
+            self.rare_fields().renewal_error = Some(Arc::clone(renewal_error));
         }
     }
 
-    /// A renewal was confirmed.
-    pub(crate) fn succeeded(&self) {
-        self.rest().trouble = None;
+    /// Clears the error after a renewal that was confirmed.
+    pub(crate) fn renewal_succeeded(&self) {
+        self.rare_fields().renewal_error = None;
     }
 
-    /// The error of the last renewal, unless one was confirmed since.
-    pub(crate) fn trouble(&self) -> Option<Arc<str>> {
-        self.rest().trouble.clone()
+    /// The error of the last renewal; `None` if the last renewal was confirmed.
+    pub(crate) fn renewal_error(&self) -> Option<Arc<str>> {
+        self.rare_fields().renewal_error.clone()
     }
 
-    /// Reports to the guard, once, that its hold is lost; false if it knew before.
+    /// Reports to the guard, once, that its hold is lost; false if the loss was reported before.
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
-        self.lasts.store(0, Ordering::Release);
+        self.lease_end.store(0, Ordering::Release);
         let notification = self.loss.set(loss).is_ok();
         if notification {
             self.reported.notify_waiters();
-            self.make_calls(loss);
+            self.run_callbacks(loss);
         }
         notification
     }
 
-    /// Makes `call` once, when the loss is reported; at once if it already was.
-    pub(crate) fn on_lost(&self, call: Call) {
-        self.rest().calls.push(call);
-        // A loss reported at the same time either missed this call, or took it from the list and made it.
+    /// Calls `callback` once, when the loss is reported; at once if the loss was reported already.
+    pub(crate) fn on_lost(&self, callback: LossCallback) {
+        self.rare_fields().callbacks.push(callback);
+        // A loss that is reported at the same time has either called this callback, or has not found it in the list.
         if let Some(&loss) = self.loss.get() {
-            self.make_calls(loss);
+            self.run_callbacks(loss);
         }
     }
 
-    /// The guard is gone: its callbacks are dropped.
-    pub(crate) fn forget_calls(&self) {
+    /// Drops the callbacks of a guard that is gone.
+    pub(crate) fn drop_callbacks(&self) {
         // Dropped after the lock is free: the callbacks are user code.
-        let calls = std::mem::take(&mut self.rest().calls);
-        drop(calls);
+        let callbacks = std::mem::take(&mut self.rare_fields().callbacks);
+        drop(callbacks);
     }
 
-    fn make_calls(&self, loss: Loss) {
-        let calls = std::mem::take(&mut self.rest().calls);
-        calls.into_iter().for_each(|call| call(loss));
+    /// Calls and removes all callbacks.
+    fn run_callbacks(&self, loss: Loss) {
+        let callbacks = std::mem::take(&mut self.rare_fields().callbacks);
+        callbacks.into_iter().for_each(|callback| callback(loss));
     }
 
-    fn rest(&self) -> MutexGuard<'_, Rest> {
+    fn rare_fields(&self) -> MutexGuard<'_, RareFields> {
         // No code under the lock can panic in the middle of a change.
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rare_fields.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The reason of the loss as of `now`, if the hold is lost.
     pub(crate) fn loss(&self, now: Instant) -> Option<Loss> {
         let deadline = self.deadline();
         // A hold in doubt is not lost: the keeper asks the engine and reports the result.
-        if now < deadline || (deadline == DOUBT && now < self.end) {
+        if now < deadline || (deadline == DOUBT && now < self.max_hold_end) {
             return None;
         }
-        let passed = if now >= self.end { Loss::MaxHold } else { Loss::Lapsed };
+        let passed = if now >= self.max_hold_end { Loss::MaxHold } else { Loss::Lapsed };
         Some(self.loss.get().copied().unwrap_or(passed))
     }
 
     /// The loss, with the error of the last renewal if the hold lapsed because of it.
-    pub(crate) fn lost(&self, now: Instant) -> Option<Lost> {
+    pub(crate) fn loss_report(&self, now: Instant) -> Option<LossReport> {
         let loss = self.loss(now)?;
-        Some(Lost { loss, trouble: self.trouble().filter(|_| loss == Loss::Lapsed) })
+        Some(LossReport { loss, renewal_error: self.renewal_error().filter(|_| loss == Loss::Lapsed) })
     }
 
     /// Whether the hold may have ended early on the engine.
@@ -191,7 +195,7 @@ impl Validity {
     }
 
     /// Whether the keeper has reported the loss.
-    pub(crate) fn is_reported(&self) -> bool {
+    pub(crate) fn is_loss_reported(&self) -> bool {
         self.loss.get().is_some()
     }
 
@@ -209,7 +213,7 @@ impl Validity {
     }
 }
 
-/// Saturates: a duration of more than 500 years counts as the longest one.
+/// The duration in nanoseconds; one of more than 500 years counts as the longest.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -234,7 +238,7 @@ mod tests {
         lease.renewed(at(100), at(110), Some(secs(30)), None);
         validity.extend(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
-        assert_eq!(validity.lasts(), at(0));
+        assert_eq!(validity.lease_end(), at(0));
     }
 
     #[test]
@@ -247,10 +251,10 @@ mod tests {
         lease.doubt(at(50));
         validity.extend(&lease);
         assert_eq!(
-            (validity.deadline(), validity.lasts(), validity.loss(at(60))),
+            (validity.deadline(), validity.lease_end(), validity.loss(at(60))),
             (DOUBT, lease.deadline(), None)
         );
         let doubted = Validity::new(&lease, at(70), validity.token(), None);
-        assert_eq!((doubted.deadline(), doubted.lasts()), (DOUBT, at(70)), "its own `max_hold` ends it");
+        assert_eq!((doubted.deadline(), doubted.lease_end()), (DOUBT, at(70)), "its own `max_hold` ends it");
     }
 }

@@ -21,11 +21,11 @@ use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 /// A hold that lasts so long is watched, because others may end it. Most holds end earlier.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
-/// All claims of a client. `O` is what a claim has on the server, `B` what it waits for, `D` further data of the
-/// engine.
+/// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (before) is what a waiting
+/// claim waits for, such as the key ahead of it; `D` is further data of the engine.
 pub struct ClaimTable<O, B, D> {
     entries: HashMap<ClaimId, ClaimEntry<O, B, D>>,
-    /// When each claim is checked for expiry. A request of the claim may have extended its time since.
+    /// When each claim is checked for expiry. The time of a claim may have been extended since its entry here was made.
     due: BTreeSet<(Instant, ClaimId)>,
     /// When the watch of each hold begins.
     unwatched: BTreeSet<(Instant, ClaimId)>,
@@ -64,7 +64,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         Some(entry)
     }
 
-    /// The answer to a claim that no request can change: it is unknown, given up, or being ended.
+    /// The answer to a claim that is unknown, given up or being ended, without a request to the server; `None` for
+    /// every other claim.
     #[must_use]
     pub fn closed(&self, id: ClaimId) -> Option<Answer> {
         match self.entries.get(&id).map(|entry| &entry.state) {
@@ -74,8 +75,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The claim holds by `own` until `until`, or longer if it sends further requests. `confirmed`: its client knows of
-    /// the hold. A new hold is watched if it lasts.
+    /// Records that the claim holds, with `own` on the server, until `until`, or longer if it sends further requests.
+    /// `confirmed`: the client knows of the hold. A new hold is watched from [`WATCHED_AFTER`] on.
     pub fn hold(&mut self, id: ClaimId, own: O, confirmed: bool, (now, until): (Instant, Instant)) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
@@ -92,7 +93,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The watch of the claim begins at `at`, if the claim holds then.
+    /// Sets when the watch of the claim begins, if the claim holds then.
     pub fn watch_at(&mut self, id: ClaimId, at: Instant) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         self.unwatched.remove(&(entry.watched_at, id));
@@ -100,8 +101,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         self.unwatched.insert((at, id));
     }
 
-    /// The claims selected by `lost` have a new connection, on which nothing is watched yet. Holds are watched from
-    /// `now` on; `waits` gets what each claim in the queue waits for.
+    /// Prepares new watches for the claims selected by `lost`, whose watches ended with their connection. Holds are
+    /// watched from `now` on; `waits` is called with what each claim in the queue waits for.
     pub fn watch_again(
         &mut self,
         now: Instant,
@@ -139,8 +140,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         first.into_iter().flatten().map(|(at, _)| *at).min()
     }
 
-    /// The claims whose time has ended, each once: the caller deletes what they have on the server. A claim that has
-    /// nothing on the server any more is dropped.
+    /// The claims that sent no request in time, each once: the caller deletes what they have on the server. A claim
+    /// that has nothing on the server any more is dropped.
     pub fn overdue(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut overdue = Vec::new();
         while let Some(&(at, id)) = self.due.first()
@@ -168,8 +169,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         overdue
     }
 
-    /// The server has nothing of an overdue claim any more. Returns its entry, unless the table keeps it: a claim that
-    /// was granted without knowing it may come back.
+    /// Records that the server has nothing of an overdue claim any more. Returns the entry of the claim, unless the
+    /// table keeps it: a claim that was granted without knowing it may send another request.
     pub fn ended(&mut self, id: ClaimId, now: Instant) -> Option<ClaimEntry<O, B, D>> {
         let entry = self.entries.get_mut(&id)?;
         match entry.state {
@@ -185,10 +186,10 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         }
     }
 
-    /// The server ended the lease of the claims selected by `on_it`: their holds are lost, and all other claims have to
-    /// be asked for.
-    pub fn lost(&self, on_it: impl Fn(&ClaimEntry<O, B, D>) -> bool) -> Vec<Notification> {
-        let lost = self.entries().filter(|(_, entry)| on_it(entry));
+    /// The notifications for the claims selected by `on_lease`, whose lease the server ended: their holds are lost, and
+    /// all their other claims have to be asked for.
+    pub fn lost(&self, on_lease: impl Fn(&ClaimEntry<O, B, D>) -> bool) -> Vec<Notification> {
+        let lost = self.entries().filter(|(_, entry)| on_lease(entry));
         lost.map(|(id, entry)| {
             let name = entry.name.clone();
             match entry.state {

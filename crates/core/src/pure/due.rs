@@ -6,7 +6,7 @@ use crate::Instant;
 
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 pub(crate) const RENEW_FRACTION: u32 = 3;
-/// Renewals that are due within one step of this grid leave in one batch.
+/// Renewals that are due within one step of this grid are sent in one batch.
 const GRID: Duration = Duration::from_millis(20);
 /// Turns (the common renewal times of a group) begin on a coarser grid, because sending and receiving is half of the
 /// cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due in one such
@@ -20,8 +20,9 @@ const SOONEST_FRACTION: u32 = 8;
 /// A prime, which spreads groups with neighbouring numbers over any number of steps.
 const SPREAD: u64 = 2_654_435_761;
 
-/// When a lease whose request left at `sent` is due: at a third of the granted `span`. `ttl` is the requested time.
-pub(crate) fn alone(sent: Instant, span: Duration, ttl: Duration) -> Instant {
+/// When a lease without a group, whose request was sent at `sent`, is due: at a third of the granted `span`. `ttl` is
+/// the requested time.
+pub(crate) fn without_group(sent: Instant, span: Duration, ttl: Duration) -> Instant {
     let third = sent.after(span / RENEW_FRACTION);
     if ttl < SHORT {
         return third;
@@ -29,25 +30,26 @@ pub(crate) fn alone(sent: Instant, span: Duration, ttl: Duration) -> Instant {
     on_grid(third)
 }
 
-/// When a lease of this group, whose renewal left at `sent`, is due again: never later than [`alone`], and at a turn of
-/// its group, at which all its leases of this span are due. The interval between turns is a third of the span, rounded
-/// down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn after it, and
-/// from then on at turns.
+/// When a lease of this group, whose renewal was sent at `sent`, is due again: never later than [`without_group`], and
+/// at a turn of its group, at which all its leases of this span are due. The interval between turns is a third of the
+/// span, rounded down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn
+/// after it, and from then on at turns.
 pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
     if span.min(ttl) < SHORT {
-        return alone(sent, span, ttl);
+        return without_group(sent, span, ttl);
     }
     let third = sent.after(span / RENEW_FRACTION);
     let steps = nanos(span / RENEW_FRACTION) / nanos(STEP);
-    let first = u64::from(group) * SPREAD % steps * nanos(STEP);
-    let passed = (third.as_nanos() - first) % (steps * nanos(STEP));
-    let turn = Instant::from_nanos(third.as_nanos() - passed);
+    let first_turn = u64::from(group) * SPREAD % steps * nanos(STEP);
+    let since_turn = (third.as_nanos() - first_turn) % (steps * nanos(STEP));
+    let turn = Instant::from_nanos(third.as_nanos() - since_turn);
     if turn >= sent.after(span / SOONEST_FRACTION) {
         return turn;
     }
     turn.after(STEP * (steps / 2) as u32)
 }
 
+/// The last step of the grid at or before `at`.
 fn on_grid(at: Instant) -> Instant {
     Instant::from_nanos(at.as_nanos() - at.as_nanos() % nanos(GRID))
 }
@@ -95,9 +97,9 @@ mod tests {
 
     #[test]
     fn without_a_group_a_lease_is_due_at_a_third_on_the_grid() {
-        assert_eq!(alone(at(7), TTL, TTL), at(10_000));
-        assert_eq!(alone(at(7), Duration::from_millis(900), Duration::from_millis(900)), at(307));
-        assert_eq!(alone(at(7), Duration::from_millis(900), TTL), at(300), "by what was asked for");
+        assert_eq!(without_group(at(7), TTL, TTL), at(10_000));
+        assert_eq!(without_group(at(7), Duration::from_millis(900), Duration::from_millis(900)), at(307));
+        assert_eq!(without_group(at(7), Duration::from_millis(900), TTL), at(300), "by what was asked for");
     }
 
     #[test]
@@ -133,7 +135,7 @@ mod tests {
     #[test]
     fn a_shorter_grant_has_the_turns_of_its_own_span() {
         let short = Duration::from_millis(500);
-        assert_eq!(in_group(at(7), short, TTL, 3), alone(at(7), short, TTL));
+        assert_eq!(in_group(at(7), short, TTL, 3), without_group(at(7), short, TTL));
         let span = Duration::from_secs(12);
         assert_eq!(in_group(at(7), span, TTL, 3), in_group(at(7), span, span, 3));
     }
@@ -149,12 +151,12 @@ mod tests {
         ) {
             let (sent, [span, ttl]) = (Instant::from_nanos(sent), [span, ttl].map(Duration::from_nanos));
             let due = in_group(sent, span, ttl, group);
-            prop_assert!(due <= alone(sent, span, ttl));
+            prop_assert!(due <= without_group(sent, span, ttl));
             if span.min(ttl) >= SHORT {
                 prop_assert!(due >= sent.after(span / SOONEST_FRACTION));
                 prop_assert!(due.as_nanos().is_multiple_of(nanos(STEP)));
             } else {
-                prop_assert_eq!(due, alone(sent, span, ttl));
+                prop_assert_eq!(due, without_group(sent, span, ttl));
             }
         }
 

@@ -1,7 +1,7 @@
 //! The requests of a client that may still be in flight to its server: R9.
 //!
-//! On one connection the server applies requests in the order in which they left. So a release that follows all
-//! requests of its claim on the same connection finds everything that they created. A claim whose request left on a
+//! On one connection the server applies requests in the order in which they were sent. So a release that follows all
+//! requests of its claim on the same connection finds everything that they created. A claim whose request was sent on a
 //! connection that broke before the answer came may still be applied later: its release leaves a tombstone.
 
 use std::{
@@ -12,42 +12,42 @@ use std::{
 
 use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 
-/// The most claims remembered as unsettled. Core releases most of them, which settles them; above this limit all
-/// releases leave tombstones for a while.
+/// The most claims remembered as unsettled: those with an unanswered request that may still arrive. A release settles a
+/// claim. Above this limit all releases leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
-/// Older entries are dropped when room is needed: a connection that broke so long ago has no request in flight any
-/// more.
-const FORGOTTEN: Duration = Duration::from_secs(3600);
+/// Unsettled claims older than this are forgotten when there are too many: a connection that broke before has no
+/// request in flight any more.
+const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-/// The unanswered requests of one client, by the connection on which they left.
+/// The unanswered requests of one client, by the connection on which they were sent.
 #[derive(Debug, Default)]
 pub struct InFlight(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The claims with an unanswered request, and the connection on which it left.
+    /// The claims with an unanswered request: the connection on which it was sent, and when.
     unsettled: HashMap<ClaimId, (u64, Instant)>,
-    /// Until then, some unanswered claims may be missing in the map above, because it was full.
-    overflown: Option<Instant>,
+    /// Until when unsettled claims may be missing in the map above, because it was full.
+    incomplete_until: Option<Instant>,
     /// Claims that were released here: no request of them is sent any more.
     released: Tombstones,
 }
 
 /// One request in flight. If it is dropped before its answer, its claim is unsettled.
 #[derive(Debug)]
-#[must_use = "a flight that is dropped did not land"]
+#[must_use = "a request that is dropped counts as unanswered"]
 pub struct InFlightRequest<'a> {
     in_flight: &'a InFlight,
     claim: ClaimId,
     connection: u64,
-    left: Instant,
-    landed: bool,
+    sent_at: Instant,
+    answered: bool,
 }
 
 impl InFlight {
-    /// A request of the claim leaves on a connection; connections are numbered from the oldest.
-    pub fn start(&self, claim: ClaimId, connection: u64, left: Instant) -> InFlightRequest<'_> {
-        InFlightRequest { in_flight: self, claim, connection, left, landed: false }
+    /// Records that a request of the claim is sent on a connection. Connections are numbered from the oldest.
+    pub fn start(&self, claim: ClaimId, connection: u64, sent_at: Instant) -> InFlightRequest<'_> {
+        InFlightRequest { in_flight: self, claim, connection, sent_at, answered: false }
     }
 
     /// Whether the claim was released: no request of it is to be sent any more.
@@ -55,16 +55,16 @@ impl InFlight {
         self.lock().released.contains(claim, now)
     }
 
-    /// The claim is about to be released; it is remembered as released until `until`. True if a request of it may still
-    /// arrive on another connection, so that the release must leave a tombstone.
+    /// Remembers the claim, which is about to be released, as released until `until`. True if a request of the claim
+    /// may still arrive on another connection, so that the release has to leave a tombstone.
     pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
         let mut inner = self.lock();
-        inner.released.mark_dead(claim, now, until);
-        inner.overflown.is_some_and(|until| now < until)
-            || inner.unsettled.get(&claim).is_some_and(|&(left_on, _)| left_on != connection)
+        inner.released.add(claim, now, until);
+        inner.incomplete_until.is_some_and(|until| now < until)
+            || inner.unsettled.get(&claim).is_some_and(|&(sent_on, _)| sent_on != connection)
     }
 
-    /// The release of the claim was answered: nothing of it is left.
+    /// Forgets the unanswered requests of a claim whose release was answered: nothing of the claim is left.
     pub fn settle(&self, claim: ClaimId) {
         self.lock().unsettled.remove(&claim);
     }
@@ -72,7 +72,7 @@ impl InFlight {
     /// Whether the claim has an unanswered request, which may still arrive.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
-        inner.overflown.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
+        inner.incomplete_until.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -81,27 +81,27 @@ impl InFlight {
 }
 
 impl InFlightRequest<'_> {
-    /// The request was answered.
+    /// Records that the request was answered.
     pub fn complete(mut self) {
-        self.landed = true;
+        self.answered = true;
     }
 }
 
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        if self.landed {
+        if self.answered {
             return;
         }
         let mut inner = self.in_flight.lock();
         if inner.unsettled.len() >= MAX_UNSETTLED {
-            inner.unsettled.retain(|_, (_, left)| self.left.since(*left) < FORGOTTEN);
+            inner.unsettled.retain(|_, (_, sent_at)| self.sent_at.since(*sent_at) < FORGET_AFTER);
         }
         if inner.unsettled.len() >= MAX_UNSETTLED {
-            inner.overflown = Some(self.left.after(FORGOTTEN));
+            inner.incomplete_until = Some(self.sent_at.after(FORGET_AFTER));
         } else {
-            // Keeps the oldest connection: a release on the current connection cannot follow a request that left on an
-            // older one.
-            inner.unsettled.entry(self.claim).or_insert((self.connection, self.left));
+            // Keeps the oldest connection: a release on the current connection cannot follow a request that was sent on
+            // an older one.
+            inner.unsettled.entry(self.claim).or_insert((self.connection, self.sent_at));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The lease of one hold, a pure state machine: how long the hold is valid, and when to renew it. Its input is time and
 //! answers, its output decisions.
 //!
-//! R1: the deadline is counted from *before* the request left: `sent + granted x (1 - drift) - margin`. Only an
+//! R1: the deadline is counted from *before* the request was sent: `sent + granted x (1 - drift) - margin`. Only an
 //! acknowledged renewal moves it; a missing answer and "unknown" never do.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::{
     pure::due::{self, RENEW_FRACTION},
 };
 
-/// How much faster the engine's clock may run than ours, in percent.
+/// How much faster the engine's clock may run than the clock of this machine, in percent.
 const DRIFT_PERCENT: u32 = 1;
 /// The least time between the local deadline and the earliest expiry on the engine.
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
@@ -20,7 +20,7 @@ const PUSHED_FRACTION: u32 = 4;
 /// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
-/// Until when a grant of `granted`, whose request left at `sent`, is valid.
+/// Until when a grant of `granted`, whose request was sent at `sent`, is valid.
 #[must_use]
 pub fn deadline(sent: Instant, granted: Duration) -> Instant {
     let drift = granted * DRIFT_PERCENT / 100;
@@ -44,23 +44,28 @@ pub enum LeaseAction {
     Renew,
     /// Nothing before this instant.
     Sleep(Instant),
-    /// The hold is lost. Sticky.
+    /// The hold is lost. This state is final.
     Lost(Loss),
 }
 
 /// The lease of one hold.
 #[derive(Clone, Debug)]
 pub struct Lease {
+    /// The requested time.
     ttl: Duration,
+    /// Until when the hold is valid, unless it is in doubt.
     deadline: Instant,
+    /// When the next renewal is due.
     renew_at: Instant,
-    /// When the request left whose answer set the deadline: answers to older requests are ignored.
-    confirmed: Instant,
+    /// When the request was sent whose answer set the deadline: answers to older requests are ignored.
+    confirmed_sent: Instant,
     /// The time that the engine granted last.
     span: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
+    /// Renewal was stopped, because the hold is being released or its `max_hold` has passed.
     stopped: bool,
+    /// The hold is in doubt: not valid until a renewal is confirmed.
     doubted: bool,
     /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
@@ -70,15 +75,15 @@ pub struct Lease {
 pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
-    /// The lease of a grant whose request left at `sent`. `granted` is `None` where holds never lapse; renewal is then
-    /// only a check at each third of `ttl`.
+    /// The lease of a grant whose request was sent at `sent`. `granted` is `None` where holds never lapse; renewal is
+    /// then only a check at each third of `ttl`.
     #[must_use]
     pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self {
             ttl,
             deadline: Instant::NEVER,
             renew_at: Instant::NEVER,
-            confirmed: Instant::from_nanos(0),
+            confirmed_sent: Instant::from_nanos(0),
             span: ttl,
             lost: None,
             renewal,
@@ -115,28 +120,29 @@ impl Lease {
         }
     }
 
-    /// A renewal leaves at `now`. If no answer comes, the next one is due after another twelfth of the granted time.
+    /// Records that a renewal is sent at `now`. If no answer comes, the next one is due after another twelfth of the
+    /// granted time.
     pub fn sent(&mut self, now: Instant) {
         self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
     }
 
-    /// The engine confirmed the renewal that left at `sent`. This never revives a lost lease. From now on the hold is
-    /// renewed together with others of its `group`, if it has one; the first renewal is not grouped, because most holds
-    /// end before it.
+    /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent`. This never revives a lost
+    /// lease. From now on the hold is renewed together with others of its `group`, if it has one; the first renewal is
+    /// not grouped, because most holds end before it.
     pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
-        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed {
+        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed_sent {
             return;
         }
         self.confirm(sent, granted, group);
     }
 
-    /// R3: the hold may have ended early on the engine. It is not valid until a renewal that leaves from `now` on is
-    /// confirmed. That renewal is due at once, also for a fixed lease, which is then renewed only for its remaining
-    /// time.
+    /// R3: puts the hold in doubt, because it may have ended early on the engine. It is not valid until a renewal that
+    /// is sent from `now` on is confirmed. That renewal is due at once, also for a fixed lease, which is then renewed
+    /// only for its remaining time.
     pub fn doubt(&mut self, now: Instant) {
         if self.lost.is_none() && self.deadline != Instant::NEVER {
             self.doubted = true;
-            self.confirmed = self.confirmed.max(now);
+            self.confirmed_sent = self.confirmed_sent.max(now);
             if !self.stopped {
                 self.renew_at = Instant::from_nanos(0);
             }
@@ -158,7 +164,7 @@ impl Lease {
         }
     }
 
-    /// The hold is lost. The first reason stays.
+    /// Ends the lease for this reason, unless it has ended for another.
     pub fn lose(&mut self, loss: Loss) {
         self.lost.get_or_insert(loss);
     }
@@ -213,15 +219,16 @@ impl Lease {
             && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
+    /// Sets deadline and next renewal by a confirmed request that was sent at `sent`.
     fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
-        self.confirmed = sent;
+        self.confirmed_sent = sent;
         self.doubted = false;
         self.pushed = false;
         self.span = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
         self.renew_at = match (self.renewal, group) {
             (Renewal::Background, Some(group)) => due::in_group(sent, self.span, self.ttl, group),
-            (Renewal::Background, None) => due::alone(sent, self.span, self.ttl),
+            (Renewal::Background, None) => due::without_group(sent, self.span, self.ttl),
             (Renewal::Off, _) => Instant::NEVER,
         };
     }

@@ -167,8 +167,8 @@ fn renewal_answer() -> impl Strategy<Value = RenewalAnswer> {
 }
 
 proptest! {
-    /// For all answers at all times: the deadline never passes that of the newest acknowledged request, and nothing
-    /// revives a lost lease.
+    /// For all answers at all times: the deadline is never later than the deadline by the newest acknowledged request,
+    /// and nothing revives a lost lease.
     #[test]
     fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
         let mut lease = lease(0);
@@ -243,7 +243,7 @@ fn a_hold_in_doubt_is_renewed_at_once_and_valid_when_confirmed() {
         assert!(!lease.is_fresh(at(10_000)));
         let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
         assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
-        // This renewal left before the doubt, so it does not end the doubt.
+        // This renewal was sent before the doubt, so it does not end the doubt.
         lease.renewed(at(9_000), at(10_001), Some(TTL), None);
         assert_eq!(lease.valid_until(), DOUBT);
         lease.sent(at(10_000));

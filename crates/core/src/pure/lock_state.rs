@@ -64,7 +64,7 @@ pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
 pub struct LockState<C> {
     holders: Vec<Holder<C>>,
     wait_queue: Option<Box<WaitQueue<C>>>,
-    /// Nothing expires before this instant.
+    /// No hold and no queue entry expires before this instant.
     due: Instant,
     /// The newest token minted for this name.
     newest: u64,
@@ -119,9 +119,10 @@ pub enum Refusal {
 /// How the last holds of the name ended, as reported to the next grant.
 struct Ended {
     how: Previous,
-    /// The newest token minted when `how` was set: holds up to this token were concurrent with the one that ended.
+    /// The newest token minted when `how` was set: a hold with a token up to this one was concurrent with the hold that
+    /// ended.
     upto: u64,
-    /// Until when it is remembered if no claim comes.
+    /// Until when `how` is remembered if no claim is granted.
     until: Instant,
 }
 
@@ -156,9 +157,9 @@ impl<'a, C> StepContext<'a, C> {
         Self { now, request_life, tombstones, mint, pushed: Vec::new() }
     }
 
-    /// From now on no request of `id` can create anything.
-    fn mark_dead(&mut self, id: ClaimId) {
-        self.tombstones.mark_dead(id, self.now, self.now.after(self.request_life));
+    /// Leaves a tombstone for `id`: from now on no request of this claim can create anything.
+    fn add_tombstone(&mut self, id: ClaimId) {
+        self.tombstones.add(id, self.now, self.now.after(self.request_life));
     }
 }
 

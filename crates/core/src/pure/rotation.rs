@@ -20,7 +20,7 @@ impl Rotation {
     ///
     /// # Errors
     /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
-    /// informative than a server that is down. After an error with which `is_over` holds, no other server is tried.
+    /// informative than a server that is down. If `is_over` is true after an error, no other server is tried.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
@@ -32,10 +32,10 @@ impl Rotation {
     {
         let first = self.0.load(Ordering::Relaxed) % servers.len().max(1);
         let mut worst: Option<EngineError> = None;
-        for at in first..first + servers.len() {
-            match connect(&servers[at % servers.len()]).await {
+        for number in first..first + servers.len() {
+            match connect(&servers[number % servers.len()]).await {
                 Ok(connection) => {
-                    self.0.store((at + 1) % servers.len(), Ordering::Relaxed);
+                    self.0.store((number + 1) % servers.len(), Ordering::Relaxed);
                     return Ok(connection);
                 }
                 Err(error) if is_over() => return Err(error),

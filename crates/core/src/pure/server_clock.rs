@@ -11,7 +11,8 @@ const MARGIN: Duration = Duration::from_millis(2);
 /// No notification is in flight for longer: a connection without traffic is given up much earlier.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(60);
 
-/// The server's clock read `server` after our clock read `ours`, and before our clock read `received`.
+/// One answer of the server: its clock read `server` after the local clock read `ours` (when the request was sent) and
+/// before the local clock read `received`.
 #[derive(Clone, Copy, Debug)]
 struct Evidence {
     ours: Instant,
@@ -19,31 +20,32 @@ struct Evidence {
     server: Duration,
 }
 
-/// The server's clock was set back: it reads all times before `before` twice. Until `until`, notifications from the
+/// The server's clock was set back: it reads all times below `below` twice. Until `until`, notifications from the
 /// first pass may still arrive.
 #[derive(Clone, Copy, Debug)]
 struct RepeatedTimes {
-    before: Duration,
+    below: Duration,
     until: Instant,
 }
 
 /// What is known about a server's clock. Its times may count from any point, as long as that point stays the same.
 #[derive(Debug, Default)]
 pub struct ServerClock {
-    /// Used to date grants. Older evidence would date them too early to be useful, and would not include later steps of
-    /// the clock.
+    /// The newest answer, by which grants are dated. An older one would date them too early to be useful, and would not
+    /// include later steps of the clock.
     newest: Option<Evidence>,
     /// Used to detect steps: the evidence with the lowest upper bound for the server's clock. All bounds grow at the
     /// same rate, so the lowest one stays the lowest: evidence that was dropped cannot detect a step that this one
     /// misses. Slow answers give higher bounds, and change nothing.
     tightest: Option<Evidence>,
+    /// The times that the server's clock reads twice, if it was set back.
     repeated: Option<RepeatedTimes>,
 }
 
 impl ServerClock {
-    /// Takes an answer: the server's clock read `server`, the request left at `sent` and the answer arrived at `now`.
-    /// R3: if more time passed there than can have passed here, leases may have ended early; returns by how much at
-    /// least.
+    /// Adds an answer: the server's clock read `server`, the request was sent at `sent` and the answer arrived at
+    /// `now`. R3: if more time passed there than can have passed here, leases may have ended early; returns by how much
+    /// at least.
     ///
     /// The evidence then restarts from this answer, because no hold is valid by an older answer any more. A clock that
     /// was set back gives a lower bound, so the evidence restarts without further code.
@@ -53,18 +55,20 @@ impl ServerClock {
         if let Some(old) = self.newest.replace(new) {
             let least = old.server + sent.since(old.received) * 99 / 100;
             if server + MARGIN < least {
-                let before = old.room(now) + MARGIN;
-                let before = self.repeated.map_or(before, |repeated| repeated.before.max(before));
-                self.repeated = Some(RepeatedTimes { before, until: now.after(LONGEST_IN_FLIGHT) });
+                let repeated_below = old.upper_bound(now) + MARGIN;
+                let repeated_below =
+                    self.repeated.map_or(repeated_below, |repeated| repeated.below.max(repeated_below));
+                self.repeated =
+                    Some(RepeatedTimes { below: repeated_below, until: now.after(LONGEST_IN_FLIGHT) });
             }
         }
         let tightest = self.tightest.get_or_insert(new);
         // Answers may arrive out of order.
         let now = now.max(tightest.ours);
-        let room = tightest.room(now);
-        let ahead = server.saturating_sub(room);
+        let upper_bound = tightest.upper_bound(now);
+        let ahead = server.saturating_sub(upper_bound);
         let stepped = ahead > MARGIN;
-        if stepped || new.room(now) < room {
+        if stepped || new.upper_bound(now) < upper_bound {
             *tightest = new;
         }
         stepped.then_some(ahead)
@@ -79,7 +83,7 @@ impl ServerClock {
     #[must_use]
     pub fn not_after(&self, server: Duration) -> Option<Instant> {
         let evidence = self.newest?;
-        if self.repeated.is_some_and(|repeated| server < repeated.before) {
+        if self.repeated.is_some_and(|repeated| server < repeated.below) {
             return None;
         }
         Some(evidence.ours.before(evidence.server.saturating_sub(server)))
@@ -88,9 +92,9 @@ impl ServerClock {
 
 impl Evidence {
     /// The latest time that the server's clock can read at `now`, unless it was set forward.
-    fn room(self, now: Instant) -> Duration {
-        let here = now.since(self.ours);
-        self.server + here + here / 100
+    fn upper_bound(self, now: Instant) -> Duration {
+        let elapsed = now.since(self.ours);
+        self.server + elapsed + elapsed / 100
     }
 }
 

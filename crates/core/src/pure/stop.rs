@@ -10,10 +10,10 @@ use crate::Loss;
 
 /// The grace is at most this part of what the engine granted.
 const GRACE_FRACTION: u32 = 3;
-/// Work is killed this long before the deadline, or this fraction of a short lease: a process takes a moment to end,
-/// and a timer a moment to fire.
-const AHEAD: Duration = Duration::from_millis(50);
-const AHEAD_FRACTION: u32 = 20;
+/// How long before the deadline work is killed: a process takes a moment to end, and a timer a moment to fire.
+const KILL_MARGIN: Duration = Duration::from_millis(50);
+/// Of a short lease, work is killed this fraction before the deadline.
+const KILL_MARGIN_FRACTION: u32 = 20;
 
 /// How long work may go on, if no further answer comes from the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// For a hold that is valid for another `left` of the granted time `granted`; the work needs `grace` to stop.
+    /// For a hold that is valid for another `remaining` of the granted time `granted`; the work needs `grace` to stop.
     #[must_use]
-    pub fn new(left: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
-        let kill = left.saturating_sub(AHEAD.min(granted / AHEAD_FRACTION));
+    pub fn new(remaining: Duration, granted: Duration, grace: Duration, loss: Loss) -> Self {
+        let kill = remaining.saturating_sub(KILL_MARGIN.min(granted / KILL_MARGIN_FRACTION));
         Self { term: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
     }
 
@@ -57,15 +57,15 @@ mod tests {
     #[test]
     fn work_is_notified_a_grace_before_it_is_killed() {
         let stop = Stop::new(secs(20), secs(30), secs(5), Loss::Lapsed);
-        assert_eq!((stop.kill, stop.term), (secs(20) - AHEAD, secs(15) - AHEAD));
+        assert_eq!((stop.kill, stop.term), (secs(20) - KILL_MARGIN, secs(15) - KILL_MARGIN));
         let short = Stop::new(secs(1), Duration::from_millis(900), Duration::ZERO, Loss::Lapsed);
         assert_eq!((short.kill, short.term), (Duration::from_millis(955), Duration::from_millis(955)));
     }
 
     #[test]
     fn a_grace_is_at_most_a_third_of_what_was_granted() {
-        assert_eq!(Stop::new(secs(29), secs(30), secs(300), Loss::Lapsed).term, secs(19) - AHEAD);
-        assert_eq!(Stop::new(secs(6), secs(6), Duration::MAX, Loss::MaxHold).term, secs(4) - AHEAD);
+        assert_eq!(Stop::new(secs(29), secs(30), secs(300), Loss::Lapsed).term, secs(19) - KILL_MARGIN);
+        assert_eq!(Stop::new(secs(6), secs(6), Duration::MAX, Loss::MaxHold).term, secs(4) - KILL_MARGIN);
     }
 
     #[test]
@@ -121,13 +121,13 @@ mod tests {
         /// For all numbers.
         #[test]
         fn work_is_killed_after_its_notification_and_before_the_deadline(
-            left in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),
+            remaining in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),
         ) {
-            let [left, granted, grace] = [left, granted, grace].map(Duration::from_nanos);
-            let stop = Stop::new(left, granted, grace, Loss::Lapsed);
-            prop_assert!(stop.term <= stop.kill && stop.kill <= left);
+            let [remaining, granted, grace] = [remaining, granted, grace].map(Duration::from_nanos);
+            let stop = Stop::new(remaining, granted, grace, Loss::Lapsed);
+            prop_assert!(stop.term <= stop.kill && stop.kill <= remaining);
             prop_assert!(stop.kill - stop.term <= grace);
-            prop_assert!(left.is_zero() || granted.is_zero() || stop.kill < left, "some time to end in");
+            prop_assert!(remaining.is_zero() || granted.is_zero() || stop.kill < remaining, "some time to end in");
         }
     }
 }

@@ -31,26 +31,29 @@ pub enum Next {
 /// The state of a waiting claim.
 #[derive(Debug)]
 pub struct Wait {
+    /// The poll intervals of the engine, from the head of the queue to the far end.
     poll: RangeInclusive<Duration>,
+    /// Whether the engine pushes notifications.
     push: bool,
     /// Until when to retry an engine that was never reached.
-    first_contact: Option<Instant>,
+    connect_deadline: Option<Instant>,
     /// How many answers in a row brought no queue entry.
     fruitless: u32,
+    /// How to call `claim` the next time.
     how: How,
     /// The engine answered that the claim is in the queue.
     queued: bool,
 }
 
 impl Wait {
-    /// A claim that is about to be made. `first_contact` is the instant at which to give up an engine that was never
+    /// A claim that is about to be made. `connect_deadline` is the instant at which to give up an engine that was never
     /// reached; `None` once it has been reached: from then on outages are waited out.
     #[must_use]
-    pub fn new(profile: &Profile, first_contact: Option<Instant>) -> Self {
+    pub fn new(profile: &Profile, connect_deadline: Option<Instant>) -> Self {
         Self {
             poll: profile.poll.clone(),
             push: profile.push,
-            first_contact,
+            connect_deadline,
             fruitless: 0,
             how: How::Create,
             queued: false,
@@ -60,8 +63,8 @@ impl Wait {
     /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
     /// only refuse new requests do not end it.
     #[must_use]
-    pub fn again(&self, profile: &Profile, first_contact: Option<Instant>) -> Self {
-        Self { queued: self.queued, ..Self::new(profile, first_contact) }
+    pub fn again(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
+        Self { queued: self.queued, ..Self::new(profile, connect_deadline) }
     }
 
     /// How to call `claim` the next time.
@@ -70,20 +73,20 @@ impl Wait {
         self.how
     }
 
-    /// Takes the engine's answer, at `now`; `jitter` is any random number.
+    /// The next step after the engine's answer, which arrived at `now`; `jitter` is any random number.
     pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
         match answer {
             Ok(answer) => {
-                self.first_contact = None;
-                self.queued(answer, now, jitter)
+                self.connect_deadline = None;
+                self.handle_answer(answer, now, jitter)
             }
             Err(error) => match error.fault {
-                Fault::Retry if self.first_contact.is_some_and(|limit| now >= limit) => Next::Fail(error),
+                Fault::Retry if self.connect_deadline.is_some_and(|limit| now >= limit) => Next::Fail(error),
                 Fault::Full => {
-                    self.first_contact = None;
+                    self.connect_deadline = None;
                     self.back_off_to(LONGEST_WHILE_FULL, now, jitter)
                 }
-                Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.first_contact) {
+                Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.connect_deadline) {
                     // The last try is made when the time is over, not one pause later.
                     (Next::Call { at, how }, Some(limit)) if now < limit => {
                         Next::Call { at: at.min(limit), how }
@@ -97,7 +100,7 @@ impl Wait {
         }
     }
 
-    fn queued(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
+    fn handle_answer(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
         match answer {
             Answer::Held(grant) => Next::Held(grant),
             Answer::Gone => Next::Restart,

@@ -22,11 +22,14 @@ use crate::{
     late::slowly,
 };
 
+/// How long the exit waits for an engine that answers.
 const ANSWERED: Duration = Duration::from_secs(1);
+/// How long the exit waits for an engine that does not answer.
 const UNANSWERED: Duration = Duration::from_millis(50);
-/// How long the cases wait for an answer: longer than it takes until an engine counts as silent, and shorter than the
-/// pause before a claim is sent again.
+/// How long the cases wait for an answer: longer than it takes until an engine counts as unresponsive, and shorter than
+/// the pause before a claim is sent again.
 const LIMIT: Duration = Duration::from_millis(700);
+/// A pause in which the tasks that are ready run.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Makes sure that the engine has answered, before a test delays it.
@@ -111,7 +114,7 @@ async fn reached_again(locks: &Locks) {
 const CASE: &str = "LEASEHOLD_TEST_AT_EXIT";
 const AWAY: &str = "the engine is unreachable";
 const SLOW: &str = "the engine is slow";
-/// What the child process prints when only its end is left.
+/// What the child process prints just before it exits.
 const MARK: &str = "only the exit is left";
 
 /// If a process ended before a slow engine answered its release, the lock would stay taken until the lease runs out.

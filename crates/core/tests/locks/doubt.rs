@@ -16,16 +16,20 @@ use tokio::sync::Notify;
 
 use crate::{World, eventually, inspect_macro::inspects_by};
 
-/// Puts each grant in doubt before it answers it, and renews only when allowed.
+/// An engine that puts each grant in doubt before it answers the claim, and renews only when allowed.
 struct Doubting {
     inner: MemoryEngine,
     profile: Profile,
     mailbox: Mailbox,
+    /// The keeper has read notifications, and has not asked for more yet.
     read: AtomicBool,
+    /// Notified when the keeper has handled a doubt.
     doubted: Notify,
+    /// Renewals are answered.
     renews: AtomicBool,
-    /// The outcome of a release is unknown.
+    /// Releases are answered with an unknown outcome.
     refuses: AtomicBool,
+    /// Notified when a release was answered so.
     refused: Notify,
 }
 

@@ -142,6 +142,7 @@ fn lost_notifications_only_delay() {
     }
 }
 
+/// How many locks each task takes.
 const ROUNDS: usize = 20;
 /// The lease time in this test: long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(30);
@@ -153,6 +154,7 @@ fn random_faults_break_no_invariant() {
     thread::scope(|scope| (1..=9).for_each(|seed| drop(scope.spawn(move || storm(seed)))));
 }
 
+/// Clients under random faults, all from one seed; the checker judges their history.
 fn storm(seed: u64) {
     let rates = Rates { request_lost: 30, reply_lost: 30, late: 30, duplicated: 30, ..Rates::default() };
     let watch = Stopwatch::start();
@@ -188,6 +190,7 @@ fn storm(seed: u64) {
     assert!(granted.into_inner() > ROUNDS, "seed {seed}: too few grants");
 }
 
+/// Takes and releases locks of random names, and records that.
 fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
     for round in 0..ROUNDS {
         let name = ["a", "b", "s"][(round + task as usize) % 3];

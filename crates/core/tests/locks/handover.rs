@@ -28,13 +28,15 @@ use crate::{
     waiters,
 };
 
+/// A pause in which the tasks that are ready run.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Counts grants, local and from the engine, and the longest run of local ones.
+/// Counts hand-overs inside the process and grants by the engine, and finds the longest series of hand-overs.
 #[derive(Default)]
 struct Counts {
     local: AtomicUsize,
     engine: AtomicUsize,
+    /// The length of the running series of hand-overs, and of the longest.
     row: Mutex<(usize, usize)>,
 }
 

@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use crate::cleanup::{client, paused, world};
 
 const TTL: Duration = Duration::from_millis(200);
+/// A pause in which the tasks that are ready run.
 const MOMENT: Duration = Duration::from_millis(1);
 
 type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;

@@ -176,7 +176,7 @@ impl Observe for Losses {
 }
 
 /// The error text of a lost request.
-const TROUBLE: &str = "a planned fault";
+const RENEWAL_ERROR: &str = "a planned fault";
 
 #[test]
 fn a_lapse_is_reported_with_the_error_of_the_renewal() {
@@ -201,11 +201,11 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
         assert_eq!(reported.len(), 2, "one for each hold: {reported:?}");
         for reported in reported {
             assert!(
-                reported.0 == Loss::Lapsed && reported.1.as_ref().unwrap().contains(TROUBLE),
+                reported.0 == Loss::Lapsed && reported.1.as_ref().unwrap().contains(RENEWAL_ERROR),
                 "{reported:?}"
             );
         }
-        assert!(one.trouble().unwrap().contains(TROUBLE));
+        assert!(one.trouble().unwrap().contains(RENEWAL_ERROR));
         // In every error that reports the loss to the user.
         for error in [
             one.confirm().await.unwrap_err(),
@@ -215,7 +215,7 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
             third.release().await.unwrap_err(),
         ] {
             assert_eq!(error.kind(), ErrorKind::Lost(Loss::Lapsed));
-            assert!(error.to_string().contains(TROUBLE), "{error}");
+            assert!(error.to_string().contains(RENEWAL_ERROR), "{error}");
         }
     });
 }
@@ -228,7 +228,7 @@ fn a_past_renewal_error_is_no_reason_of_a_later_loss() {
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         faulty.next(Verb::Renew, Fault::RequestLost);
         assert!(guard.confirm().await.unwrap_err().is_unknown());
-        assert!(guard.trouble().unwrap().contains(TROUBLE));
+        assert!(guard.trouble().unwrap().contains(RENEWAL_ERROR));
         guard.confirm().await.unwrap();
         assert_eq!(guard.trouble(), None);
         // A loss that the engine reports is not explained by an earlier failed renewal.
@@ -237,6 +237,6 @@ fn a_past_renewal_error_is_no_reason_of_a_later_loss() {
         store.forget_all();
         assert_eq!(guard.lost().await, Loss::Gone);
         let error = guard.release().await.unwrap_err();
-        assert!(error.is_lost() && !error.to_string().contains(TROUBLE), "{error}");
+        assert!(error.is_lost() && !error.to_string().contains(RENEWAL_ERROR), "{error}");
     });
 }

@@ -6,144 +6,153 @@ use tokio::sync::oneshot;
 
 use crate::{
     Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
-    driver::local::{Asked, Sent},
-    driver::shared::{Lifeline, Shared},
+    driver::local::{RequestSpec, SentClaim},
+    driver::shared::{Shared, SharedHandle},
     pure::wait::{Next, Wait},
 };
 
 /// Tries up to `tries` times, until `until` at the latest or until the request is dropped, and sends the outcome.
-pub(crate) async fn attempt(
-    lifeline: Arc<Lifeline>,
-    asked: Asked,
+pub(crate) async fn try_without_queue(
+    handle: Arc<SharedHandle>,
+    spec: RequestSpec,
     tries: u32,
     until: Option<Instant>,
     mut tx: oneshot::Sender<Result<Guard, Error>>,
 ) {
-    let _pending = lifeline.pending.one();
-    let mut last = unanswered(&lifeline, &asked);
-    let over = async {
+    let _pending = handle.pending.add();
+    let mut last_error = unanswered_error(&handle, &spec);
+    let time_limit = async {
         match until {
-            Some(until) => lifeline.sleep_until(until).await,
+            Some(until) => handle.sleep_until(until).await,
             None => std::future::pending().await,
         }
     };
     let result = tokio::select! {
         biased;
-        result = try_on(&lifeline, &asked, tries, &mut last) => result,
-        () = over => None,
+        result = run_tries(&handle, &spec, tries, &mut last_error) => result,
+        () = time_limit => None,
         () = tx.closed() => return,
     };
-    let result = result.ok_or(last);
+    let result = result.ok_or(last_error);
     if let Err(error) = &result {
-        lifeline.observer.event(&crate::contract::observe::Event::Refused { name: &asked.name, error });
+        handle.observer.event(&crate::contract::observe::Event::Refused { name: &spec.name, error });
     }
     let _ = tx.send(result);
 }
 
-/// Tries until the outcome is decided; `None` when the tries are used up. `last` is the error of the last try.
-async fn try_on(lifeline: &Arc<Lifeline>, asked: &Asked, tries: u32, last: &mut Error) -> Option<Guard> {
-    let mut wait = Wait::new(&lifeline.profile, None);
-    let since = lifeline.now();
-    for left in (0..tries).rev() {
-        let hint = match once(lifeline, asked, since).await {
+/// Tries until the outcome is decided; `None` when the tries are used up. `last_error` is the error of the last try.
+async fn run_tries(
+    handle: &Arc<SharedHandle>,
+    spec: &RequestSpec,
+    tries: u32,
+    last_error: &mut Error,
+) -> Option<Guard> {
+    let mut wait = Wait::new(&handle.profile, None);
+    let since = handle.now();
+    for tries_left in (0..tries).rev() {
+        let hint = match try_once(handle, spec, since).await {
             Ok(Ok(guard)) => return Some(guard),
             Ok(Err(error)) => {
-                *last = error;
+                *last_error = error;
                 return None;
             }
             Err((error, hint)) => {
-                *last = error;
+                *last_error = error;
                 hint
             }
         };
         // Servers that were never reached are tried for `connect_timeout` at most.
-        if left == 0 || lifeline.first_contact(since).is_some_and(|limit| lifeline.now() >= limit) {
+        if tries_left == 0 || handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit) {
             break;
         }
-        let Next::Call { at, .. } =
-            wait.answered(Ok(Answer::Taken(hint)), lifeline.now(), lifeline.env.jitter())
+        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), handle.now(), handle.env.jitter())
         else {
             break;
         };
-        lifeline.sleep_until(at).await;
+        handle.sleep_until(at).await;
     }
     None
 }
 
-/// Undoes a claim whose outcome is not certain when its try ends, in whatever way.
-struct Armed<'a> {
-    lifeline: &'a Arc<Lifeline>,
+/// The claim of one try. When dropped, releases the claim on the engine, unless its outcome is known: a try may also
+/// end because its future is dropped.
+struct PendingUndo<'a> {
+    handle: &'a Arc<SharedHandle>,
     claim: Claim,
-    certain: bool,
+    /// The engine answered that the claim holds (then a guard releases it), or that nothing of it was created.
+    outcome_known: bool,
 }
 
-impl Drop for Armed<'_> {
+impl Drop for PendingUndo<'_> {
     fn drop(&mut self) {
-        if !self.certain {
-            self.lifeline.undo(&self.claim);
+        if !self.outcome_known {
+            self.handle.undo(&self.claim);
         }
     }
 }
 
-/// One try, with a claim of its own: decided, or an error after which the next try may succeed.
-async fn once(
-    lifeline: &Arc<Lifeline>,
-    asked: &Asked,
+/// One try, with a new claim. `Ok` is the final result of the request; `Err` is an error after which the next try may
+/// succeed, with the engine's hint.
+async fn try_once(
+    handle: &Arc<SharedHandle>,
+    spec: &RequestSpec,
     since: Instant,
 ) -> Result<Result<Guard, Error>, (Error, Hint)> {
-    if let Err(closed) = lifeline.check_open() {
+    if let Err(closed) = handle.check_open() {
         return Ok(Err(closed));
     }
-    if lifeline.is_blocked_locally(asked) {
-        return Err((taken(lifeline, asked, 1), Hint::default()));
+    if handle.is_blocked_locally(spec) {
+        return Err((taken_error(handle, spec, 1), Hint::default()));
     }
-    let claim = lifeline.new_claim(&asked.name, &asked.terms, false, false);
-    let mut armed = Armed { lifeline, claim, certain: false };
-    let sent = Sent { at: lifeline.now(), newest: lifeline.newest_tokens.newest(&asked.name) };
-    let answer = lifeline.ask(&armed.claim, How::Create, lifeline.first_contact(since)).await;
+    let (may_queue, others_wait) = (false, false);
+    let claim = handle.new_claim(&spec.name, &spec.terms, may_queue, others_wait);
+    let mut pending_undo = PendingUndo { handle, claim, outcome_known: false };
+    let sent_claim =
+        SentClaim { sent_at: handle.now(), newest_token: handle.newest_tokens.newest(&spec.name) };
+    let answer = handle.ask(&pending_undo.claim, How::Create, handle.connect_deadline(since)).await;
     if answer.is_ok() {
-        lifeline.note_contact();
+        handle.mark_reached();
     }
     match answer {
         Ok(Answer::Held(grant)) => {
-            armed.certain = true;
-            Ok(lifeline.adopt(lifeline, asked, &armed.claim, &grant, sent))
+            pending_undo.outcome_known = true;
+            Ok(handle.adopt(handle, spec, &pending_undo.claim, &grant, sent_claim))
         }
         Ok(Answer::Taken(hint)) => {
-            armed.certain = true;
-            Err((blocked_error(lifeline, asked, hint), hint))
+            pending_undo.outcome_known = true;
+            Err((blocked_error(handle, spec, hint), hint))
         }
         // An engine that queues a claim without `may_queue` breaks its contract; the claim is undone here all the same.
-        Ok(Answer::Waiting(hint)) => Err((blocked_error(lifeline, asked, hint), hint)),
-        Ok(Answer::Gone) => Err((taken(lifeline, asked, 1), Hint::default())),
+        Ok(Answer::Waiting(hint)) => Err((blocked_error(handle, spec, hint), hint)),
+        Ok(Answer::Gone) => Err((taken_error(handle, spec, 1), Hint::default())),
         Err(error) => {
-            armed.certain = !error.fault.may_be_applied();
-            let again = matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
-            let error = Error::from_engine(error, &asked.name, lifeline.profile.engine);
-            if again { Err((error, Hint::default())) } else { Ok(Err(error)) }
+            pending_undo.outcome_known = !error.fault.may_be_applied();
+            let may_retry = matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
+            let error = Error::from_engine(error, &spec.name, handle.profile.engine);
+            if may_retry { Err((error, Hint::default())) } else { Ok(Err(error)) }
         }
     }
 }
 
-fn unanswered(shared: &Shared, asked: &Asked) -> Error {
-    let (engine, name) = (shared.profile.engine, asked.name.as_str());
+fn unanswered_error(shared: &Shared, spec: &RequestSpec) -> Error {
+    let (engine, name) = (shared.profile.engine, spec.name.as_str());
     let message = format!("{engine} lock {name:?}: not acquired: the engine has not answered in time");
     Error::new(ErrorKind::Unreachable, message)
 }
 
 /// The error for a name that is taken, or blocked by something that may never end.
-fn blocked_error(shared: &Shared, asked: &Asked, hint: Hint) -> Error {
+fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> Error {
     match hint.obstacle {
-        None => taken(shared, asked, 1),
+        None => taken_error(shared, spec, 1),
         Some(what) => {
             let error = EngineError::new(Fault::Misconfigured, what);
-            Error::from_engine(error, &asked.name, shared.profile.engine)
+            Error::from_engine(error, &spec.name, shared.profile.engine)
         }
     }
 }
 
-fn taken(shared: &Shared, asked: &Asked, tries: u32) -> Error {
-    let (engine, name) = (shared.profile.engine, asked.name.as_str());
+fn taken_error(shared: &Shared, spec: &RequestSpec, tries: u32) -> Error {
+    let (engine, name) = (shared.profile.engine, spec.name.as_str());
     let after = if tries > 1 { format!(" after {tries} tries") } else { String::new() };
     Error::new(
         ErrorKind::Taken,

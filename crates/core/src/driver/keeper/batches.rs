@@ -8,35 +8,35 @@ use crate::Hold;
 /// part of a request does not make many other renewals unknown.
 const BATCH: usize = 128;
 
-/// Batches of leases of similar length, because the shortest lease decides how long an answer may take. The holds of
-/// one group stay in one batch, if they fit.
+/// Divides `holds` into batches of leases of similar length, because the shortest lease of a batch decides how long the
+/// answer may take. The holds of one `group` stay in one batch, if they fit.
 pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) -> Vec<Vec<Hold>> {
     let mut holds: Vec<(BatchKey, Hold)> =
         holds.into_iter().map(|hold| ((hold.ttl, group(&hold)), hold)).collect();
-    holds.sort_by_key(|(kin, _)| *kin);
+    holds.sort_by_key(|(key, _)| *key);
     let mut batches = Vec::new();
     while let Some(((shortest, _), _)) = holds.first() {
         let longest = *shortest * 2;
-        let alike = holds.partition_point(|((ttl, _), _)| *ttl <= longest);
-        let rest = holds.split_off(cut(&holds, alike.min(BATCH)));
+        let fitting = holds.partition_point(|((ttl, _), _)| *ttl <= longest);
+        let later = holds.split_off(batch_end(&holds, fitting.min(BATCH)));
         batches.push(holds.into_iter().map(|(_, hold)| hold).collect());
-        holds = rest;
+        holds = later;
     }
     batches
 }
 
-/// What holds that are due at one moment must have in common.
+/// The requested lease time and the group of a hold: holds are sorted into batches by them.
 type BatchKey = (Duration, Option<u16>);
 
-/// The end of a batch of at most `most` holds: before a group that would be cut in two, unless that group is the only
-/// one.
-fn cut(holds: &[(BatchKey, Hold)], most: usize) -> usize {
-    match (&holds[most - 1], holds.get(most)) {
+/// The number of holds in a batch of at most `max_holds`: a group that would be cut in two is left for the next batch,
+/// unless it is the only group.
+fn batch_end(holds: &[(BatchKey, Hold)], max_holds: usize) -> usize {
+    match (&holds[max_holds - 1], holds.get(max_holds)) {
         ((last, _), Some((next, _))) if last == next && last.1.is_some() => {
-            let begin = holds.partition_point(|(kin, _)| kin < last);
-            if begin > 0 { begin } else { most }
+            let begin = holds.partition_point(|(key, _)| key < last);
+            if begin > 0 { begin } else { max_holds }
         }
-        _ => most,
+        _ => max_holds,
     }
 }
 
@@ -127,11 +127,11 @@ mod tests {
                 prop_assert!(!batch.is_empty() && batch.len() <= BATCH);
                 prop_assert!(batch.last().unwrap().ttl <= batch[0].ttl * 2);
             }
-            for kin in came {
-                if kin.1.is_none() || batches.iter().flatten().filter(|hold| is(hold, kin)).count() > BATCH {
+            for key in came {
+                if key.1.is_none() || batches.iter().flatten().filter(|hold| is(hold, key)).count() > BATCH {
                     continue;
                 }
-                prop_assert_eq!(batches.iter().filter(|batch| batch.iter().any(|hold| is(hold, kin))).count(), 1);
+                prop_assert_eq!(batches.iter().filter(|batch| batch.iter().any(|hold| is(hold, key))).count(), 1);
             }
         }
     }

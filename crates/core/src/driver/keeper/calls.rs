@@ -11,18 +11,20 @@ use std::{
     thread,
 };
 
-use crate::{Error, ErrorKind, Loss, driver::validity::Call};
+use crate::{Error, ErrorKind, Loss, driver::validity::LossCallback};
 
-type Due = Box<dyn FnOnce() + Send>;
+/// A callback with its argument, ready to be called.
+type CallbackRun = Box<dyn FnOnce() + Send>;
 
-/// The channel to that thread. The thread starts when the first callback is registered, because a failure to start it
-/// can still be reported then. It ends with the `Locks` and the last guard that has a callback.
+/// The channel to the thread that calls the callbacks. The thread starts when the first callback is registered, because
+/// a failure to start it can still be reported to the user then. The thread ends with the `Locks` and the last guard
+/// that has a callback.
 #[derive(Default)]
-pub(crate) struct Calls(Mutex<Option<Sender<Due>>>);
+pub(crate) struct LossCallbacks(Mutex<Option<Sender<CallbackRun>>>);
 
-impl Calls {
-    /// Prepares a call for the keeper, which returns at once and has `then` called on that thread.
-    pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<Call, Error> {
+impl LossCallbacks {
+    /// Makes a callback for the keeper that returns at once: it has `then` called on the thread for callbacks.
+    pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<LossCallback, Error> {
         let due = self.sender()?;
         Ok(Box::new(move |loss| {
             // The thread runs as long as this sender exists.
@@ -30,7 +32,7 @@ impl Calls {
         }))
     }
 
-    fn sender(&self) -> Result<Sender<Due>, Error> {
+    fn sender(&self) -> Result<Sender<CallbackRun>, Error> {
         let mut sender = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {
             return Ok(sender.clone());
@@ -46,9 +48,9 @@ impl Calls {
     }
 }
 
-fn run(due: &Receiver<Due>) {
+fn run(due: &Receiver<CallbackRun>) {
     for call in due {
-        // Its half-finished work belongs to the user, who has lost the hold anyway.
+        // A half-finished change is in data of the user, who has lost the hold anyway.
         if catch_unwind(AssertUnwindSafe(call)).is_err() {
             tracing::error!("a loss callback panicked");
         }

@@ -8,94 +8,102 @@ use std::{
 
 use tokio::sync::oneshot;
 
-use super::exit::One;
+use super::exit::PendingItem;
 use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
-    driver::keeper::{Work, at_once_all},
+    driver::keeper::{KeeperJob, at_once_all},
     driver::local::release_result,
     driver::shared::Shared,
 };
 
 /// The most releases sent by one request.
 const BATCH: usize = 1000;
-/// The first and the longest pause before a release is sent again.
+/// The pause before a release is sent again. It doubles each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A release still to be sent or answered.
+/// A release that is still to be sent, or was not answered yet.
 pub(crate) struct Cleanup {
     release: Release,
+    /// The name of the engine, for errors.
     engine: &'static str,
     /// When the cleanup began.
-    since: Instant,
+    began: Instant,
     /// When nothing of the claim can be left on the engine any more, whatever happened to the requests.
     give_up: Instant,
-    /// An earlier request of this release may have arrived, so "was not there" may be its own effect.
-    sent: bool,
-    hold: Option<OfHold>,
+    /// This release was sent before, and may have arrived: an answer "not there" may be the effect of that request.
+    was_sent: bool,
+    /// `None` for the release of a claim that no user held.
+    hold: Option<HoldRelease>,
     /// Counted as pending until it is done, so that closing can wait for it.
-    _pending: One,
+    _pending: PendingItem,
 }
 
 /// The part of a cleanup that releases a hold which its guard still considered valid; a caller may wait for the answer.
-struct OfHold {
+struct HoldRelease {
     /// Until when the lease cannot have lapsed.
     deadline: Instant,
+    /// Where the outcome is sent to.
     reply: oneshot::Sender<Result<(), Error>>,
 }
 
 impl Cleanup {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A queue entry may outlive a short lease, and so may the entry of a pushed grant that lapsed.
-        let since = shared.now();
-        let give_up = since.after(ttl.max(shared.profile.entry_life) + shared.profile.request_life);
+        let began = shared.now();
+        let give_up = began.after(ttl.max(shared.profile.entry_life) + shared.profile.request_life);
         let engine = shared.profile.engine;
-        Self { release, engine, since, give_up, sent: false, hold: None, _pending: shared.pending.one() }
+        Self { release, engine, began, give_up, was_sent: false, hold: None, _pending: shared.pending.add() }
     }
 
     pub(crate) fn name(&self) -> &Name {
         &self.release.name
     }
 
-    pub(crate) fn sent_before(mut self) -> Self {
-        self.sent = true;
+    /// Marks the release as sent before.
+    pub(crate) fn already_sent(mut self) -> Self {
+        self.was_sent = true;
         self
     }
 
-    pub(crate) fn of_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
-        self.hold = Some(OfHold { deadline, reply });
+    /// Makes this the cleanup of a hold that was valid until `deadline`, with the outcome sent to `reply`.
+    pub(crate) fn for_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
+        self.hold = Some(HoldRelease { deadline, reply });
         self
     }
 
-    /// The engine gave a certain answer. `doubted`: when holds were last put in doubt.
+    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `doubted`: when
+    /// holds were last put in doubt.
     fn done(self, freed: bool, now: Instant, doubted: Instant) {
-        let Some(OfHold { deadline, reply }) = self.hold else { return };
+        let Some(HoldRelease { deadline, reply }) = self.hold else { return };
         let unknown = |what| unknown(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
-            false if !self.sent => release_result(&self.release.name, Some(Loss::Gone.into())),
+            false if !self.was_sent => release_result(&self.release.name, Some(Loss::Gone.into())),
             // I10: this release certainly freed the hold only while the lease could not have lapsed and nothing else
             // had ended it.
-            false if now < deadline && doubted <= self.since => Ok(()),
+            false if now < deadline && doubted <= self.began => Ok(()),
             false => Err(unknown("was answered after the hold may have ended by itself")),
         };
         let _ = reply.send(result);
     }
 
-    /// The engine refused. The releasing caller gets the error at once if a later try will not help either; and, if the
-    /// name is to stay taken, also when the engine refuses only for now: that may last longer than the process.
+    /// Handles an error of the engine. The releasing caller gets it at once if a later try will not help either; and,
+    /// for a release with a minimum hold time, also if the engine refuses only for now: that may last longer than the
+    /// process.
     fn refused(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {
             Fault::Denied | Fault::Misconfigured => true,
             Fault::Refused => self.release.min_hold.is_some(),
             Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
         };
-        if is_final && let Some(OfHold { reply, .. }) = self.hold.take() {
+        if is_final && let Some(HoldRelease { reply, .. }) = self.hold.take() {
             let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, self.engine)));
         }
         self
     }
 
+    /// Reports that the release was not answered before its end.
     fn abandon(self) {
         if let Some(hold) = self.hold {
             let _ = hold.reply.send(Err(unknown(
@@ -116,19 +124,20 @@ fn unknown(engine: &str, release: &Release, what: &str) -> Error {
 pub(crate) fn send(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     while !cleanups.is_empty() {
         let rest = cleanups.split_off(cleanups.len().min(BATCH));
-        shared.spawn(deliver(Arc::clone(shared), cleanups));
+        shared.spawn(run_cleanups(Arc::clone(shared), cleanups));
         cleanups = rest;
     }
 }
 
-/// Repeats cleanups until all are done.
-pub(crate) async fn deliver(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
+/// Sends cleanups as one batch, again and again until all are answered or given up.
+pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        cleanups = once(&shared, cleanups).await;
+        cleanups = send_once(&shared, cleanups).await;
         let now = shared.now();
-        let (late, rest): (Vec<_>, Vec<_>) = cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
-        late.into_iter().for_each(Cleanup::abandon);
+        let (expired, rest): (Vec<_>, Vec<_>) =
+            cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
+        expired.into_iter().for_each(Cleanup::abandon);
         cleanups = rest;
         if cleanups.is_empty() {
             return;
@@ -139,7 +148,7 @@ pub(crate) async fn deliver(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>) {
 }
 
 /// Sends one request; returns the cleanups that have to be sent again.
-async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
+async fn send_once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     let releases: Vec<Release> = cleanups.iter().map(|cleanup| cleanup.release.clone()).collect();
     let request = shared.caught(async { shared.engine.release(&releases).await });
     let answers = shared.within(shared.profile.request_timeout, request).await;
@@ -151,18 +160,18 @@ async fn once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     for cleanup in cleanups {
         let answer = answers.next();
         if matches!(answer, Some(Released::Freed | Released::NotThere)) {
-            shared.contact_restored();
+            shared.mark_responsive();
         }
         match answer {
             Some(Released::Freed) => cleanup.done(true, now, doubted),
             Some(Released::NotThere) => cleanup.done(false, now, doubted),
             Some(Released::Unknown(error)) => {
                 if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
-                    shared.fell_silent();
+                    shared.mark_unresponsive();
                 }
-                rest.push(cleanup.refused(&error).sent_before());
+                rest.push(cleanup.refused(&error).already_sent());
             }
-            None => rest.push(cleanup.sent_before()),
+            None => rest.push(cleanup.already_sent()),
         }
     }
     rest
@@ -178,6 +187,6 @@ impl Shared {
                 return;
             }
         }
-        self.give(Work::Release(Cleanup::new(self, release, ttl)));
+        self.queue_job(KeeperJob::Release(Cleanup::new(self, release, ttl)));
     }
 }

@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{Error, ErrorKind, Loss, driver::shared::Shared};
 
-/// How often `close` checks whether the last guard is gone. A poll is enough, because only `close` waits for that.
-const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// How often `close` checks whether any hold or pending work is left. A poll is enough, because only `close` waits for
+/// the last one.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits, on the keeper, until no guard is left and nothing is pending, for at most `limit`; then reports the remaining
 /// holds lost. Returns how many there were.
@@ -16,9 +17,9 @@ pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
     let (tx, rx) = tokio::sync::oneshot::channel();
     let until = shared.now().after(limit);
     let closing = Arc::clone(shared);
-    shared.give(super::Work::Spawn(Box::pin(async move {
+    shared.queue_job(super::KeeperJob::Spawn(Box::pin(async move {
         while closing.now() < until && !(closing.table.len() == 0 && closing.pending.is_zero()) {
-            closing.keeper.sleep(LOOK_AGAIN).await;
+            closing.keeper.sleep(CHECK_INTERVAL).await;
         }
         let _ = tx.send(closing.lose_all(Loss::Closed));
     })));

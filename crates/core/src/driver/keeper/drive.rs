@@ -18,17 +18,18 @@ use crate::{
 /// The extra time, after the time for connecting, that an engine has to report by itself why connecting failed.
 pub(crate) const REPORT_MARGIN: Duration = Duration::from_millis(50);
 
-type First = Option<(Instant, Result<Answer, EngineError>)>;
+/// The answer to a first request that was sent already, and when that request was sent.
+type FirstAnswer = Option<(Instant, Result<Answer, EngineError>)>;
 
 /// Runs on the keeper. However it ends, nothing of the claim is left behind.
 pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,
     control: Arc<Control>,
-    first: First,
+    first: FirstAnswer,
 ) -> impl Future<Output = ()> + Send {
-    let pending = shared.pending.one();
-    let mut drive = Drive { maybe_there: false, shared, claim, control };
+    let pending = shared.pending.add();
+    let mut drive = Drive { may_be_on_engine: false, shared, claim, control };
     // A block instead of an `async fn`, whose future would reserve room for its arguments twice.
     async move {
         let _pending = pending;
@@ -36,20 +37,21 @@ pub(crate) fn drive(
     }
 }
 
+/// The claim that is driven, and its connections to the rest of the keeper.
 struct Drive {
     shared: Arc<Shared>,
     claim: Claim,
     control: Arc<Control>,
-    /// Something of this claim may be on the engine.
-    maybe_there: bool,
+    /// A request of this claim was sent and may have created something on the engine.
+    may_be_on_engine: bool,
 }
 
 impl Drive {
-    async fn run(&mut self, mut first: First) {
-        let mut wait = Wait::new(&self.shared.profile, self.first_contact());
-        let mut extended = false;
+    async fn run(&mut self, mut first: FirstAnswer) {
+        let mut wait = Wait::new(&self.shared.profile, self.connect_deadline());
+        let mut asked_to_extend = false;
         loop {
-            let before = self.maybe_there;
+            let was_on_engine = self.may_be_on_engine;
             let (sent, answer) = match first.take() {
                 Some(first) => first,
                 None => match self.call(wait.how()).await {
@@ -57,9 +59,9 @@ impl Drive {
                     None => return self.give_up(),
                 },
             };
-            self.maybe_there =
-                before || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
-            self.note(&answer);
+            self.may_be_on_engine =
+                was_on_engine || answer.as_ref().map_or_else(|error| error.fault.may_be_applied(), |_| true);
+            self.note_answer(&answer);
             let now = self.shared.now();
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
                 Next::Held(grant) if is_stale(sent, &grant, now) => Next::Restart,
@@ -67,18 +69,20 @@ impl Drive {
             };
             match next {
                 // Extended only once: if all answers take so long, the next one will not be better.
-                Next::Held(grant) if !extended && is_half_over(sent, &grant, now) => extended = true,
+                Next::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => {
+                    asked_to_extend = true
+                }
                 Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
                 Next::Fail(error) => {
-                    if self.maybe_there {
+                    if self.may_be_on_engine {
                         self.shared.undo(&self.claim);
                     }
                     return self.shared.refused(&self.claim, error);
                 }
-                Next::Restart if !self.restart() => return,
-                Next::Restart => wait = wait.again(&self.shared.profile, self.first_contact()),
+                Next::Restart if !self.restart_with_new_id() => return,
+                Next::Restart => wait = wait.again(&self.shared.profile, self.connect_deadline()),
                 Next::Call { at, .. } => {
-                    if let Some((grant, since)) = self.listen(at).await {
+                    if let Some((grant, since)) = self.wait_for_notification(at).await {
                         return self.granted(&grant, Arrival::Pushed(since));
                     }
                 }
@@ -95,11 +99,11 @@ impl Drive {
         if self.control.is_cancelled() {
             return None;
         }
-        self.maybe_there = true;
+        self.may_be_on_engine = true;
         let sent = self.shared.now();
-        self.control.asks(sent);
-        let mut request = pin!(self.shared.ask(&self.claim, how, self.first_contact()));
-        let mut rang = false;
+        self.control.set_request_sent(sent);
+        let mut request = pin!(self.shared.ask(&self.claim, how, self.connect_deadline()));
+        let mut was_notified = false;
         let answer = loop {
             tokio::select! {
                 biased;
@@ -108,21 +112,21 @@ impl Drive {
                     if self.control.is_cancelled() {
                         return None;
                     }
-                    rang = true;
+                    was_notified = true;
                 }
             }
         };
-        self.control.asks(Instant::NEVER);
-        if rang {
+        self.control.set_request_sent(Instant::NEVER);
+        if was_notified {
             // A notification during a request may be newer than its answer: keep it for afterwards.
             self.control.wake.notify_one();
         }
         Some((sent, answer))
     }
 
-    /// Waits for a notification, until `at` at the latest. A pushed grant is accepted if it belongs to this very claim
-    /// and began at a known and recent time; else the engine is asked.
-    async fn listen(&self, at: Instant) -> Option<(Grant, Instant)> {
+    /// Waits for a notification, until `at` at the latest. Returns a pushed grant, with a time before which it did not
+    /// begin, if the grant belongs to this very claim and began at a known and recent time; else the engine is asked.
+    async fn wait_for_notification(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;
             () = self.control.wake.notified() => {}
@@ -138,30 +142,31 @@ impl Drive {
         self.shared.run(self.shared.granted(&self.claim, grant, arrival));
     }
 
-    /// Takes a new id for the same request; false if the request was dropped. The old claim is released even when the
+    /// Gives the claim a new id; false if its request was dropped. The old claim is released even when the
     /// engine does not know it: it may be a hold that was broken before its claim knew of it, which would block the new
     /// claim.
-    fn restart(&mut self) -> bool {
+    fn restart_with_new_id(&mut self) -> bool {
         self.shared.undo(&self.claim);
-        self.maybe_there = false;
+        self.may_be_on_engine = false;
         self.shared.rename_claim(&mut self.claim)
     }
 
+    /// Releases what the claim may have on the engine.
     fn give_up(&self) {
-        if self.maybe_there {
+        if self.may_be_on_engine {
             self.shared.undo(&self.claim);
         }
     }
 
-    fn first_contact(&self) -> Option<Instant> {
-        self.shared.first_contact(self.control.since)
+    fn connect_deadline(&self) -> Option<Instant> {
+        self.shared.connect_deadline(self.control.since)
     }
 
-    fn note(&self, answer: &Result<Answer, EngineError>) {
+    fn note_answer(&self, answer: &Result<Answer, EngineError>) {
         if answer.is_ok() {
-            self.shared.note_contact();
+            self.shared.mark_reached();
         }
-        Shared::trouble(&self.control, answer);
+        Shared::note_last_error(&self.control, answer);
     }
 }
 
@@ -178,23 +183,23 @@ fn is_half_over(since: Instant, grant: &Grant, now: Instant) -> bool {
 impl Shared {
     /// Whether the engine has ever answered. An engine without a server counts as reached: if it is busy, that passes.
     pub(crate) fn was_reached(&self) -> bool {
-        self.profile.inline || self.contacted.load(Ordering::Relaxed)
+        self.profile.inline || self.reached.load(Ordering::Relaxed)
     }
 
-    /// Until when a request made at `since` waits for a connection to an engine that was never reached; `None` once it
-    /// was.
-    pub(crate) fn first_contact(&self, since: Instant) -> Option<Instant> {
+    /// Until when a request made at `since` waits for a connection to an engine that was never reached; `None` if the
+    /// engine was reached.
+    pub(crate) fn connect_deadline(&self, since: Instant) -> Option<Instant> {
         (!self.was_reached()).then(|| since.after(self.connect_timeout))
     }
 
     /// Sends one claim request with a time limit; if no answer comes in time, its outcome is unknown. An engine that
-    /// was never connected is given up at `first_contact`. A connected engine gets the full time, because a slow first
-    /// answer is no outage.
+    /// was never connected is given up at `connect_deadline`. A connected engine gets the full time, because a slow
+    /// first answer is no outage.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         claim: &Claim,
         how: How,
-        first_contact: Option<Instant>,
+        connect_deadline: Option<Instant>,
     ) -> Result<Answer, EngineError> {
         let timeout = self.profile.request_timeout;
         let answer = {
@@ -207,7 +212,7 @@ impl Shared {
             if self.profile.inline {
                 return request.await;
             }
-            match first_contact {
+            match connect_deadline {
                 None => Ok(self.within(timeout, request).await),
                 Some(limit) => {
                     let not_connected = Box::pin(self.not_connected(limit));

@@ -33,7 +33,7 @@ impl Env {
         Lineage::new(u128::from_be_bytes(self.random()))
     }
 
-    /// Sixteen random bytes.
+    /// Sixteen random bytes, for an id or a key.
     pub(crate) fn random(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         self.entropy.fill(&mut bytes);
@@ -60,11 +60,11 @@ impl Shared {
     /// Sleeps, in a task of the keeper, until the clock reaches `at`.
     pub(crate) async fn sleep_until(&self, at: Instant) {
         loop {
-            let left = at.since(self.now());
-            if left.is_zero() {
+            let time_left = at.since(self.now());
+            if time_left.is_zero() {
                 return;
             }
-            self.keeper.sleep(left.min(LONGEST_SLEEP)).await;
+            self.keeper.sleep(time_left.min(LONGEST_SLEEP)).await;
         }
     }
 

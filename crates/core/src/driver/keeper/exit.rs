@@ -10,11 +10,10 @@ use crate::driver::shared::Shared;
 /// How long the exit of the process waits for pending releases: even a simple program that returns from `main` must not
 /// leave its lock taken until the lease runs out.
 const EXIT_WAIT: Duration = Duration::from_secs(1);
-/// The same for an engine that does not answer: everything that can be sent is sent by then, and no answer is to be
-/// expected.
-const EXIT_WAIT_SILENT: Duration = Duration::from_millis(50);
-/// How often to check meanwhile whether the engine has refused to do it.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// How long the exit waits for an engine that does not answer: enough to send all pending releases.
+const EXIT_WAIT_UNRESPONSIVE: Duration = Duration::from_millis(50);
+/// How often the waiting exit checks whether the engine has stopped answering.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Counts the work that must not be cut off: cleanups, and claims that may have to be undone.
 #[derive(Clone, Default)]
@@ -23,6 +22,7 @@ pub(crate) struct Pending(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     count: Mutex<Count>,
+    /// Notified when the count becomes zero.
     zero: Condvar,
 }
 
@@ -33,13 +33,14 @@ struct Count {
     awaited: usize,
 }
 
-/// One piece of pending work, until it is dropped.
-pub(crate) struct One(Arc<Inner>);
+/// One piece of pending work: it counts until it is dropped.
+pub(crate) struct PendingItem(Arc<Inner>);
 
 impl Pending {
-    pub(crate) fn one(&self) -> One {
+    /// Counts one more piece of pending work.
+    pub(crate) fn add(&self) -> PendingItem {
         self.lock().pending += 1;
-        One(Arc::clone(&self.0))
+        PendingItem(Arc::clone(&self.0))
     }
 
     pub(crate) fn is_at_most(&self, count: usize) -> bool {
@@ -65,7 +66,7 @@ impl Pending {
     }
 }
 
-impl Drop for One {
+impl Drop for PendingItem {
     fn drop(&mut self) {
         let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
         count.pending -= 1;
@@ -78,11 +79,12 @@ impl Drop for One {
 impl Shared {
     /// How long the end of the process waits for the work pending here, as known now.
     pub(crate) fn exit_wait(&self) -> Duration {
-        let answers = self.was_reached() && !self.silent.load(Ordering::Relaxed);
-        if answers { EXIT_WAIT } else { EXIT_WAIT_SILENT }
+        let answers = self.was_reached() && !self.unresponsive.load(Ordering::Relaxed);
+        if answers { EXIT_WAIT } else { EXIT_WAIT_UNRESPONSIVE }
     }
 }
 
+/// Every `Locks` of this process.
 static REGISTERED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 /// Registers a `Locks` for which the exit of the process will wait.
@@ -106,8 +108,8 @@ pub(crate) fn exit_wait() {
     }
     for shared in &own {
         loop {
-            let left = shared.exit_wait().saturating_sub(begin.elapsed());
-            if left.is_zero() || shared.pending.block_until_zero(left.min(LOOK_AGAIN)) {
+            let time_left = shared.exit_wait().saturating_sub(begin.elapsed());
+            if time_left.is_zero() || shared.pending.block_until_zero(time_left.min(CHECK_INTERVAL)) {
                 break;
             }
         }

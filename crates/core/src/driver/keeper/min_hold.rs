@@ -6,56 +6,58 @@ use tokio::sync::oneshot;
 
 use crate::{
     ClaimId, Error, Guard, Instant, Name, Previous,
-    driver::keeper::Work,
+    driver::keeper::KeeperJob,
     driver::local::{Ending, GuardRelease, ReleaseOutcome, unanswered_release},
-    driver::shared::Lifeline,
+    driver::shared::SharedHandle,
     driver::validity::Validity,
 };
 
-/// The keeper's own share of a hold. It has no owner, so no request can take the hold again through it.
+/// The keeper's own use of a hold, beside the guards. It has no owner, so no request can join the hold through it.
 struct MinHold {
-    lifeline: Arc<Lifeline>,
+    handle: Arc<SharedHandle>,
     validity: Arc<Validity>,
     name: Name,
     id: ClaimId,
+    /// The end of the minimum hold time.
     until: Instant,
 }
 
-/// Holds the name of `guard`, which is about to be released, until `until`; the result arrives then. `None` where
-/// nothing is to be done: the engine blocks the name itself, the time has passed, or the hold is lost.
+/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives then. `None` if
+/// the guard can be released at once: the engine blocks the name itself, the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
-    let lifeline = guard.lifeline();
-    if !lifeline.is_own_process() || lifeline.profile.supports_min_hold {
+    let handle = guard.handle();
+    if !handle.is_own_process() || handle.profile.supports_min_hold {
         return None;
     }
-    let now = lifeline.now();
+    let now = handle.now();
     if until <= now || guard.validity.loss(now).is_some() {
         return None;
     }
-    let validity = lifeline.add_keeper_guard(guard, now)?;
+    let validity = handle.add_keeper_guard(guard, now)?;
     let min_hold =
-        MinHold { lifeline: Arc::clone(lifeline), validity, name: guard.name.clone(), id: guard.id, until };
+        MinHold { handle: Arc::clone(handle), validity, name: guard.name.clone(), id: guard.id, until };
     let (reply, answer) = oneshot::channel();
-    lifeline.give(Work::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
+    handle
+        .queue_job(KeeperJob::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
     Some(ReleaseOutcome::Sent(answer))
 }
 
 impl MinHold {
     /// Releases when the time has come, or when the hold is lost.
     async fn see_through(self) -> Result<(), Error> {
-        let Self { lifeline, validity, name, id, until } = self;
+        let Self { handle, validity, name, id, until } = self;
         tokio::select! {
             biased;
             _ = validity.reported() => {}
-            () = lifeline.sleep_until(until) => {}
+            () = handle.sleep_until(until) => {}
         }
         let ending = Ending { ended: Previous::Clean, min_hold_until: Some(until) };
-        match lifeline.release_guard(&GuardRelease {
+        match handle.release_guard(&GuardRelease {
             name: &name,
             id,
             validity: &validity,
             ending,
-            now: lifeline.now(),
+            now: handle.now(),
         }) {
             ReleaseOutcome::Done(result) => result,
             ReleaseOutcome::Sent(answer) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),

@@ -1,8 +1,9 @@
 //! The keeper: the one background worker of a `Locks`. This folder, `link.rs` and `runtime.rs` are the only places
 //! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
-//! It owns every request that waits for a server, every renewal and every release. User code leaves work and awaits a
-//! plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one message.
+//! The keeper owns every request that waits for a server, every renewal and every release. User code queues a job and
+//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one
+//! message.
 
 mod attempt;
 mod batches;
@@ -20,18 +21,18 @@ mod serve;
 mod thread;
 mod timers;
 
-pub(crate) use attempt::attempt;
-pub(crate) use calls::Calls;
-pub(crate) use clean::{Cleanup, deliver};
+pub(crate) use attempt::try_without_queue;
+pub(crate) use calls::LossCallbacks;
+pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
 pub(crate) use drive::{REPORT_MARGIN, drive};
 pub use env::{Entropy, Env};
 pub(crate) use exit::{Pending, exit_wait, register};
 pub(crate) use min_hold::hold_until;
 pub use on_caller::is_on_calling_thread;
-pub(crate) use serve::{Work, serve};
+pub(crate) use serve::{KeeperJob, serve};
 pub use thread::{Keeper, Runtime};
-pub(crate) use timers::{Due, Key as TimerKey, Timers, Wake};
+pub(crate) use timers::{Key as TimerKey, TimerAction, Timers, Wake};
 
 use std::{
     pin::Pin,
@@ -40,7 +41,8 @@ use std::{
 
 use crate::{Answer, BoxFuture, EngineError, Fault, Released};
 
-/// Polls a future once; `None` if it is not done yet.
+/// Polls a future once, without waiting: the value of a future that is done at its first poll, as those of an engine
+/// inside the process are; `None` if it is not done.
 pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

@@ -1,5 +1,5 @@
-//! Delivers notifications of the engine to the claims and holds that they are about. They are hints: a notification
-//! that no claim or hold expects any more is dropped.
+//! Delivers the notifications of the engine to the claims and holds that they name. A notification for a claim or hold
+//! that is gone is dropped.
 
 use std::sync::{Arc, PoisonError};
 
@@ -7,7 +7,7 @@ use crate::{ClaimId, Name, Notification, driver::local::Control, driver::shared:
 
 impl Shared {
     pub(crate) fn receive(self: &Arc<Self>, batch: Vec<Notification>) {
-        self.note_contact();
+        self.mark_reached();
         for notification in batch {
             match notification {
                 Notification::Granted { name, id, grant, since } => {
@@ -29,12 +29,14 @@ impl Shared {
         }
     }
 
+    /// The control of the claim in flight with this id, if there is one.
     fn claim_in_flight(&self, name: &Name, id: ClaimId) -> Option<Arc<Control>> {
         let mut shard = self.table.shard(name);
         let claim = shard.get_mut(name)?.claim.as_ref().filter(|claim| claim.id == id)?;
         Some(Arc::clone(&claim.control))
     }
 
+    /// Has the engine asked for every waiting claim, and renews every hold.
     fn ask_all(self: &Arc<Self>) {
         for shard in self.table.shards() {
             for claim in shard.values().filter_map(|state| state.claim.as_ref()) {

@@ -10,12 +10,13 @@ use std::{
 
 use crate::driver::shared::Shared;
 
-/// After so many requests in a row with nothing else pending, requests are started on the caller's thread.
-const ALONE: u64 = 4;
+/// After this number of requests in a row with nothing else pending, requests are started on the caller's thread.
+const SOLO_REQUESTS: u64 = 4;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
+    /// This thread polls a task that was started on it by its caller.
     static ON_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -27,40 +28,41 @@ pub fn is_on_calling_thread() -> bool {
     ON_CALLER.try_with(Cell::get).unwrap_or(false)
 }
 
-/// A task that was started.
+/// A task that was started on the caller's thread, as the target of its wake-ups.
 struct CallerTask {
     shared: Arc<Shared>,
     stage: Mutex<Stage>,
 }
 
+/// The stages of a task that was started on the caller's thread.
 enum Stage {
-    /// It is being polled for the first time.
+    /// The caller's thread polls it for the first time.
     Polled,
-    /// It was woken meanwhile.
+    /// It was woken during its first poll.
     Woken,
-    /// It waits for its wake-up.
+    /// Its first poll is over, and it waits for its wake-up.
     Waits(Task),
-    /// The keeper has it.
+    /// It is a task of the keeper now.
     HandedOver,
 }
 
 impl Shared {
-    /// Whether a task may be started on this thread, given that the caller itself counts as `own` pending. True if, for
-    /// this request and the last few, nothing else was pending. Otherwise the request may be one of many, which cost
-    /// less if sent together.
-    pub(crate) fn may_start_on_caller(&self, own: usize) -> bool {
+    /// Whether a task may be started on this thread, given that the caller itself counts as `own_pending` pending. True
+    /// if, for this request and the last few, nothing else was pending. Otherwise the request may be one of many, which
+    /// cost less if sent together.
+    pub(crate) fn may_start_on_caller(&self, own_pending: usize) -> bool {
         if !self.profile.direct {
             return false;
         }
         let Some(answered) = self.keeper.lends_threads() else { return false };
-        if !self.pending.is_at_most(own + answered) {
-            self.alone.store(0, Ordering::Relaxed);
+        if !self.pending.is_at_most(own_pending + answered) {
+            self.solo_requests.store(0, Ordering::Relaxed);
             return false;
         }
-        self.alone.fetch_add(1, Ordering::Relaxed) >= ALONE && self.has_no_work()
+        self.solo_requests.fetch_add(1, Ordering::Relaxed) >= SOLO_REQUESTS && self.has_no_jobs()
     }
 
-    /// Starts a task on this thread.
+    /// Polls a new task once on this thread. If it is not done then, the keeper continues it after its wake-up.
     pub(crate) fn start_on_caller(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let mut task: Task = Box::pin(self.guarded(task));
         let started = Arc::new(CallerTask { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
@@ -78,6 +80,7 @@ impl Shared {
 }
 
 impl CallerTask {
+    /// Keeps the task until its wake-up, or passes it to the keeper if it was woken already.
     fn wait(&self, task: Task) {
         let mut stage = self.lock();
         if matches!(*stage, Stage::Woken) {
@@ -89,6 +92,7 @@ impl CallerTask {
         }
     }
 
+    /// Passes the task to the keeper.
     fn hand_over(&self, task: Task) {
         // A keeper that accepts no more tasks has already notified all users.
         let _ = self.shared.keeper.spawn(task);

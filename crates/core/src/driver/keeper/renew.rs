@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use crate::{
     ClaimId, EngineError, Error, ErrorKind, Fault, Hold, Instant, Loss, Name, Renewed,
     contract::observe::Event,
-    driver::keeper::{TimerKey, Work, batches::batches, poll_once},
-    driver::local::SILENT,
+    driver::keeper::{KeeperJob, TimerKey, batches::batches, poll_once},
+    driver::local::UNRESPONSIVE_AFTER,
     driver::shared::Shared,
     pure::lease::LeaseAction,
 };
@@ -21,15 +21,16 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     let mut holds = Vec::new();
     for (name, timer) in due {
         match shared.step(&name, timer) {
-            Some(Stepped::Renew(hold)) => holds.push(hold),
-            Some(Stepped::Lost(id, loss)) => shared.lose(&name, id, loss),
+            Some(LeaseStep::Renew(hold)) => holds.push(hold),
+            Some(LeaseStep::Lost(id, loss)) => shared.lose(&name, id, loss),
             None => {}
         }
     }
     shared.spawn_renewals(holds);
 }
 
-enum Stepped {
+/// The due step of one hold's lease.
+enum LeaseStep {
     Renew(Hold),
     Lost(ClaimId, Loss),
 }
@@ -44,20 +45,20 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
         true => Some(request.await),
         false => shared.within(timeout, request).await,
     };
-    let late = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:.0?}"));
-    let (answers, mut missing) = match answered {
-        Some(Ok(answers)) => (answers, Some(late())),
+    let no_answer_error = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:.0?}"));
+    let (answers, mut first_missing) = match answered {
+        Some(Ok(answers)) => (answers, Some(no_answer_error())),
         Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
-        None => (Vec::new(), Some(late())),
+        None => (Vec::new(), Some(no_answer_error())),
     };
     let mut shared_text = None;
     let mut answers = answers.into_iter();
     let (mut extended, mut unknown) = (0, 0);
-    let mut trouble = None;
+    let mut last_error = None;
     for hold in holds {
         let answer = answers.next();
         if matches!(answer, Some(Renewed::Extended { .. } | Renewed::Lost(_))) {
-            shared.contact_restored();
+            shared.mark_responsive();
         }
         match answer {
             Some(Renewed::Extended { ttl }) => {
@@ -68,18 +69,18 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
                 shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
-                trouble = Some(error);
+                last_error = Some(error);
             }
             None => {
                 unknown += 1;
-                let error = missing.take().unwrap_or_else(late);
+                let error = first_missing.take().unwrap_or_else(no_answer_error);
                 shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
-                trouble = trouble.or(Some(error));
+                last_error = last_error.or(Some(error));
             }
         }
     }
     shared.observer.event(&Event::Renewed { extended, unknown });
-    trouble.map_or(Ok(()), Err)
+    last_error.map_or(Ok(()), Err)
 }
 
 /// The error on one line. Most holds of a batch have the same error, and share the text.
@@ -92,46 +93,48 @@ fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &Engi
     &shared_text.get_or_insert_with(new).1
 }
 
-/// A confirmation request, until it is answered or its caller stops waiting.
-struct Question<'a> {
+/// A confirmation request, until it is answered or its caller stops waiting. When dropped, it records whether the
+/// engine failed to answer.
+struct ConfirmRequest<'a> {
     shared: &'a Shared,
+    /// When the request was made.
     since: Instant,
     /// Whether the answer was that the engine cannot answer; `None`: there was no answer.
     is_outage: Option<bool>,
 }
 
-impl Drop for Question<'_> {
+impl Drop for ConfirmRequest<'_> {
     fn drop(&mut self) {
-        let unanswered = || self.shared.now().since(self.since) >= SILENT;
+        let unanswered = || self.shared.now().since(self.since) >= UNRESPONSIVE_AFTER;
         if self.is_outage.unwrap_or_else(unanswered) {
-            self.shared.fell_silent();
+            self.shared.mark_unresponsive();
         }
     }
 }
 
 impl Shared {
-    /// The next action for the lease of a hold. Sets the next timer.
-    fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<Stepped> {
+    /// The next action for the lease of the hold whose `timer` fired. Sets the next timer.
+    fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<LeaseStep> {
         let mut shard = self.table.shard(name);
         let mut holds = shard.get_mut(name)?.holds.iter_mut();
         let hold = holds.find(|hold| hold.timer == Some(timer)).filter(|hold| !hold.ending)?;
         let now = self.now();
         hold.timer = None;
         match hold.lease.step(now) {
-            LeaseAction::Lost(loss) => Some(Stepped::Lost(hold.id, loss)),
+            LeaseAction::Lost(loss) => Some(LeaseStep::Lost(hold.id, loss)),
             LeaseAction::Sleep(_) => {
-                self.arm(name, hold, now);
+                self.set_lease_timer(name, hold, now);
                 None
             }
             LeaseAction::Renew => {
                 hold.lease.sent(now);
-                self.arm(name, hold, now);
-                Some(Stepped::Renew(hold.as_hold(name, now)))
+                self.set_lease_timer(name, hold, now);
+                Some(LeaseStep::Renew(hold.as_hold(name, now)))
             }
         }
     }
 
-    /// The engine confirmed a renewal that left at `sent`.
+    /// Extends a hold after the engine confirmed a renewal that was sent at `sent`.
     fn renewed(self: &Arc<Self>, name: &Name, id: ClaimId, sent: Instant, ttl: Option<std::time::Duration>) {
         let group = self.engine.group(name);
         let mut shard = self.table.shard(name);
@@ -143,21 +146,22 @@ impl Shared {
         hold.lease.renewed(sent, now, ttl, group);
         for validity in &hold.guards {
             validity.extend(&hold.lease);
-            validity.succeeded();
+            validity.renewal_succeeded();
         }
-        self.arm(name, hold, now);
+        self.set_lease_timer(name, hold, now);
     }
 
-    /// The engine did not confirm a renewal. If no later one is confirmed before the deadline, the guards report this
-    /// error.
-    fn not_renewed(&self, name: &Name, id: ClaimId, trouble: &Arc<str>) {
+    /// Stores the error of a renewal that the engine did not confirm. If no later renewal is confirmed before the
+    /// deadline, the guards report this error.
+    fn not_renewed(&self, name: &Name, id: ClaimId, renewal_error: &Arc<str>) {
         let mut shard = self.table.shard(name);
         if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
-            hold.guards.iter().for_each(|validity| validity.failed(trouble));
+            hold.guards.iter().for_each(|validity| validity.renewal_failed(renewal_error));
         }
     }
 
-    /// The `max_hold` of a guard ended. When no guard of the hold may use it any more, its renewal stops (R6).
+    /// Ends the guards of a hold whose `max_hold` has passed. When no guard may use the hold any more, its renewal
+    /// stops (R6).
     pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
@@ -171,7 +175,7 @@ impl Shared {
         }
         if !in_use && !hold.ending {
             hold.lease.stop_renewal();
-            self.arm(name, hold, now);
+            self.set_lease_timer(name, hold, now);
         }
         drop(shard);
         self.observer.event(&Event::Lost { name, loss: Loss::MaxHold, trouble: None });
@@ -195,12 +199,12 @@ impl Shared {
         let (tx, rx) = oneshot::channel();
         let shared = Arc::clone(self);
         let mut renewal = Box::pin(async move { drop(tx.send(renew(&shared, &[hold]).await)) });
-        let mut question = Question { shared: self, since: self.now(), is_outage: None };
+        let mut confirm_request = ConfirmRequest { shared: self, since: self.now(), is_outage: None };
         if !self.profile.inline || poll_once(renewal.as_mut()).is_none() {
-            self.give(Work::Spawn(renewal));
+            self.queue_job(KeeperJob::Spawn(renewal));
         }
         let reply = rx.await;
-        question.is_outage = Some(matches!(&reply, Ok(Err(error)) if error.fault.is_outage()));
+        confirm_request.is_outage = Some(matches!(&reply, Ok(Err(error)) if error.fault.is_outage()));
         match reply {
             Ok(renewed) => renewed.map_err(|error| Error::from_engine(error, name, self.profile.engine)),
             Err(_) => Err(Error::new(ErrorKind::Closed, "the keeper is gone")),
@@ -218,13 +222,13 @@ impl Shared {
                 for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
                     hold.lease.doubt(now);
                     hold.guards.iter().for_each(|validity| validity.extend(&hold.lease));
-                    self.arm(name, hold, now);
+                    self.set_lease_timer(name, hold, now);
                 }
             }
         }
     }
 
-    /// Renews every hold now: something may have happened to them.
+    /// Renews every hold now: notifications about holds may have been missed.
     pub(crate) fn renew_all(self: &Arc<Self>) {
         let (mut all, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {

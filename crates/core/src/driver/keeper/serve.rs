@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Due, renew::renew_due};
+use super::{TimerAction, renew::renew_due};
 use crate::{
     Answer, Claim, EngineError, Instant, Loss, Panicked, driver::keeper::Cleanup, driver::local::Control,
     driver::shared::Shared,
@@ -17,8 +17,8 @@ const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The most timers fired in one round, so that many timers do not delay work and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
 
-/// Work for the keeper.
-pub(crate) enum Work {
+/// A job that other threads leave to the keeper.
+pub(crate) enum KeeperJob {
     /// Make a claim and drive it to its end. `first` is the first answer, from an engine that answers at once.
     Drive { claim: Claim, control: Arc<Control>, first: Option<(Instant, Result<Answer, EngineError>)> },
     /// Send a release.
@@ -30,18 +30,19 @@ pub(crate) enum Work {
 /// Serves one `Locks` until it has no users and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
     // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
-    let orphan = Orphan(shared);
+    let end_on_drop = EndOnDrop(shared);
     async move {
-        if let Err(panicked) = orphan.0.caught(serve_on(&orphan.0)).await {
-            orphan.0.end_after_panic(&panicked);
+        if let Err(panicked) = end_on_drop.0.caught(serve_on(&end_on_drop.0)).await {
+            end_on_drop.0.end_after_panic(&panicked);
         }
     }
 }
 
+/// The main loop.
 async fn serve_on(shared: &Arc<Shared>) {
     loop {
-        begin(shared);
-        fire(shared);
+        start_jobs(shared);
+        fire_timers(shared);
         if shared.is_stopping() && shared.pending.is_zero() && shared.table.len() == 0 {
             return;
         }
@@ -57,45 +58,46 @@ async fn serve_on(shared: &Arc<Shared>) {
     }
 }
 
-/// Begins all pending work. All releases that are pending now leave in one batch, before any claim that came with them.
-fn begin(shared: &Arc<Shared>) {
+/// Starts all queued jobs. The queued releases are sent in one batch, before any claim of the same queue.
+fn start_jobs(shared: &Arc<Shared>) {
     let mut cleanups = Vec::new();
     let mut others = Vec::new();
-    for work in shared.take_work() {
+    for work in shared.take_jobs() {
         match work {
-            Work::Release(cleanup) => cleanups.push(cleanup),
+            KeeperJob::Release(cleanup) => cleanups.push(cleanup),
             other => others.push(other),
         }
     }
     super::clean::send(shared, cleanups);
     for work in others {
         match work {
-            Work::Drive { claim, control, first } => {
+            KeeperJob::Drive { claim, control, first } => {
                 shared.spawn(super::drive::drive(Arc::clone(shared), claim, control, first));
             }
-            Work::Spawn(task) => shared.spawn(task),
-            Work::Release(_) => {}
+            KeeperJob::Spawn(task) => shared.spawn(task),
+            KeeperJob::Release(_) => {}
         }
     }
 }
 
-fn fire(shared: &Arc<Shared>) {
+/// Runs the actions of the timers that are due.
+fn fire_timers(shared: &Arc<Shared>) {
     let mut renewals = Vec::new();
     let due = shared.timers.take_due(shared.now(), TIMERS_AT_ONCE);
-    for (key, due) in due {
-        match due {
-            Due::Lease(name) => renewals.push((name, key)),
-            Due::MaxHold(due) => shared.end_max_hold(&due.0, due.1),
-            Due::Limit(due) => shared.limit_is_due(&due.0, due.1),
+    for (key, action) in due {
+        match action {
+            TimerAction::Lease(name) => renewals.push((name, key)),
+            TimerAction::MaxHold(due) => shared.end_max_hold(&due.0, due.1),
+            TimerAction::Limit(due) => shared.limit_is_due(&due.0, due.1),
         }
     }
     renew_due(shared, renewals);
 }
 
 /// Ends everything when the serving task is gone.
-struct Orphan(Arc<Shared>);
+struct EndOnDrop(Arc<Shared>);
 
-impl Drop for Orphan {
+impl Drop for EndOnDrop {
     /// No task serves any more: waits end with an error, guards are notified, nothing new is started.
     fn drop(&mut self) {
         self.0.end_all();
@@ -103,32 +105,33 @@ impl Drop for Orphan {
 }
 
 impl Shared {
-    /// A task of the keeper panicked.
+    /// Ends everything after a task of the keeper panicked.
     pub(crate) fn end_after_panic(self: &Arc<Self>, panicked: &Panicked) {
         tracing::error!(engine = self.profile.engine, %panicked, "all holds are given up");
         self.end_all();
     }
 
+    /// Ends all waits with an error, reports all holds lost, and drops the queued jobs.
     fn end_all(self: &Arc<Self>) {
-        let undone = self.end_work();
+        let undone = self.end_jobs();
         self.stop_waiting();
         self.lose_all(Loss::Closed);
         drop(undone);
     }
 
-    /// The engine answered: from now on outages are waited out.
-    pub(crate) fn note_contact(&self) {
-        self.contacted.store(true, Ordering::Relaxed);
-        self.contact_restored();
+    /// Records that the engine answered: from now on requests wait until an outage ends.
+    pub(crate) fn mark_reached(&self) {
+        self.reached.store(true, Ordering::Relaxed);
+        self.mark_responsive();
     }
 
-    /// The engine carried out a request.
-    pub(crate) fn contact_restored(&self) {
-        self.silent.store(false, Ordering::Relaxed);
+    /// Records that the engine carried out a request.
+    pub(crate) fn mark_responsive(&self) {
+        self.unresponsive.store(false, Ordering::Relaxed);
     }
 
-    /// The engine did not answer a request before its caller gave up, or refused the pending work.
-    pub(crate) fn fell_silent(&self) {
-        self.silent.store(true, Ordering::Relaxed);
+    /// Records that the engine did not answer a request before its caller gave up, or refused the pending work.
+    pub(crate) fn mark_unresponsive(&self) {
+        self.unresponsive.store(true, Ordering::Relaxed);
     }
 }

@@ -34,20 +34,26 @@ pub struct Keeper {
     generation: u32,
 }
 
+/// Where a keeper runs.
 enum Inner {
+    /// On a thread that starts at the first task.
     Thread(Mutex<Option<Running>>),
+    /// On a thread that starts when `begin` is called.
     Deferred(Mutex<Deferred>),
+    /// On a tokio runtime of the caller.
     Handle(Handle),
+    /// On another runtime of the caller.
     Other(Arc<dyn Runtime>),
 }
 
-/// A thread that has not started yet, with the tasks that it is to run.
+/// A thread that may not have started yet, with the tasks that it is to run once started.
 #[derive(Default)]
 struct Deferred {
     running: Option<Running>,
     tasks: Vec<BoxFuture<'static, ()>>,
 }
 
+/// A keeper thread that runs.
 struct Running {
     handle: Handle,
     thread: ThreadId,
@@ -109,6 +115,7 @@ impl Keeper {
         Self { inner: Arc::new(inner), generation: process::generation() }
     }
 
+    /// An error in a child of the process that made the keeper.
     fn check_home(&self) -> Result<(), Error> {
         if self.generation == process::generation() {
             return Ok(());
@@ -144,8 +151,8 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be started on this thread; if so, how many requests that were already answered
-    /// it may still count as pending.
+    /// Whether tasks of this keeper may be started on this thread: `None` if not, else how many requests that are
+    /// answered already may still count as pending.
     pub(crate) fn lends_threads(&self) -> Option<usize> {
         let answered = match &*self.inner {
             Inner::Thread(running) => {
@@ -221,6 +228,7 @@ impl Keeper {
 }
 
 #[expect(clippy::disallowed_methods, reason = "part of the keeper")]
+/// Starts a keeper thread.
 fn start() -> Result<Running, Error> {
     let failed = |error: std::io::Error| {
         Error::new(

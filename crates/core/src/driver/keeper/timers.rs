@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex};
 
 use crate::{ClaimId, Instant, Name, driver::local::Ticket};
 
-/// The action that is due. Small, because every hold has one; the rare kinds are boxed.
-pub(crate) enum Due {
-    /// The lease of a hold of this name needs its next step: the hold that has this timer.
+/// What to do when a timer fires. Small, because every hold has a timer; the rare kinds are boxed.
+pub(crate) enum TimerAction {
+    /// The lease of the hold that has this timer needs its next step. The hold is one of this name.
     Lease(Name),
     /// The `max_hold` of one guard ends.
     MaxHold(Box<(Name, ClaimId)>),
@@ -14,16 +14,18 @@ pub(crate) enum Due {
     Limit(Box<(Name, Ticket)>),
 }
 
-/// Identifies an entry, to remove it.
+/// When a timer fires, and a number that makes the key unique.
 pub(crate) type Key = (Instant, NonZeroU64);
 
+/// All timers of one `Locks`.
 #[derive(Default)]
 pub(crate) struct Timers(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    due: BTreeMap<Key, Due>,
-    entries: u64,
+    entries: BTreeMap<Key, TimerAction>,
+    /// How many timers were ever added.
+    added: u64,
     /// Until when the keeper sleeps: an earlier entry must wake it.
     wake_at: Option<Instant>,
 }
@@ -36,36 +38,38 @@ pub(crate) enum Wake {
 }
 
 impl Timers {
-    pub(crate) fn add(&self, at: Instant, due: Due) -> (Key, Wake) {
+    /// Adds a timer that fires at `at`.
+    pub(crate) fn add(&self, at: Instant, action: TimerAction) -> (Key, Wake) {
         let mut inner = self.lock();
-        inner.entries += 1;
-        let key = (at, NonZeroU64::MIN.saturating_add(inner.entries));
-        inner.due.insert(key, due);
+        inner.added += 1;
+        let key = (at, NonZeroU64::MIN.saturating_add(inner.added));
+        inner.entries.insert(key, action);
         let wake = if inner.wake_at.is_none_or(|wake_at| at < wake_at) { Wake::Now } else { Wake::NotNeeded };
         (key, wake)
     }
 
     pub(crate) fn remove(&self, key: Key) {
-        self.lock().due.remove(&key);
+        self.lock().entries.remove(&key);
     }
 
-    /// Removes and returns the entries due at `now`, at most `most` of them.
-    pub(crate) fn take_due(&self, now: Instant, most: usize) -> Vec<(Key, Due)> {
+    /// Removes and returns the entries due at `now`, at most `max_entries` of them.
+    pub(crate) fn take_due(&self, now: Instant, max_entries: usize) -> Vec<(Key, TimerAction)> {
         let mut inner = self.lock();
-        let mut taken = Vec::new();
-        while taken.len() < most
-            && let Some(entry) = inner.due.first_entry()
+        let mut due_entries = Vec::new();
+        while due_entries.len() < max_entries
+            && let Some(entry) = inner.entries.first_entry()
             && entry.key().0 <= now
         {
-            taken.push(entry.remove_entry());
+            due_entries.push(entry.remove_entry());
         }
-        taken
+        due_entries
     }
 
-    /// The keeper is about to sleep until the returned instant, at the latest until `bound`.
+    /// Returns until when the keeper may sleep: until the first timer, at the latest until `bound`. A timer that is
+    /// added for an earlier time has to wake the keeper.
     pub(crate) fn sleep_until(&self, bound: Instant) -> Instant {
         let mut inner = self.lock();
-        let first = inner.due.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0);
+        let first = inner.entries.first_key_value().map_or(Instant::NEVER, |(key, _)| key.0);
         *inner.wake_at.insert(first.min(bound))
     }
 

@@ -10,17 +10,17 @@ use crate::{
     Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
     Previous, Release, Token,
     contract::observe::Event,
-    driver::keeper::{Work, at_once, drive},
+    driver::keeper::{KeeperJob, at_once, drive},
     driver::shared::Shared,
     pure::lease::Lease,
 };
 
-/// How the process learned of a grant.
+/// How the process received a grant.
 #[derive(Clone, Copy)]
 pub(crate) enum Arrival {
-    /// From the answer to a request that left at this instant.
+    /// From the answer to a request that was sent at this instant.
     Answered(Instant),
-    /// By push. The grant certainly began not before this instant, and must be renewed at once.
+    /// By push. The grant did not begin before this instant, and has to be renewed at once.
     Pushed(Instant),
 }
 
@@ -39,9 +39,11 @@ impl Shared {
         let (terms, control) = (head.terms.clone(), Arc::new(Control::new(head.since)));
         // A shared hold may be joined by any number of later readers.
         let others_wait = state.queue.has_followers() || terms.mode != Mode::Exclusive;
-        let claim = self.new_claim(name, &terms, true, others_wait);
-        let newest = self.newest_tokens.newest(name);
-        state.claim = Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest }));
+        let may_queue = true;
+        let claim = self.new_claim(name, &terms, may_queue, others_wait);
+        let newest_before = self.newest_tokens.newest(name);
+        state.claim =
+            Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest_before }));
         Some(Start { claim, control })
     }
 
@@ -54,26 +56,26 @@ impl Shared {
                 return self.start_on_caller(drive(Arc::clone(self), claim, control, None));
             }
             if !self.profile.inline {
-                self.give(Work::Drive { claim, control, first: None });
+                self.queue_job(KeeperJob::Drive { claim, control, first: None });
                 return;
             }
             let sent = self.now();
             match at_once(self.engine.claim(&claim, How::Create)) {
                 Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
                 answer => {
-                    Self::trouble(&control, &answer);
+                    Self::note_last_error(&control, &answer);
                     if let Err(error) = self.keeper.begin() {
                         // No keeper would complete it.
                         self.undo(&claim);
                         return self.failed(&claim, error);
                     }
-                    return self.give(Work::Drive { claim, control, first: Some((sent, answer)) });
+                    return self.queue_job(KeeperJob::Drive { claim, control, first: Some((sent, answer)) });
                 }
             }
         }
     }
 
-    /// The claim was granted: the head of the local queue gets the hold, if it still wants one with these terms.
+    /// Gives a grant to the head of the local queue, if the head still wants a hold with these terms; else releases it.
     #[must_use]
     pub(crate) fn granted(self: &Arc<Self>, claim: &Claim, grant: &Grant, arrival: Arrival) -> Option<Start> {
         let mut deliveries = Vec::new();
@@ -85,16 +87,19 @@ impl Shared {
             if let Some(state) = shard.get_mut(name)
                 && state.claim.as_ref().is_some_and(|in_flight| in_flight.id == claim.id)
             {
-                let InFlight { terms, newest, .. } = *state.claim.take().expect("just seen");
+                let InFlight { terms, newest_before, .. } = *state.claim.take().expect("just seen");
                 if let Some(waiter) = state.queue.take_head_if(|head| head.terms == terms) {
-                    if self.went_back(name, newest, grant) {
+                    if self.token_went_back(name, newest_before, grant) {
                         failed = Some(waiter);
                     } else {
                         let now = self.now();
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
-                        deliveries.extend(self.deliver(name, &mut hold, waiter, grant.previous, false, now));
+                        let local = false;
+                        let delivery =
+                            self.deliver_guard(name, &mut hold, waiter, grant.previous, local, now);
+                        deliveries.extend(delivery);
                         self.join_readers(name, state, &mut hold, &mut deliveries, now);
-                        self.arm(name, &mut hold, now);
+                        self.set_lease_timer(name, &mut hold, now);
                         state.holds.reserve_exact(1);
                         state.holds.push(hold);
                         undo = false;
@@ -116,11 +121,12 @@ impl Shared {
         start
     }
 
-    /// The claim will not be granted: the head of the local queue gets the error, the next request gets its own try.
+    /// Fails the head of the local queue with the error of its claim, and starts a claim for the next request.
     pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
         self.failed(claim, Error::from_engine(error, &claim.name, self.profile.engine));
     }
 
+    /// As [`refused`](Self::refused), for an error in its final form.
     fn failed(self: &Arc<Self>, claim: &Claim, error: Error) {
         let mut start = None;
         let mut refused = None;
@@ -143,24 +149,24 @@ impl Shared {
         self.run(start);
     }
 
-    /// Gives the claim in flight a new id; false if no request wants it any more.
+    /// Gives the claim in flight a new id; false if no request waits for this claim any more.
     pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
         let old = claim.id;
         claim.id = ClaimId(self.env.random());
-        let newest = self.newest_tokens.newest(&claim.name);
+        let newest_before = self.newest_tokens.newest(&claim.name);
         let mut shard = self.table.shard(&claim.name);
         let in_flight = shard.get_mut(&claim.name).and_then(|state| state.claim.as_mut());
         match in_flight {
             Some(in_flight) if in_flight.id == old => {
-                (in_flight.id, in_flight.newest) = (claim.id, newest);
+                (in_flight.id, in_flight.newest_before) = (claim.id, newest_before);
                 true
             }
             _ => false,
         }
     }
 
-    /// Removes every trace of a claim that no request wants. The release carries no token: a hold that was never used
-    /// must not hide from the next holder how the hold before it ended.
+    /// Removes every trace of a claim that no request waits for. The release carries no token: a hold that was never
+    /// used must not hide from the next holder how the hold before it ended.
     pub(crate) fn undo(self: &Arc<Self>, claim: &Claim) {
         let release = Release {
             id: claim.id,
@@ -173,6 +179,7 @@ impl Shared {
         self.clean_up(release, claim.ttl);
     }
 
+    /// The local hold for a grant.
     pub(super) fn new_hold(
         &self,
         id: ClaimId,
@@ -193,25 +200,25 @@ impl Shared {
         LocalHold::new(id, terms.clone(), grant, lease, now)
     }
 
-    /// R10: a token that is not larger than one known before the claim left proves that the engine lost state: the
+    /// R10: a token that is not larger than one known before the claim was sent proves that the engine lost state: the
     /// grant is rejected.
-    pub(super) fn went_back(&self, name: &Name, newest: Option<Token>, grant: &Grant) -> bool {
+    pub(super) fn token_went_back(&self, name: &Name, newest_before: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
-        !self.newest_tokens.advance(name, newest, grant.token, Token { number, ..grant.token })
+        !self.newest_tokens.advance(name, newest_before, grant.token, Token { number, ..grant.token })
     }
 
     /// Fails a waiting request.
     pub(crate) fn fail(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
-        if let Some(limit) = waiter.limit {
-            self.timers.remove(limit);
+        if let Some(timer) = waiter.limit_timer {
+            self.timers.remove(timer);
         }
         self.observer.event(&Event::Refused { name, error: &error });
         let _ = waiter.tx.send(Err(error));
     }
 
     /// Remembers the error of a claim for requests whose wait ends meanwhile.
-    pub(crate) fn trouble(control: &Control, answer: &Result<Answer, EngineError>) {
-        let trouble = match answer {
+    pub(crate) fn note_last_error(control: &Control, answer: &Result<Answer, EngineError>) {
+        let last_error = match answer {
             // After `Gone` the request makes a new claim; the error noted before still applies.
             Ok(Answer::Gone) => return,
             Ok(Answer::Waiting(hint) | Answer::Taken(hint)) => {
@@ -220,7 +227,7 @@ impl Shared {
             Ok(_) => None,
             Err(error) => Some(error.again()),
         };
-        *control.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *control.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }
 }
 

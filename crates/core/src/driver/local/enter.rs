@@ -5,19 +5,19 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use super::{
-    grant::Holder,
+    grant::Requester,
     state::{NameState, Terms, Ticket, Waiter},
 };
 use crate::{
     Error, ErrorKind, Guard, Instant, Mode, Name, Owner, Previous,
     contract::observe::Event,
-    driver::keeper::{Work, attempt, poll_once},
-    driver::shared::{Lifeline, Shared},
+    driver::keeper::{KeeperJob, poll_once, try_without_queue},
+    driver::shared::{Shared, SharedHandle},
 };
 
-/// A request with all its options.
+/// The options of a request, all of them checked.
 #[derive(Clone, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct RequestSpec {
     pub(crate) name: Name,
     pub(crate) terms: Terms,
     pub(crate) max_hold: Option<Duration>,
@@ -32,38 +32,38 @@ pub(crate) enum Tries {
     Limited(u32),
 }
 
-/// The result of entering a request.
+/// The result of [`Shared::enter`].
 pub(crate) enum Entered {
-    /// It is decided.
+    /// The request is decided.
     Now(Result<Guard, Error>),
-    /// It waits; the ticket identifies its entry in the local queue, if it has one.
+    /// The request waits; the ticket identifies its entry in the local queue, if it has one.
     Wait { rx: oneshot::Receiver<Result<Guard, Error>>, ticket: Option<Ticket> },
 }
 
 impl Shared {
-    /// Enters a request.
+    /// Begins a request: decides it at once, starts its tries, or puts it into the local queue.
     pub(crate) fn enter(
-        lifeline: &Arc<Lifeline>,
-        asked: Asked,
+        handle: &Arc<SharedHandle>,
+        spec: RequestSpec,
         limit: Option<Duration>,
         tries: Tries,
     ) -> Entered {
-        let shared: &Arc<Self> = lifeline;
+        let shared: &Arc<Self> = handle;
         if let Err(error) = shared.ready() {
             return Entered::Now(Err(error));
         }
         let now = shared.now();
         let until = limit.map(|limit| now.after(limit));
-        let mut shard = shared.table.shard(&asked.name);
-        if let Some(state) = shard.get_mut(&asked.name)
-            && let Some(decided) = shared.decide_locally(lifeline, state, &asked, now)
+        let mut shard = shared.table.shard(&spec.name);
+        if let Some(state) = shard.get_mut(&spec.name)
+            && let Some(decided) = shared.decide_locally(handle, state, &spec, now)
         {
             drop(shard);
-            return Entered::Now(shared.announced(&asked.name, decided));
+            return Entered::Now(shared.report_decision(&spec.name, decided));
         }
         if let Tries::Limited(tries) = tries {
             drop(shard);
-            return shared.try_alone(lifeline, asked, tries, until);
+            return shared.start_tries(handle, spec, tries, until);
         }
         // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
         // closed.
@@ -73,21 +73,21 @@ impl Shared {
         let (tx, rx) = oneshot::channel();
         let ticket = shared.next_ticket();
         let waiter = Waiter {
-            terms: asked.terms,
-            max_hold: asked.max_hold,
+            terms: spec.terms,
+            max_hold: spec.max_hold,
             since: now,
-            limit: None,
+            limit_timer: None,
             until: until.unwrap_or(Instant::NEVER),
-            lifeline: Arc::clone(lifeline),
+            handle: Arc::clone(handle),
             tx,
         };
-        let state = shard.entry(asked.name.clone()).or_default();
+        let state = shard.entry(spec.name.clone()).or_default();
         state.queue.join(ticket, waiter);
-        let start = shared.advance(&asked.name, state);
+        let start = shared.advance(&spec.name, state);
         drop(shard);
         shared.run(start);
         if let Some(until) = until {
-            shared.limit(&asked.name, ticket, shared.first_limit(now, until));
+            shared.set_limit_timer(&spec.name, ticket, shared.first_limit_check(now, until));
         }
         Entered::Wait { rx, ticket: Some(ticket) }
     }
@@ -96,38 +96,38 @@ impl Shared {
     /// that can still be joined.
     fn decide_locally(
         self: &Arc<Self>,
-        lifeline: &Arc<Lifeline>,
+        handle: &Arc<SharedHandle>,
         state: &mut NameState,
-        asked: &Asked,
+        spec: &RequestSpec,
         now: Instant,
     ) -> Option<Result<Guard, Error>> {
-        let Asked { name, terms, max_hold } = asked;
-        if let Some(other) = state.clash(terms.mode) {
+        let RequestSpec { name, terms, max_hold } = spec;
+        if let Some(other) = state.clashing_mode(terms.mode) {
             return Some(Err(clash_error(name, terms.mode, other)));
         }
-        let holder = Holder { lifeline, terms, max_hold: *max_hold };
+        let requester = Requester { handle, terms, max_hold: *max_hold };
         if let Some(owner) = &terms.owner
-            && let Some(at) = owned(state, owner, now)
+            && let Some(hold_index) = hold_index_of_owner(state, owner, now)
         {
-            return self.again(name, &mut state.holds[at], &holder, now);
+            return self.reenter(name, &mut state.holds[hold_index], &requester, now);
         }
         if terms.mode != Mode::Shared || !state.queue.is_empty() {
             return None;
         }
         let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
         let token = hold.take_token()?;
-        Some(Ok(self.new_guard(name, hold, &holder, token, Previous::Clean, now)))
+        Some(Ok(self.new_guard(name, hold, &requester, token, Previous::Clean, now)))
     }
 
     /// Re-entrancy by an explicit owner: the same hold with the same token.
-    fn again(
+    fn reenter(
         self: &Arc<Self>,
         name: &Name,
         hold: &mut super::state::LocalHold,
-        holder: &Holder<'_>,
+        requester: &Requester<'_>,
         now: Instant,
     ) -> Option<Result<Guard, Error>> {
-        match (hold.terms.mode, holder.terms.mode) {
+        match (hold.terms.mode, requester.terms.mode) {
             (Mode::Shared, Mode::Exclusive) => Some(Err(Error::invalid(format!(
                 "lock {:?}: this owner holds it shared and would wait for itself: release the shared guard first",
                 name.as_str()
@@ -135,35 +135,36 @@ impl Shared {
             (Mode::Permits { .. }, _) => None,
             _ if hold.lease.deadline() <= now => None,
             _ => {
-                let owner = holder.terms.owner.as_ref()?;
+                let owner = requester.terms.owner.as_ref()?;
                 let token = hold.guards.iter().find(|validity| validity.is_owned_by(owner))?.token();
-                Some(Ok(self.new_guard(name, hold, holder, token, Previous::Clean, now)))
+                Some(Ok(self.new_guard(name, hold, requester, token, Previous::Clean, now)))
             }
         }
     }
 
     /// Tries without entering the queue: on this thread if the engine never waits and there is only one try, else on
     /// the keeper.
-    fn try_alone(
+    fn start_tries(
         self: &Arc<Self>,
-        lifeline: &Arc<Lifeline>,
-        asked: Asked,
+        handle: &Arc<SharedHandle>,
+        spec: RequestSpec,
         tries: u32,
         until: Option<Instant>,
     ) -> Entered {
         let (tx, mut rx) = oneshot::channel();
-        let mut attempt = Box::pin(attempt(Arc::clone(lifeline), asked, tries, until, tx));
-        if self.profile.inline && tries == 1 && poll_once(attempt.as_mut()).is_some() {
+        let mut tries_task = Box::pin(try_without_queue(Arc::clone(handle), spec, tries, until, tx));
+        if self.profile.inline && tries == 1 && poll_once(tries_task.as_mut()).is_some() {
             return match rx.try_recv() {
                 Ok(result) => Entered::Now(result),
                 Err(_) => Entered::Now(Err(Error::new(ErrorKind::Internal, "a try ended without an answer"))),
             };
         }
-        self.give(Work::Spawn(attempt));
+        self.queue_job(KeeperJob::Spawn(tries_task));
         Entered::Wait { rx, ticket: None }
     }
 
-    fn announced(&self, name: &Name, decided: Result<Guard, Error>) -> Result<Guard, Error> {
+    /// Reports the decision to the observer.
+    fn report_decision(&self, name: &Name, decided: Result<Guard, Error>) -> Result<Guard, Error> {
         self.observer.event(&match &decided {
             Ok(guard) => Event::Granted {
                 name,
@@ -178,7 +179,8 @@ impl Shared {
     }
 }
 
-fn owned(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
+/// The index of a valid hold that belongs to `owner`.
+fn hold_index_of_owner(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
     let live = |hold: &super::state::LocalHold| !hold.ending && hold.lease.lost().is_none();
     state.holds.iter().position(|hold| {
         live(hold)

@@ -5,15 +5,15 @@ use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
 use super::{
-    Arrival, Asked, Terms,
+    Arrival, RequestSpec, Terms,
     deliver::went_back_error,
     state::{LocalHold, NameState, Waiter},
 };
 use crate::{
     Claim, Error, ErrorKind, Grant, Guard, Instant, Name, Previous, Token,
     contract::observe::Event,
-    driver::keeper::Due,
-    driver::shared::{Lifeline, Shared},
+    driver::keeper::TimerAction,
+    driver::shared::{Shared, SharedHandle},
     driver::validity::Validity,
     guard::Stage,
     pure::lease::{self, LeaseAction},
@@ -24,13 +24,14 @@ pub(crate) struct Delivery {
     tx: oneshot::Sender<Result<Guard, Error>>,
     guard: Guard,
     waited: Duration,
+    /// The hold was handed over inside the process.
     local: bool,
 }
 
 impl Delivery {
     /// Sends the guard. If the request was dropped meanwhile, the guard comes back and is released by its own drop.
     pub(crate) fn send(self) {
-        let shared = Arc::clone(self.guard.lifeline());
+        let shared = Arc::clone(self.guard.handle());
         let event = Event::Granted {
             name: self.guard.name(),
             mode: self.guard.mode(),
@@ -43,16 +44,16 @@ impl Delivery {
     }
 }
 
-/// When the request for a grant left, and the newest token of the name known at that time.
+/// When a claim was sent, and the newest token of the name known at that time.
 #[derive(Clone, Copy)]
-pub(crate) struct Sent {
-    pub(crate) at: Instant,
-    pub(crate) newest: Option<Token>,
+pub(crate) struct SentClaim {
+    pub(crate) sent_at: Instant,
+    pub(crate) newest_token: Option<Token>,
 }
 
-/// The parts of a guard that do not come from its hold.
-pub(crate) struct Holder<'a> {
-    pub(crate) lifeline: &'a Arc<Lifeline>,
+/// The request for which a guard is made: the parts of the guard that do not come from its hold.
+pub(crate) struct Requester<'a> {
+    pub(crate) handle: &'a Arc<SharedHandle>,
     pub(crate) terms: &'a Terms,
     pub(crate) max_hold: Option<Duration>,
 }
@@ -63,26 +64,26 @@ impl Shared {
         self: &Arc<Self>,
         name: &Name,
         hold: &mut LocalHold,
-        holder: &Holder<'_>,
+        requester: &Requester<'_>,
         token: Token,
         previous: Previous,
         now: Instant,
     ) -> Guard {
-        let end = holder.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let validity = Arc::new(Validity::new(&hold.lease, end, token, holder.terms.owner.clone()));
+        let end = requester.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
+        let validity = Arc::new(Validity::new(&hold.lease, end, token, requester.terms.owner.clone()));
         let timer = (end != Instant::NEVER)
-            .then(|| self.add_timer(end, Due::MaxHold(Box::new((name.clone(), hold.id)))));
+            .then(|| self.add_timer(end, TimerAction::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&validity));
         Guard {
-            lifeline: Arc::clone(holder.lifeline),
+            handle: Arc::clone(requester.handle),
             validity,
             name: name.clone(),
             id: hold.id,
-            mode: holder.terms.mode,
+            mode: requester.terms.mode,
             previous,
             since: now,
             max_hold: timer.map(Box::new),
-            stage: Stage::Unseen,
+            stage: Stage::InTransit,
         }
     }
 
@@ -94,12 +95,13 @@ impl Shared {
         hold.lease.start_renewal(now);
         let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
         hold.guards.push(Arc::clone(&validity));
-        self.arm(&guard.name, hold, now);
+        self.set_lease_timer(&guard.name, hold, now);
         Some(validity)
     }
 
-    /// Gives `hold` to a request of the local queue, with the next token.
-    pub(super) fn deliver(
+    /// Makes a guard on `hold`, with the next token, for a request of the local queue. `local`: the hold is handed over
+    /// inside the process.
+    pub(super) fn deliver_guard(
         self: &Arc<Self>,
         name: &Name,
         hold: &mut LocalHold,
@@ -109,17 +111,17 @@ impl Shared {
         now: Instant,
     ) -> Option<Delivery> {
         let token = hold.take_token()?;
-        if let Some(limit) = waiter.limit {
-            self.timers.remove(limit);
+        if let Some(timer) = waiter.limit_timer {
+            self.timers.remove(timer);
         }
-        let holder = Holder { lifeline: &waiter.lifeline, terms: &waiter.terms, max_hold: waiter.max_hold };
-        let guard = self.new_guard(name, hold, &holder, token, previous, now);
+        let requester = Requester { handle: &waiter.handle, terms: &waiter.terms, max_hold: waiter.max_hold };
+        let guard = self.new_guard(name, hold, &requester, token, previous, now);
         let waited = now.since(waiter.since);
         Some(Delivery { tx: waiter.tx, guard, waited, local })
     }
 
     /// Sets the timer for the lease of a hold.
-    pub(crate) fn arm(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
+    pub(crate) fn set_lease_timer(self: &Arc<Self>, name: &Name, hold: &mut LocalHold, now: Instant) {
         let at = match hold.lease.step(now) {
             LeaseAction::Sleep(Instant::NEVER) => return,
             LeaseAction::Sleep(at) => at,
@@ -128,10 +130,11 @@ impl Shared {
         if let Some(old) = hold.timer.take() {
             self.timers.remove(old);
         }
-        hold.timer = Some(self.add_timer(at, Due::Lease(name.clone())));
+        hold.timer = Some(self.add_timer(at, TimerAction::Lease(name.clone())));
     }
 
-    /// Readers at the head of the local queue join the shared hold `hold` as long as they may.
+    /// Lets the readers at the head of the local queue join the shared hold `hold`, as long as its tokens and its time
+    /// allow.
     pub(super) fn join_readers(
         self: &Arc<Self>,
         name: &Name,
@@ -143,40 +146,39 @@ impl Shared {
         while hold.terms.mode == crate::Mode::Shared
             && let Some(waiter) = state.queue.take_head_if(|head| hold.can_hand_on(&head.terms, now))
         {
-            deliveries.extend(self.deliver(name, hold, waiter, Previous::Clean, true, now));
+            let local = true;
+            deliveries.extend(self.deliver_guard(name, hold, waiter, Previous::Clean, local, now));
         }
     }
 }
 
 impl Shared {
     /// Whether this process itself holds, or waits for, the name that a try asks for.
-    pub(crate) fn is_blocked_locally(&self, asked: &Asked) -> bool {
-        let shard = self.table.shard(&asked.name);
-        shard
-            .get(&asked.name)
-            .is_some_and(|state| !state.queue.is_empty() || state.conflicts(asked.terms.mode))
+    pub(crate) fn is_blocked_locally(&self, spec: &RequestSpec) -> bool {
+        let shard = self.table.shard(&spec.name);
+        shard.get(&spec.name).is_some_and(|state| !state.queue.is_empty() || state.conflicts(spec.terms.mode))
     }
 
     /// Makes the guard of a successful try. The claim is undone if the grant is not valid.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        lifeline: &Arc<Lifeline>,
-        asked: &Asked,
+        handle: &Arc<SharedHandle>,
+        spec: &RequestSpec,
         claim: &Claim,
         grant: &Grant,
-        sent: Sent,
+        sent_claim: SentClaim,
     ) -> Result<Guard, Error> {
-        let Asked { name, terms, max_hold } = asked;
+        let RequestSpec { name, terms, max_hold } = spec;
         let now = self.now();
         let refused = |error| {
             self.undo(claim);
             Err(error)
         };
-        if grant.ttl.is_some_and(|ttl| lease::deadline(sent.at, ttl) <= now) {
+        if grant.ttl.is_some_and(|ttl| lease::deadline(sent_claim.sent_at, ttl) <= now) {
             let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
             return refused(Error::new(ErrorKind::Unreachable, message));
         }
-        if self.went_back(name, sent.newest, grant) {
+        if self.token_went_back(name, sent_claim.newest_token, grant) {
             return refused(went_back_error(name));
         }
         let mut shard = self.table.shard(name);
@@ -184,11 +186,11 @@ impl Shared {
             drop(shard);
             return refused(error);
         }
-        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent.at), now);
+        let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent_claim.sent_at), now);
         let token = hold.take_token().unwrap_or(grant.token);
-        let holder = Holder { lifeline, terms, max_hold: *max_hold };
-        let guard = self.new_guard(name, &mut hold, &holder, token, grant.previous, now);
-        self.arm(name, &mut hold, now);
+        let requester = Requester { handle, terms, max_hold: *max_hold };
+        let guard = self.new_guard(name, &mut hold, &requester, token, grant.previous, now);
+        self.set_lease_timer(name, &mut hold, now);
         let state = shard.entry(name.clone()).or_default();
         state.holds.reserve_exact(1);
         state.holds.push(hold);

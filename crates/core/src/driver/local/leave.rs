@@ -6,33 +6,35 @@ use std::{
 };
 
 use super::state::{NameState, Start, Ticket, Waiter};
-use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::Due, driver::shared::Shared};
+use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::TimerAction, driver::shared::Shared};
 
-/// An engine that has not answered for so long may no longer know who holds: its earlier answers do not count.
-pub(crate) const SILENT: Duration = Duration::from_millis(500);
+/// An engine that leaves a request unanswered for this time counts as unresponsive: its earlier answers may be
+/// outdated.
+pub(crate) const UNRESPONSIVE_AFTER: Duration = Duration::from_millis(500);
 
-/// How long before the end of a wait an engine with a long poll interval is asked once more, to see whether it still
-/// answers.
+/// How long before the end of a wait an engine with a long poll interval is asked once more, to find out whether it
+/// still answers.
 const LAST_ASK: Duration = Duration::from_secs(1);
 /// Engines with a shorter poll interval need no last question.
 const LONG_POLL: Duration = Duration::from_secs(2);
 
 impl Shared {
-    /// When a request whose wait ends at `until` is first checked.
-    pub(super) fn first_limit(&self, now: Instant, until: Instant) -> Instant {
+    /// When the first timer of a request whose wait ends at `until` fires.
+    pub(super) fn first_limit_check(&self, now: Instant, until: Instant) -> Instant {
         let polls_rarely = *self.profile.poll.end() > LONG_POLL && until.since(now) > LAST_ASK * 2;
         if polls_rarely { until.before(LAST_ASK) } else { until }
     }
 
     /// Sets a timer to check at `at` whether the wait of a request has ended, if the request still waits.
-    pub(super) fn limit(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
+    pub(super) fn set_limit_timer(self: &Arc<Self>, name: &Name, ticket: Ticket, at: Instant) {
         let mut shard = self.table.shard(name);
         if let Some(waiter) = shard.get_mut(name).and_then(|state| state.queue.get_mut(ticket)) {
-            waiter.limit = Some(self.add_timer(at, Due::Limit(Box::new((name.clone(), ticket)))));
+            waiter.limit_timer =
+                Some(self.add_timer(at, TimerAction::Limit(Box::new((name.clone(), ticket)))));
         }
     }
 
-    /// The timer of a wait fired: for the last question, or for the end.
+    /// Handles the timer of a wait: asks the engine once more, or ends the wait.
     pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
@@ -45,28 +47,28 @@ impl Shared {
             until
         };
         if now < until {
-            self.limit(name, ticket, until);
+            self.set_limit_timer(name, ticket, until);
         } else {
             self.time_out(name, ticket);
         }
     }
 
-    /// The future of a request was dropped.
+    /// Removes a request whose future was dropped.
     pub(crate) fn cancel(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         if !self.is_own_process() {
             return;
         }
-        // The waiter holds a `Lifeline`, so it is dropped here, after its shard is unlocked.
+        // The waiter holds a `SharedHandle`, so it is dropped here, after its shard is unlocked.
         let _gone = self.leave(name, ticket);
     }
 
-    /// The wait of a request has ended. The error reports the engine's last answer.
+    /// Fails a request whose wait has ended. The error reports the engine's last answer.
     fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
-        let Some((waiter, trouble)) = self.leave(name, ticket) else { return };
+        let Some((waiter, last_error)) = self.leave(name, ticket) else { return };
         let (engine, text) = (self.profile.engine, name.as_str());
-        let error = match trouble {
-            Some((kind, trouble)) => {
-                Error::new(kind, format!("{engine} lock {text:?}: not acquired in time: {trouble}"))
+        let error = match last_error {
+            Some((kind, last_error)) => {
+                Error::new(kind, format!("{engine} lock {text:?}: not acquired in time: {last_error}"))
             }
             None => Error::new(
                 ErrorKind::TimedOut,
@@ -81,32 +83,32 @@ impl Shared {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
         let waiter = state.queue.leave(ticket)?;
-        let trouble = state.claim.as_ref().and_then(|claim| {
-            let silent = claim.control.unanswered(self.now());
-            if silent >= SILENT {
-                self.fell_silent();
-                return Some((ErrorKind::Unreachable, format!("no answer for {silent:.1?}")));
+        let last_error = state.claim.as_ref().and_then(|claim| {
+            let unanswered_for = claim.control.unanswered(self.now());
+            if unanswered_for >= UNRESPONSIVE_AFTER {
+                self.mark_unresponsive();
+                return Some((ErrorKind::Unreachable, format!("no answer for {unanswered_for:.1?}")));
             }
-            let trouble = claim.control.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-            if trouble.as_ref().is_some_and(|trouble| trouble.fault.is_outage()) {
-                self.fell_silent();
+            let last_error = claim.control.last_error.lock().unwrap_or_else(PoisonError::into_inner);
+            if last_error.as_ref().is_some_and(|last_error| last_error.fault.is_outage()) {
+                self.mark_unresponsive();
             }
-            trouble.as_ref().map(|trouble| (kind_of(trouble.fault), trouble.to_string()))
+            last_error.as_ref().map(|last_error| (kind_of(last_error.fault), last_error.to_string()))
         });
         let start = self.realign(name, state);
         if state.is_idle() {
             shard.remove(name);
         }
         drop(shard);
-        if let Some(limit) = waiter.limit {
-            self.timers.remove(limit);
+        if let Some(timer) = waiter.limit_timer {
+            self.timers.remove(timer);
         }
         self.run(start);
-        Some((waiter, trouble))
+        Some((waiter, last_error))
     }
 
-    /// The head of the local queue may have changed: a claim in flight that does not fit the new head is given up for
-    /// one that does.
+    /// Adapts the claim in flight to a new head of the local queue: a claim that does not fit the head is cancelled,
+    /// and a claim for the head is started.
     pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
         if let Some(claim) = &state.claim {
             let fits = state.queue.head().is_some_and(|head| head.terms == claim.terms);

@@ -15,9 +15,9 @@ mod state;
 mod table;
 
 pub(crate) use deliver::Arrival;
-pub(crate) use enter::{Asked, Entered, Tries};
-pub(crate) use grant::Sent;
-pub(crate) use leave::SILENT;
+pub(crate) use enter::{Entered, RequestSpec, Tries};
+pub(crate) use grant::SentClaim;
+pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};

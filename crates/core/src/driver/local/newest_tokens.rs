@@ -9,35 +9,44 @@ use crate::{Name, Token};
 
 /// The most names remembered. When there are more, all are forgotten at once: the check is a safety net below the
 /// engine's own promise, and the memory stays bounded.
-const MOST: usize = 4096;
+const MAX_NAMES: usize = 4096;
 
+/// The newest token of each name that this process has received.
 #[derive(Default)]
 pub(crate) struct NewestTokens(Mutex<HashMap<Name, Token>>);
 
 impl NewestTokens {
-    /// The newest token of a name, to be read before a claim leaves: grants of concurrent claims may become known in
+    /// The newest token of a name, to be read before a claim is sent: grants of concurrent claims may become known in
     /// any order.
     pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
         self.lock().get(name).copied()
     }
 
-    /// Remembers the last token of a grant. False when the grant is not newer than the newest token before its claim
-    /// left.
-    pub(crate) fn advance(&self, name: &Name, before: Option<Token>, first: Token, last: Token) -> bool {
-        if before.is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number) {
+    /// Remembers `last`, the last token of a grant whose first token is `first`. False if the grant is not newer than
+    /// `newest_before`, the newest token when its claim was sent.
+    pub(crate) fn advance(
+        &self,
+        name: &Name,
+        newest_before: Option<Token>,
+        first: Token,
+        last: Token,
+    ) -> bool {
+        if newest_before
+            .is_some_and(|newest| newest.lineage == first.lineage && newest.number >= first.number)
+        {
             return false;
         }
-        let mut seen = self.lock();
-        if let Some(newest) = seen.get_mut(name) {
+        let mut tokens = self.lock();
+        if let Some(newest) = tokens.get_mut(name) {
             if newest.lineage != last.lineage || newest.number < last.number {
                 *newest = last;
             }
             return true;
         }
-        if seen.len() >= MOST {
-            seen.clear();
+        if tokens.len() >= MAX_NAMES {
+            tokens.clear();
         }
-        seen.insert(name.clone(), last);
+        tokens.insert(name.clone(), last);
         true
     }
 

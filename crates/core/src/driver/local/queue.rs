@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use super::state::{Ticket, Waiter};
 
-/// The waiting requests, in the order of arrival. Boxed, and freed with the last of them: most names never have a
-/// queue.
+/// The waiting requests, in the order of arrival. The queue is allocated for the first request and freed after the
+/// last: most names never have a queue.
 #[derive(Default)]
 pub(crate) struct LocalQueue(Option<Box<Waiters>>);
 
 type Waiters = BTreeMap<Ticket, Box<Waiter>>;
 
 impl LocalQueue {
+    /// Adds a request at the end of the queue.
     pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
         self.0.get_or_insert_default().insert(ticket, Box::new(waiter));
     }
@@ -33,6 +34,7 @@ impl LocalQueue {
         self.0.as_mut()?.get_mut(&ticket).map(|waiter| &mut **waiter)
     }
 
+    /// Removes and returns the head of the queue, if `fits` accepts it.
     pub(super) fn take_head_if(&mut self, fits: impl FnOnce(&Waiter) -> bool) -> Option<Waiter> {
         let head = self.0.as_mut()?.first_entry().filter(|head| fits(head.get()))?;
         let waiter = head.remove();
@@ -40,6 +42,7 @@ impl LocalQueue {
         Some(*waiter)
     }
 
+    /// Removes and returns a request.
     pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {
         let waiter = self.0.as_mut()?.remove(&ticket)?;
         self.shrink();
@@ -50,6 +53,7 @@ impl LocalQueue {
         self.0.take().into_iter().flat_map(|waiters| waiters.into_values()).map(|waiter| *waiter)
     }
 
+    /// Frees an empty queue.
     fn shrink(&mut self) {
         self.0.take_if(|waiters| waiters.is_empty());
     }

@@ -10,16 +10,16 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
-    driver::keeper::{Cleanup, Work, at_once_all, deliver},
+    driver::keeper::{Cleanup, KeeperJob, at_once_all, run_cleanups},
     driver::shared::Shared,
-    driver::validity::{Lost, Validity},
+    driver::validity::{LossReport, Validity},
 };
 
 /// The outcome of a release.
 pub(crate) enum ReleaseOutcome {
-    /// It is decided.
+    /// The result is known already.
     Done(Result<(), Error>),
-    /// The engine's answer arrives here.
+    /// The release is with the keeper, which sends the engine's answer here.
     Sent(oneshot::Receiver<Result<(), Error>>),
 }
 
@@ -28,6 +28,7 @@ pub(crate) struct GuardRelease<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: ClaimId,
     pub(crate) validity: &'a Arc<Validity>,
+    /// How the guard ended.
     pub(crate) ending: Ending,
     pub(crate) now: Instant,
 }
@@ -37,16 +38,16 @@ impl Shared {
     pub(crate) fn release_guard(self: &Arc<Self>, guard_release: &GuardRelease<'_>) -> ReleaseOutcome {
         let GuardRelease { name, id, validity, ending, now } = *guard_release;
         let mut shard = self.table.shard(name);
-        let lost = validity.lost(now);
+        let lost = validity.loss_report(now);
         let Some(state) = shard.get_mut(name) else {
             return ReleaseOutcome::Done(release_result(name, lost));
         };
-        let Some(at) = state.holds.iter().position(|hold| hold.id == id) else {
+        let Some(hold_index) = state.holds.iter().position(|hold| hold.id == id) else {
             return ReleaseOutcome::Done(release_result(name, lost));
         };
-        let hold = &mut state.holds[at];
+        let hold = &mut state.holds[hold_index];
         // A guard whose loss was reported, by its own `max_hold`, may exist for long, but no longer uses the hold (R6).
-        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_reported());
+        hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_loss_reported());
         hold.min_hold_until = hold.min_hold_until.max(ending.min_hold_until);
         hold.ended = hold.ended.worse(ending.ended);
         if !hold.guards.is_empty() {
@@ -59,7 +60,7 @@ impl Shared {
             });
         }
         if lost.is_none()
-            && let Some(delivery) = self.hand_on(name, state, at, now)
+            && let Some(delivery) = self.hand_on(name, state, hold_index, now)
         {
             // Its request may have a claim in flight, made before a try of this process was granted the hold.
             let start = self.realign(name, state);
@@ -68,7 +69,7 @@ impl Shared {
             self.run(start);
             return ReleaseOutcome::Done(Ok(()));
         }
-        let hold = &mut state.holds[at];
+        let hold = &mut state.holds[hold_index];
         hold.ending = true;
         hold.lease.stop_renewal();
         // R3: a hold in doubt may have ended before its deadline.
@@ -84,7 +85,7 @@ impl Shared {
             drop(shard);
             return self.release_inline(release, deadline, ttl, lost);
         }
-        state.holds.swap_remove(at);
+        state.holds.swap_remove(hold_index);
         let start = self.advance(name, state);
         if state.is_idle() {
             shard.remove(name);
@@ -101,18 +102,19 @@ impl Shared {
         self: &Arc<Self>,
         name: &Name,
         state: &mut NameState,
-        at: usize,
+        hold_index: usize,
         now: Instant,
     ) -> Option<Vec<Delivery>> {
-        let hold = &mut state.holds[at];
-        let keeps = hold.min_hold_until.is_some();
-        let waiter = state.queue.take_head_if(|head| !keeps && hold.can_hand_on(&head.terms, now))?;
+        let hold = &mut state.holds[hold_index];
+        let has_min_hold = hold.min_hold_until.is_some();
+        let waiter = state.queue.take_head_if(|head| !has_min_hold && hold.can_hand_on(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
+        let local = true;
         let mut deliveries: Vec<Delivery> =
-            self.deliver(name, hold, waiter, ended, true, now).into_iter().collect();
-        if !state.queue.is_empty() && state.holds[at].terms.mode == crate::Mode::Shared {
-            let mut hold = state.holds.swap_remove(at);
+            self.deliver_guard(name, hold, waiter, ended, local, now).into_iter().collect();
+        if !state.queue.is_empty() && state.holds[hold_index].terms.mode == crate::Mode::Shared {
+            let mut hold = state.holds.swap_remove(hold_index);
             self.join_readers(name, state, &mut hold, &mut deliveries, now);
             state.holds.push(hold);
         }
@@ -125,7 +127,7 @@ impl Shared {
         release: Release,
         deadline: Instant,
         ttl: std::time::Duration,
-        lost: Option<Lost>,
+        lost: Option<LossReport>,
     ) -> ReleaseOutcome {
         let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
         let mut start = None;
@@ -145,74 +147,82 @@ impl Shared {
                 ReleaseOutcome::Done(release_result(&release.name, lost.or(Some(Loss::Gone.into()))))
             }
             Some(Released::Unknown(_)) | None => {
-                self.leave_to_keeper(Cleanup::new(self, release, ttl).sent_before(), deadline, lost)
+                self.leave_to_keeper(Cleanup::new(self, release, ttl).already_sent(), deadline, lost)
             }
         };
         self.run(start);
         outcome
     }
 
-    /// R5: if the guard knows of a loss, the release needs no answer of the server; the remains on the server are
-    /// cleaned up all the same.
+    /// Passes a release to the keeper. R5: if the hold is known to be lost, the outcome is decided without the answer
+    /// of the server; what is left on the server is removed all the same.
     fn leave_to_keeper(
         self: &Arc<Self>,
         cleanup: Cleanup,
         deadline: Instant,
-        lost: Option<Lost>,
+        lost: Option<LossReport>,
     ) -> ReleaseOutcome {
         if lost.is_some() {
             let outcome = release_result(cleanup.name(), lost);
-            self.give(Work::Release(cleanup));
+            self.queue_job(KeeperJob::Release(cleanup));
             return ReleaseOutcome::Done(outcome);
         }
         let (reply, answer) = oneshot::channel();
-        let cleanup = cleanup.of_hold(deadline, reply);
+        let cleanup = cleanup.for_hold(deadline, reply);
         // The cleanup itself counts as pending.
         if self.may_start_on_caller(1) {
-            self.start_on_caller(deliver(Arc::clone(self), vec![cleanup]));
+            self.start_on_caller(run_cleanups(Arc::clone(self), vec![cleanup]));
         } else {
-            self.give(Work::Release(cleanup));
+            self.queue_job(KeeperJob::Release(cleanup));
         }
         ReleaseOutcome::Sent(answer)
     }
 
-    /// A hold is lost: its guards are notified, and a local waiter may claim again.
+    /// Reports a lost hold to its guards, and starts a claim for a local waiter.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let (notification, trouble, start) = {
+        let (notification, renewal_error, start) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
             // new all the same.
             let notification = hold.lose(loss);
-            let trouble =
-                hold.guards.iter().find_map(|validity| validity.trouble()).filter(|_| loss == Loss::Lapsed);
+            let renewal_error = hold
+                .guards
+                .iter()
+                .find_map(|validity| validity.renewal_error())
+                .filter(|_| loss == Loss::Lapsed);
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            (notification, trouble, self.advance(name, state))
+            (notification, renewal_error, self.advance(name, state))
         };
         if notification {
-            let trouble = trouble.as_deref();
-            self.observer.event(&crate::contract::observe::Event::Lost { name, loss, trouble });
+            let renewal_error = renewal_error.as_deref();
+            self.observer.event(&crate::contract::observe::Event::Lost {
+                name,
+                loss,
+                trouble: renewal_error,
+            });
         }
         self.run(start);
     }
 }
 
+/// The request to release `hold`.
 fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
     let min_hold = hold.min_hold_until.map(|until| until.since(now)).filter(|min_hold| !min_hold.is_zero());
     Release {
         id: hold.id,
         name: name.clone(),
         mode: hold.terms.mode,
-        token: Some(hold.first),
+        token: Some(hold.first_token),
         ended: hold.ended,
         min_hold,
     }
 }
 
-/// The error for a guard that leaves a hold in doubt to other guards.
+/// The error for the release of a guard whose hold is in doubt and has other guards.
 fn in_doubt_error(name: &Name) -> Error {
     let text = name.as_str();
     Error::new(
@@ -229,8 +239,8 @@ pub(crate) fn unanswered_release(name: &Name) -> Error {
     Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
 }
 
-/// The honest result of a release: a hold that was lost before was not freed by it.
-pub(crate) fn release_result(name: &Name, lost: Option<Lost>) -> Result<(), Error> {
+/// The result of a release: success, or the error for a hold that was lost before.
+pub(crate) fn release_result(name: &Name, lost: Option<LossReport>) -> Result<(), Error> {
     match lost {
         None => Ok(()),
         Some(lost) => Err(Error::new(

@@ -15,7 +15,7 @@ use super::queue::LocalQueue;
 use crate::{
     Claim, ClaimId, EngineError, Error, Fault, Grant, Guard, Instant, Mode, Name, Owner, Previous, Token,
     driver::keeper::TimerKey,
-    driver::shared::Lifeline,
+    driver::shared::SharedHandle,
     driver::validity::Validity,
     pure::lease::{Lease, Renewal},
 };
@@ -40,19 +40,22 @@ impl PartialEq for Terms {
     }
 }
 
-/// The position of a request in the local queue.
+/// Identifies a request in its local queue: tickets grow in the order of arrival.
 pub(crate) type Ticket = u64;
 
 /// A waiting request.
 pub(crate) struct Waiter {
     pub(crate) terms: Terms,
     pub(crate) max_hold: Option<Duration>,
+    /// When the request was made.
     pub(crate) since: Instant,
-    pub(crate) limit: Option<TimerKey>,
+    /// The timer for the end of the wait, if it has a limit.
+    pub(crate) limit_timer: Option<TimerKey>,
     /// When the wait ends.
     pub(crate) until: Instant,
-    /// Keeps the keeper alive, and becomes part of the guard.
-    pub(crate) lifeline: Arc<Lifeline>,
+    /// Keeps the keeper running, and becomes part of the guard.
+    pub(crate) handle: Arc<SharedHandle>,
+    /// Where the guard or the error is sent to.
     pub(crate) tx: oneshot::Sender<Result<Guard, Error>>,
 }
 
@@ -61,16 +64,19 @@ pub(crate) struct LocalHold {
     pub(crate) id: ClaimId,
     pub(crate) terms: Terms,
     pub(crate) lease: Lease,
+    /// The timer for the next step of the lease.
     pub(crate) timer: Option<TimerKey>,
-    /// The first token of the grant; the engine compares it.
-    pub(crate) first: Token,
-    /// The number of the next token to hand out, and how many are left.
-    pub(crate) next: u64,
-    pub(crate) left: u32,
-    /// Two guards fit inline into the size of a vector; most holds have one.
+    /// The first token of the grant, by which the engine recognises the hold.
+    pub(crate) first_token: Token,
+    /// The number of the next token for a guard.
+    pub(crate) next_token: u64,
+    /// How many tokens of the grant have not been used.
+    pub(crate) tokens_left: u32,
+    /// The validity of each guard. Two fit inline into the size of a vector; most holds have one.
     pub(crate) guards: SmallVec<[Arc<Validity>; 2]>,
-    pub(crate) granted: Instant,
-    /// Its release is being carried out right now.
+    /// When this process received the grant.
+    pub(crate) granted_at: Instant,
+    /// A release of the hold is being carried out.
     pub(crate) ending: bool,
     /// Until when the name stays taken, as asked by the guards released so far.
     pub(crate) min_hold_until: Option<Instant>,
@@ -79,17 +85,17 @@ pub(crate) struct LocalHold {
 }
 
 impl LocalHold {
-    pub(crate) fn new(id: ClaimId, terms: Terms, grant: &Grant, lease: Lease, granted: Instant) -> Self {
+    pub(crate) fn new(id: ClaimId, terms: Terms, grant: &Grant, lease: Lease, granted_at: Instant) -> Self {
         Self {
             id,
             terms,
             lease,
             timer: None,
-            first: grant.token,
-            next: grant.token.number,
-            left: grant.tokens.max(1),
+            first_token: grant.token,
+            next_token: grant.token.number,
+            tokens_left: grant.tokens.max(1),
             guards: SmallVec::new(),
-            granted,
+            granted_at,
             ending: false,
             min_hold_until: None,
             ended: Previous::Clean,
@@ -98,31 +104,31 @@ impl LocalHold {
 
     /// The next token of the block.
     pub(crate) fn take_token(&mut self) -> Option<Token> {
-        self.left = self.left.checked_sub(1)?;
-        let token = Token { lineage: self.first.lineage, number: self.next };
-        self.next += 1;
+        self.tokens_left = self.tokens_left.checked_sub(1)?;
+        let token = Token { lineage: self.first_token.lineage, number: self.next_token };
+        self.next_token += 1;
         Some(token)
     }
 
-    /// Whether one more request with `terms` may use this hold, now or after its guard is released.
+    /// Whether this hold may be given to one more request with `terms`, now or after its guard is released.
     pub(crate) fn can_hand_on(&self, terms: &Terms, now: Instant) -> bool {
         !self.ending
-            && self.left > 0
-            && now.since(self.granted) < super::LONGEST_HANDOVERS
+            && self.tokens_left > 0
+            && now.since(self.granted_at) < super::LONGEST_HANDOVERS
             && self.lease.is_fresh(now)
             && self.terms == *terms
     }
 
-    /// Notifies every guard; false if all knew before.
+    /// Ends the lease and reports the loss to every guard; false if it was reported to all before.
     pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
         self.lease.lose(loss);
         self.guards.iter().filter(|validity| validity.lose(loss)).count() > 0
     }
 
-    /// The hold as the engine's `renew` takes it.
+    /// The hold as an argument of the engine's `renew`.
     pub(crate) fn as_hold(&self, name: &Name, now: Instant) -> crate::Hold {
         let (mode, ttl) = (self.terms.mode, self.lease.asks_for(now));
-        crate::Hold { id: self.id, name: name.clone(), mode, token: self.first, ttl }
+        crate::Hold { id: self.id, name: name.clone(), mode, token: self.first_token, ttl }
     }
 }
 
@@ -131,34 +137,37 @@ pub(crate) struct InFlight {
     pub(crate) id: ClaimId,
     pub(crate) terms: Terms,
     pub(crate) control: Arc<Control>,
-    /// The newest token of the name that was known before this claim left.
-    pub(crate) newest: Option<Token>,
+    /// The newest token of the name that was known before this claim was sent.
+    pub(crate) newest_before: Option<Token>,
 }
 
 /// How other tasks and threads communicate with the driver of a claim.
 pub(crate) struct Control {
     /// Notified for a notification of the engine, or a cancellation.
     pub(crate) wake: Notify,
+    /// No request waits for this claim any more.
     cancelled: AtomicBool,
-    /// A pushed grant: the claim id, the grant, and since when it certainly exists.
+    /// A pushed grant: the claim id, the grant, and a local time before which the grant did not begin, if that is
+    /// known.
     pub(crate) pushed: Mutex<Option<(ClaimId, Grant, Option<Instant>)>>,
-    /// Why the last answer of the engine is not known: it was an error, or has not come yet.
-    pub(crate) trouble: Mutex<Option<EngineError>>,
+    /// The error of the last answer of the engine, or that there is no answer yet; `None` after an answer without
+    /// error.
+    pub(crate) last_error: Mutex<Option<EngineError>>,
     /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
-    asked: AtomicU64,
+    request_sent: AtomicU64,
     /// When the request at the head of the queue was made.
     pub(crate) since: Instant,
 }
 
 impl Control {
     pub(crate) fn new(since: Instant) -> Self {
-        let trouble = EngineError::new(Fault::Unknown, "no answer yet");
+        let last_error = EngineError::new(Fault::Unknown, "no answer yet");
         Self {
             wake: Notify::new(),
             cancelled: AtomicBool::new(false),
             pushed: Mutex::default(),
-            trouble: Mutex::new(Some(trouble)),
-            asked: AtomicU64::new(Instant::NEVER.as_nanos()),
+            last_error: Mutex::new(Some(last_error)),
+            request_sent: AtomicU64::new(Instant::NEVER.as_nanos()),
             since,
         }
     }
@@ -168,14 +177,14 @@ impl Control {
         self.wake.notify_one();
     }
 
-    /// A request left at this instant; [`Instant::NEVER`]: it was answered.
-    pub(crate) fn asks(&self, at: Instant) {
-        self.asked.store(at.as_nanos(), Ordering::Relaxed);
+    /// Records that a request was sent at `at`; [`Instant::NEVER`]: that the request was answered.
+    pub(crate) fn set_request_sent(&self, at: Instant) {
+        self.request_sent.store(at.as_nanos(), Ordering::Relaxed);
     }
 
     /// For how long a request has been without an answer.
     pub(crate) fn unanswered(&self, now: Instant) -> Duration {
-        now.since(Instant::from_nanos(self.asked.load(Ordering::Relaxed)))
+        now.since(Instant::from_nanos(self.request_sent.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -183,6 +192,7 @@ impl Control {
     }
 }
 
+/// The holds, the local queue, and the claim in flight of one name.
 #[derive(Default)]
 pub(crate) struct NameState {
     pub(crate) holds: Vec<LocalHold>,
@@ -222,9 +232,9 @@ impl NameState {
         }
     }
 
-    /// The mode in use on this name, if `mode` is of another kind and can never be granted beside it. All modes in use
-    /// are of one kind.
-    pub(crate) fn clash(&self, mode: Mode) -> Option<Mode> {
+    /// The mode in use on this name, if `mode` is of another kind: such a request is refused. All modes in use are of
+    /// one kind.
+    pub(crate) fn clashing_mode(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
         let here = hold.or_else(|| Some(self.queue.head()?.terms.mode))?;
         (!here.same_kind(mode)).then_some(here)
@@ -234,6 +244,7 @@ impl NameState {
 /// How a guard ended.
 #[derive(Clone, Copy)]
 pub(crate) struct Ending {
+    /// The end to report to the next holder.
     pub(crate) ended: Previous,
     /// The name stays taken until this instant.
     pub(crate) min_hold_until: Option<Instant>,

@@ -18,9 +18,9 @@ use super::{
 use crate::{Broken, EngineError, Fault, Name};
 
 /// How often the kernel's list of locks is read to find the lock of a process.
-const LOOKS: usize = 5;
+const LIST_READS: usize = 5;
 /// How many holders that were asked to stop are remembered, to distinguish "it ended" from "it was never there".
-const REMEMBERED: usize = 64;
+const MAX_ASKED: usize = 64;
 
 impl FileEngine {
     /// Asks the holder once to stop, and returns the result: [`Fault::Retry`] while it still holds.
@@ -37,7 +37,7 @@ impl FileEngine {
         let held = |indexed: &&IndexedRecord| {
             indexed.record.state == RecordState::Holding && indexed.record.carries(token)
         };
-        let Some(indexed) = table.zero.iter().chain(&table.records).find(held) else {
+        let Some(indexed) = table.record_zero.iter().chain(&table.records).find(held) else {
             return Ok(self.done_or_not_held(name, token));
         };
         if !is_alive(&lock, indexed)? {
@@ -50,9 +50,11 @@ impl FileEngine {
     fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
         let holds = |flock: &Flock| !flock.waits && flock.pid == Some(pid);
         // The kernel's list may omit a lock while the list changes.
-        (0..LOOKS).any(|_| lock.flocks(&self.dir).iter().any(holds))
+        (0..LIST_READS).any(|_| lock.flocks(&self.dir).iter().any(holds))
     }
 
+    /// Sends SIGTERM to the holder, once, if its record says that it stops on this signal. Never `Ok`: the holder still
+    /// holds.
     fn ask_to_stop(
         &self,
         name: &Name,
@@ -103,7 +105,7 @@ impl FileEngine {
         }
         let mut asked = lock(&self.asked);
         if !asked.iter().any(|(other, number)| other == name && *number == token) {
-            if asked.len() >= REMEMBERED {
+            if asked.len() >= MAX_ASKED {
                 asked.remove(0);
             }
             asked.push((name.clone(), token));
@@ -117,9 +119,9 @@ impl FileEngine {
     /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
     fn done_or_not_held(&self, name: &Name, token: u64) -> Broken {
         let mut asked = lock(&self.asked);
-        let before = asked.len();
+        let len_before = asked.len();
         asked.retain(|(other, number)| other != name || *number != token);
-        if asked.len() < before { Broken::Done } else { Broken::NotHeld }
+        if asked.len() < len_before { Broken::Done } else { Broken::NotHeld }
     }
 }
 

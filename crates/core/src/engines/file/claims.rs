@@ -8,9 +8,9 @@ use std::{
 use super::kernel::locks::{Key, LockFile};
 use crate::{Claim, ClaimId, Previous, Token};
 
-/// How many released ids are remembered, so that a repeated or late `claim` creates nothing. Requests to this engine
-/// never leave the process, so a late one is only as late as the queue of its caller is long.
-const TOMBSTONES: usize = 1024;
+/// The maximum number of tombstones. Requests to this engine never leave the process, so a late request is only as late
+/// as the queue of its caller is long.
+const MAX_TOMBSTONES: usize = 1024;
 
 /// Locks a mutex, also after a panic elsewhere: the guarded data is consistent between any two statements.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -50,6 +50,7 @@ pub(super) enum ClaimState {
 }
 
 impl ClaimState {
+    /// The slot of the claim's record.
     pub(super) const fn slot(self) -> u32 {
         match self {
             Self::Waiting { slot, .. } | Self::Holding { slot, .. } => slot,
@@ -57,7 +58,7 @@ impl ClaimState {
     }
 }
 
-/// The state of an id. Work on a claim keeps its cell locked meanwhile.
+/// The state of an id. The cell of a claim is locked while a verb works on the claim.
 #[derive(Debug)]
 pub(super) enum ClaimCell {
     /// Its first `claim` is still running.
@@ -77,7 +78,9 @@ pub(super) struct Claims(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     cells: HashMap<ClaimId, SharedCell>,
+    /// The tombstones.
     released: HashSet<ClaimId>,
+    /// The tombstones, oldest first.
     order: VecDeque<ClaimId>,
 }
 
@@ -112,12 +115,12 @@ impl Claims {
     }
 
     /// Removes `id` for its release and leaves a tombstone: no later `claim` of this id creates anything.
-    pub(super) fn mark_dead(&self, id: ClaimId) -> Option<SharedCell> {
+    pub(super) fn add_tombstone(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
         let cell = inner.cells.remove(&id);
         if inner.released.insert(id) {
             inner.order.push_back(id);
-            if inner.order.len() > TOMBSTONES {
+            if inner.order.len() > MAX_TOMBSTONES {
                 let oldest = inner.order.pop_front();
                 inner.released.remove(&oldest.expect("the queue is longer than the bound"));
             }
@@ -135,12 +138,12 @@ mod tests {
         let claims = Claims::default();
         let id = |n: u32| ClaimId(u128::from(n).to_be_bytes());
         assert!(claims.enter(id(0)).is_some());
-        assert!(claims.mark_dead(id(0)).is_some() && claims.mark_dead(id(0)).is_none());
+        assert!(claims.add_tombstone(id(0)).is_some() && claims.add_tombstone(id(0)).is_none());
         assert!(claims.enter(id(0)).is_none() && claims.find(id(0)).is_none());
-        for n in 1..=TOMBSTONES as u32 {
-            claims.mark_dead(id(n));
+        for n in 1..=MAX_TOMBSTONES as u32 {
+            claims.add_tombstone(id(n));
         }
-        assert_eq!(lock(&claims.0).released.len(), TOMBSTONES);
+        assert_eq!(lock(&claims.0).released.len(), MAX_TOMBSTONES);
         assert!(claims.enter(id(0)).is_some(), "the oldest was forgotten");
         assert!(claims.enter(id(1)).is_none());
     }

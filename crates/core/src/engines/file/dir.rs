@@ -27,20 +27,24 @@ use nix::{
 };
 
 use super::{
-    dir::lock_dir::{LockDir, STATES, once},
+    dir::lock_dir::{LockDir, STATES, get_or_try_init},
     dir::open::Missing,
-    error::{sort, sort_errno},
+    error::{classify, classify_errno},
 };
 use crate::{EngineError, Fault};
 
+/// The default lock directory of root.
 const FOR_ROOT: &str = "/var/lib/leasehold";
+/// The default lock directory of every other user, in the home directory.
 const FOR_OTHERS: &str = ".local/state/leasehold";
+/// The flags to open a directory, and nothing else.
 pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 /// A lock directory. The first claim creates what is missing; inspection leaves no trace.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
+    /// The opened directory, once it exists.
     lock_dir: OnceLock<LockDir>,
 }
 
@@ -63,7 +67,7 @@ impl Dir {
 
     /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
     pub(super) fn lock_dir(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
-        once(&self.lock_dir, || {
+        get_or_try_init(&self.lock_dir, || {
             let shown = self.path.display().to_string();
             refuse_link(&self.path, &shown)?;
             if missing == Missing::Create {
@@ -71,22 +75,23 @@ impl Dir {
                     .recursive(true)
                     .mode(0o700)
                     .create(&self.path)
-                    .map_err(|error| sort("cannot create the lock directory", &shown, error))?;
+                    .map_err(|error| classify("cannot create the lock directory", &shown, error))?;
             }
             match open(&self.path, DIRECTORY, Mode::empty()) {
                 Ok(locks) => LockDir::check(locks, shown).map(Some),
                 Err(Errno::ENOENT) if missing != Missing::Create => Ok(None),
-                Err(errno) => Err(sort_errno("cannot open the lock directory", &shown, errno)),
+                Err(errno) => Err(classify_errno("cannot open the lock directory", &shown, errno)),
             }
         })
     }
 
-    /// The number of its file system type; for a missing directory, of the file system in which it will be created.
+    /// The number of the file system type of this directory; if it is missing, of the file system in which it will be
+    /// created.
     pub(super) fn fs(&self) -> Option<i64> {
-        let there = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
+        let opened = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
         let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
-        there.or_else(|| self.path.ancestors().find_map(number))
+        opened.or_else(|| self.path.ancestors().find_map(number))
     }
 
     /// The full path of a lock file, for system calls.
@@ -109,13 +114,14 @@ fn default_path() -> Result<PathBuf, EngineError> {
         return Ok(FOR_ROOT.into());
     }
     let user = User::from_uid(uid)
-        .map_err(|errno| sort_errno("cannot look up the home of user", &uid.to_string(), errno))?
+        .map_err(|errno| classify_errno("cannot look up the home of user", &uid.to_string(), errno))?
         .ok_or_else(|| {
             misconfigured(format!("user {uid} has no passwd entry: name a lock directory (file:///dir)"))
         })?;
     Ok(user.dir.join(FOR_OTHERS))
 }
 
+/// Refuses a symbolic link and a file in the place of the directory.
 fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
     match lstat(path) {
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => Err(EngineError::new(
@@ -128,18 +134,22 @@ fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
             Err(misconfigured(format!("the lock directory {shown} is not a directory")))
         }
         Ok(_) | Err(Errno::ENOENT) => Ok(()),
-        Err(errno) => Err(sort_errno("cannot open the lock directory", shown, errno)),
+        Err(errno) => Err(classify_errno("cannot open the lock directory", shown, errno)),
     }
 }
 
+/// The permission bits of a directory that all users, or its group, can write.
+const WRITABLE_BY_ALL: libc::mode_t = 0o002;
+const WRITABLE_BY_GROUP: libc::mode_t = 0o020;
+
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
-pub(super) fn judge(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
-    if stat.st_mode & 0o002 != 0 {
+pub(super) fn check_permissions(stat: &FileStat, user: Uid) -> Result<Option<Gid>, String> {
+    if stat.st_mode & WRITABLE_BY_ALL != 0 {
         return Err(
             "is writable by all users, and any of them could replace a lock file: chmod o-w it".into()
         );
     }
-    let shared = stat.st_mode & 0o020 != 0;
+    let shared = stat.st_mode & WRITABLE_BY_GROUP != 0;
     if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
         let owner = stat.st_uid;
         return Err(format!(
@@ -174,8 +184,10 @@ const NOT_LOCAL: [(u32, &str); 20] = [
     (0xAAD7_AAEA, "PanFS"),
 ];
 
+/// The number of the file system type of the lock directory; an error if its locks do not hold between hosts.
 pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
-    let stat = fstatfs(dir).map_err(|errno| sort_errno("cannot look at the file system of", shown, errno))?;
+    let stat =
+        fstatfs(dir).map_err(|errno| classify_errno("cannot look at the file system of", shown, errno))?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
     let fs = stat.filesystem_type().0 as i64;
     match not_local(fs) {
@@ -219,13 +231,13 @@ mod tests {
     #[test]
     fn directories_are_checked_for_unsafe_permissions() {
         let (own, other, root) = (Uid::from_raw(1000), Uid::from_raw(1001), Uid::from_raw(0));
-        assert_eq!(judge(&stat(0o700, 1000), own), Ok(None));
-        assert_eq!(judge(&stat(0o2770, 1000), own), Ok(Some(Gid::from_raw(77))));
-        assert_eq!(judge(&stat(0o2770, 1000), other), Ok(Some(Gid::from_raw(77))));
-        assert_eq!(judge(&stat(0o755, 1000), root), Ok(None));
-        assert!(judge(&stat(0o755, 1000), other).unwrap_err().contains("user 1000"));
+        assert_eq!(check_permissions(&stat(0o700, 1000), own), Ok(None));
+        assert_eq!(check_permissions(&stat(0o2770, 1000), own), Ok(Some(Gid::from_raw(77))));
+        assert_eq!(check_permissions(&stat(0o2770, 1000), other), Ok(Some(Gid::from_raw(77))));
+        assert_eq!(check_permissions(&stat(0o755, 1000), root), Ok(None));
+        assert!(check_permissions(&stat(0o755, 1000), other).unwrap_err().contains("user 1000"));
         for (mode, user) in [(0o777, own), (0o1777, own), (0o702, root)] {
-            assert!(judge(&stat(mode, 1000), user).unwrap_err().contains("all users"));
+            assert!(check_permissions(&stat(mode, 1000), user).unwrap_err().contains("all users"));
         }
     }
 

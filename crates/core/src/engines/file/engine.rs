@@ -53,7 +53,7 @@ impl FileEngine {
         Self::open_in_boot(dir, env, boot)
     }
 
-    /// The same, with `boot` as the id of the current boot.
+    /// As [`open`](Self::open), with `boot` as the id of the current boot.
     pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot: [u8; 16]) -> Result<Self, Error> {
         Ok(Self {
             dir: Dir::open(dir).map_err(opening)?,

@@ -1,4 +1,4 @@
-//! Sorts errors of the operating system into faults, by what they mean for a claim.
+//! Classifies errors of the operating system as faults, by what they mean for a claim.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use nix::errno::Errno;
 
 use crate::{EngineError, Error, ErrorKind, Fault};
 
-/// Sorts an error of the operating system: the operation `what` failed on `file`.
-pub(super) fn sort(what: &str, file: &str, error: io::Error) -> EngineError {
+/// Classifies an error of the operating system: the operation `what` failed on `file`.
+pub(super) fn classify(what: &str, file: &str, error: io::Error) -> EngineError {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     let (fault, advice) = match errno {
         Errno::EACCES | Errno::EPERM => {
@@ -29,12 +29,12 @@ pub(super) fn sort(what: &str, file: &str, error: io::Error) -> EngineError {
     EngineError::new(fault, format!("{what} {file}: {error}: {advice}")).with_source(error)
 }
 
-/// The same for an [`Errno`].
-pub(super) fn sort_errno(what: &str, file: &str, errno: Errno) -> EngineError {
-    sort(what, file, errno.into())
+/// As [`classify`], for an [`Errno`].
+pub(super) fn classify_errno(what: &str, file: &str, errno: Errno) -> EngineError {
+    classify(what, file, errno.into())
 }
 
-/// The error for a file in the place of ours that is not ours, or not of this version.
+/// The error for a file in the place of our file that leasehold did not write, or wrote in another version.
 pub(super) fn foreign(file: &str, what: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
@@ -70,7 +70,7 @@ mod tests {
             (Errno::EIO, Fault::Refused, "cause"),
             (Errno::EISDIR, Fault::Misconfigured, "directory"),
         ] {
-            let error = sort_errno("cannot open", "/d/x.lock", errno);
+            let error = classify_errno("cannot open", "/d/x.lock", errno);
             assert_eq!(error.fault, fault);
             assert!(error.message.contains("/d/x.lock") && error.message.contains(word), "{error}");
         }

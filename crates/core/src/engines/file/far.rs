@@ -8,12 +8,12 @@ use super::{
     release::own_record,
     table::is_alive,
     table::layout::{HEAD, MAX_CLAIMS, RECORD, TableHead, array},
-    table::record::{Record, RecordState, TICKET},
+    table::record::{Record, RecordState, STATE, TICKET},
     table::wait_order::{IndexedRecord, is_stalled, must_precede},
 };
 use crate::EngineError;
 
-/// The minimum number of waiters ahead for this answer: more than a release ever signals.
+/// A claim with at least this number of waiters ahead gets the fast answer: more waiters than a release ever signals.
 const FAR: u32 = 8;
 
 impl FileEngine {
@@ -35,14 +35,14 @@ impl FileEngine {
         }
         let mut bytes = vec![0; table.records as usize * RECORD];
         state.read(&mut bytes, HEAD as u64)?;
-        let before: Vec<(u64, u32)> = (1..)
+        let earlier: Vec<(u64, u32)> = (1..)
             .zip(bytes.chunks_exact(RECORD))
-            .filter(|(_, record)| record[0] == RecordState::Waiting as u8)
+            .filter(|(_, record)| record[STATE] == RecordState::Waiting as u8)
             .map(|(slot, record)| (u64::from_le_bytes(array(record, TICKET)), slot))
             .filter(|(other, _)| *other < ticket)
             .collect();
-        let ahead = before.len() as u32;
-        let Some(&(_, slot)) = before.iter().min().filter(|_| ahead >= FAR) else { return Ok(None) };
+        let ahead = earlier.len() as u32;
+        let Some(&(_, slot)) = earlier.iter().min().filter(|_| ahead >= FAR) else { return Ok(None) };
         let first = Record::from_bytes(&array(&bytes, (slot as usize - 1) * RECORD));
         let Ok(Some(record)) = first else { return Ok(None) };
         let blocks =

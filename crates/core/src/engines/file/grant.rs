@@ -28,16 +28,17 @@ impl FileEngine {
             .find(|indexed| Some(indexed.record.ticket) == ticket)
             .map(|indexed| indexed.slot);
         if claim.mode == Mode::Exclusive {
-            table.mark_dead_holders()?;
-            let zero = table.zero.take();
-            let granted = self.seize(claim, table.lock, table.state, &mut table.head, zero.as_ref(), now)?;
+            table.clear_dead_holders()?;
+            let record_zero = table.record_zero.take();
+            let granted =
+                self.seize(claim, table.lock, table.state, &mut table.head, record_zero.as_ref(), now)?;
             if let Some(slot) = own_slot {
                 table.clear(slot)?;
             }
-            table.tidy()?;
+            table.mark_if_empty()?;
             return Ok(granted);
         }
-        self.mark_dead_zero(table)?;
+        self.clear_dead_record_zero(table)?;
         let (slot, ticket) = match (own_slot, ticket) {
             (Some(slot), Some(ticket)) => (slot, ticket),
             _ => {
@@ -56,23 +57,24 @@ impl FileEngine {
         Ok(held(slot, token, tokens, previous))
     }
 
-    /// Grants an exclusive hold; the caller has the exclusive flock. `zero` is the record of the previous holder, if
-    /// its hold was never released. Needs no latch.
+    /// Grants an exclusive hold; the caller has the exclusive flock. `record_zero` is the record of the previous
+    /// holder, if its hold was never released. Needs no latch.
     pub(super) fn seize(
         &self,
         claim: &Claim,
         lock: &LockFile,
         state: &StateFile,
         head: &mut Head,
-        zero: Option<&IndexedRecord>,
+        record_zero: Option<&IndexedRecord>,
         now: Instant,
     ) -> Result<(ClaimState, Grant), EngineError> {
-        let previous = self.previous(head, zero);
+        let previous = self.previous(head, record_zero);
         let token = self.mint(claim, state, head)?;
-        // Before the record, so that the record does not count as that of a dead holder.
+        // Before the record, so that the record is not taken for the record of a dead holder.
         lock.mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
         let record = Record { token: token.number, tokens, ..self.record(claim, RecordState::Holding, now) };
+        // The tokens, how the last hold ended, and record 0 follow each other: one write.
         let mut bytes = [0; RECORD_ZERO + RECORD - TOKENS];
         bytes[..Tokens::SIZE].copy_from_slice(&head.tokens.to_bytes());
         bytes[ENDED - TOKENS] = ended_to_byte(head.ended);
@@ -88,18 +90,20 @@ impl FileEngine {
     }
 
     /// A shared flock proves that an exclusive holder whose record is still there is gone.
-    fn mark_dead_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
-        let Some(zero) = table.zero.take() else { return Ok(()) };
-        if zero.record.state == RecordState::Holding {
-            table.set_ended(ended_by_death(&zero.record))?;
+    fn clear_dead_record_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
+        let Some(record_zero) = table.record_zero.take() else { return Ok(()) };
+        if record_zero.record.state == RecordState::Holding {
+            table.set_ended(ended_by_death(&record_zero.record))?;
         }
         table.state.write(&[RecordState::Empty as u8], record_at(0))
     }
 
     /// How the hold before this grant ended. Called before the counter is moved to this boot.
-    fn previous(&self, head: &Head, zero: Option<&IndexedRecord>) -> Previous {
-        match zero {
-            Some(zero) if zero.record.state == RecordState::Holding => ended_by_death(&zero.record),
+    fn previous(&self, head: &Head, record_zero: Option<&IndexedRecord>) -> Previous {
+        match record_zero {
+            Some(record_zero) if record_zero.record.state == RecordState::Holding => {
+                ended_by_death(&record_zero.record)
+            }
             // After a reboot the disk may have an older page than the last one that the holder wrote.
             _ if head.tokens.boot != self.boot
                 && head.tokens.current > 0
@@ -112,10 +116,12 @@ impl FileEngine {
     }
 }
 
+/// How a hold ended whose holder died.
 fn ended_by_death(record: &Record) -> Previous {
     if record.is_broken() { Previous::Broken } else { Previous::Lapsed }
 }
 
+/// The state of a granted claim, and the grant to report.
 fn held(slot: u32, token: Token, tokens: u32, previous: Previous) -> (ClaimState, Grant) {
     (ClaimState::Holding { slot, token, tokens, previous }, Grant { token, tokens, ttl: None, previous })
 }

@@ -8,7 +8,7 @@ use super::{
     dir::encode::{self, Decoded},
     dir::open::{Missing, SAFE_FLAGS},
     engine::FileEngine,
-    error::sort,
+    error::classify,
     guarantee::guarantee,
     kernel::locks::{Key, LockFile},
     kernel::proc::program,
@@ -17,7 +17,7 @@ use super::{
     table::record::{Record, RecordState},
     table::state::StateFile,
     table::wait_order::{IndexedRecord, is_in_min_hold},
-    table::{is_alive, read_records, zero},
+    table::{is_alive, read_records, record_zero},
 };
 use crate::{
     BoxFuture, Broken, EngineError, Guarantee, HolderView, Inspect, Instant, Lineage, Mode, Name, View,
@@ -26,9 +26,9 @@ use crate::{
 
 /// How often a table that changed during the read is read again before torn records are left out.
 const TRIES: usize = 3;
-/// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
+/// How often a name is inspected before a holder counts as foreign: our hold has its flock a moment before its
 /// record, and `/proc/locks`, read while it changes, may list a lock twice.
-const LOOKS: usize = 3;
+const MAX_LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
@@ -81,7 +81,7 @@ impl Inspect for FileEngine {
 impl FileEngine {
     /// The names that begin with `prefix` and have a lock file.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
-        let failed = |error| sort("cannot list", &self.dir.path.display().to_string(), error);
+        let failed = |error| classify("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
         if self.dir.lock_dir(Missing::Look)?.is_none() {
             return Ok(names);
@@ -111,7 +111,7 @@ impl FileEngine {
     fn look(&self, name: &Name, kernel: &KernelLocks) -> Result<View, EngineError> {
         let key = Key::new(&self.dir, name);
         let mut view = self.look_once(&key, kernel)?;
-        for _ in 1..LOOKS {
+        for _ in 1..MAX_LOOKS {
             if !view.holders.iter().any(|holder| holder.foreign) {
                 break;
             }
@@ -186,7 +186,7 @@ impl FileEngine {
                 })?;
             }
             if !torn || last == 0 {
-                records.extend(zero(&head, &bytes, self.boot));
+                records.extend(record_zero(&head, &bytes, self.boot));
                 return Ok((Some(head.lineage), records));
             }
         }

@@ -14,8 +14,8 @@ use nix::sys::stat::{major, minor};
 /// File systems where `stat` returns another device number than `/proc/locks`: btrfs and overlay. There only the
 /// inode is compared, which suffices in a directory of one file system.
 const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
-/// More than the kernel returns per read, which is a page.
-const PIECE: usize = 64 * 1024;
+/// The size of one read, in bytes: more than the kernel returns per read, which is a page.
+const READ_SIZE: usize = 64 * 1024;
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
 pub(super) const OVERLAY: i64 = 0x794C_7630;
 
@@ -32,7 +32,9 @@ pub(super) struct Flock {
 /// The locks of the whole system at one moment.
 #[derive(Debug)]
 pub(super) struct KernelLocks {
+    /// The content of `/proc/locks`.
     text: String,
+    /// Device numbers cannot be compared on this file system.
     inode_alone: bool,
 }
 
@@ -59,9 +61,9 @@ impl KernelLocks {
         }
         let exclusive = words.nth(1)? == "WRITE";
         let pid = words.next()?.parse().ok();
-        let (on, number) = words.next()?.rsplit_once(':')?;
-        let same = number.parse() == Ok(inode) && (self.inode_alone || on == device);
-        (same && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
+        let (lock_device, number) = words.next()?.rsplit_once(':')?;
+        let is_same_file = number.parse() == Ok(inode) && (self.inode_alone || lock_device == device);
+        (is_same_file && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
     }
 }
 
@@ -70,7 +72,7 @@ impl KernelLocks {
 /// earlier one is removed meanwhile.
 fn read_whole(path: &str) -> io::Result<String> {
     let (mut file, mut text) = (File::open(path)?, Vec::new());
-    let mut piece = vec![0; PIECE];
+    let mut piece = vec![0; READ_SIZE];
     loop {
         match file.read(&mut piece)? {
             0 => return String::from_utf8(text).map_err(io::Error::other),

@@ -6,7 +6,9 @@ use super::{
     dir::open::Missing,
     engine::FileEngine,
     kernel::locks::LockFile,
-    table::layout::{ENDED, RECORD, TABLE, array, ended_to_byte, record_at},
+    table::layout::{
+        ENDED, MAX_CLAIMS, RECORD, RECORD_ZERO, TABLE, TableHead, array, ended_to_byte, record_at,
+    },
     table::record::{MIN_HOLD, Record, RecordState},
     table::state::StateFile,
     table::wait_order::{IndexedRecord, to_signal},
@@ -20,32 +22,33 @@ use crate::{ClaimId, EngineError, Hold, Instant, Loss, Previous, Release, Releas
 pub(super) enum AfterRelease {
     /// The table is empty.
     Empty,
-    /// A claim waits or holds, as far as is known.
-    Waits,
+    /// The table may have claims.
+    MayHaveClaims,
 }
 
 impl FileEngine {
     /// Releases one claim and leaves no trace of it.
     pub(super) fn release_one(&self, release: &Release) -> Released {
-        let cell = self.claims.find(release.id).or_else(|| self.claims.mark_dead(release.id));
+        let cell = self.claims.find(release.id).or_else(|| self.claims.add_tombstone(release.id));
         let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
             return Released::NotThere;
         };
         self.listener.forget(release.id);
-        let of = |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
-        let meant = release.token.is_none_or(of);
+        let holds_token =
+            |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
+        let is_meant = release.token.is_none_or(holds_token);
         // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
-        let unknown = (!meant).then(|| Release { token: None, min_hold: None, ..release.clone() });
-        match self.unlock(&entry, unknown.as_ref().unwrap_or(release)) {
+        let without_token = (!is_meant).then(|| Release { token: None, min_hold: None, ..release.clone() });
+        match self.unlock(&entry, without_token.as_ref().unwrap_or(release)) {
             Ok(AfterRelease::Empty) => self.store_idle(*entry),
-            Ok(AfterRelease::Waits) => {}
-            // The lock itself is free: closing the file frees it in any case. Only the record stays, as that of a
-            // dead owner.
+            Ok(AfterRelease::MayHaveClaims) => {}
+            // The lock itself is free: closing the file frees it in any case. Only the record stays, like the record of
+            // a dead owner.
             Err(error) => {
                 tracing::debug!(%error, name = %release.name, "the record of a released claim could not be emptied");
             }
         }
-        if meant { Released::Freed } else { Released::NotThere }
+        if is_meant { Released::Freed } else { Released::NotThere }
     }
 
     /// Checks one hold, which never expires: returns whether it still exists.
@@ -79,9 +82,10 @@ impl FileEngine {
         })
     }
 
+    /// Ends the claim in `cell` and returns its entry, if it waited or held.
     fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
         let taken = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
-        self.claims.mark_dead(id);
+        self.claims.add_tombstone(id);
         match taken {
             ClaimCell::Live(entry) => Some(entry),
             ClaimCell::Fresh | ClaimCell::Gone => None,
@@ -99,8 +103,7 @@ impl FileEngine {
         }
     }
 
-    /// Writes that a claim has ended, and unlocks its file. A waiter that watches the file also notices the close
-    /// that follows.
+    /// Writes that a claim has ended, and unlocks its file.
     fn unlock(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
         let until = release.min_hold.map(|time| self.env.clock.now().after(time));
         let state = self.states.last(&self.dir, &entry.key);
@@ -112,12 +115,12 @@ impl FileEngine {
         // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
         // one that arrives later tries by itself.
         entry.lock.unflock();
-        let Some(state) = state? else { return written.map(|()| AfterRelease::Waits) };
+        let Some(state) = state? else { return written.map(|()| AfterRelease::MayHaveClaims) };
         let after = if entry.claim_state.slot() == 0 {
             self.signal_waiters(&entry.lock, &state, 0, 1)
         } else {
             self.leave_table(entry, &state)?;
-            AfterRelease::Waits
+            AfterRelease::MayHaveClaims
         };
         written.map(|()| after)
     }
@@ -129,7 +132,7 @@ impl FileEngine {
             && let Some(latch) = entry.lock.try_latch()?
         {
             let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
-            table.tidy()?;
+            table.mark_if_empty()?;
             self.signal(table.lock, state, &table.records, 0, 2);
             return Ok(());
         }
@@ -146,20 +149,21 @@ impl FileEngine {
         skip: usize,
         count: usize,
     ) -> AfterRelease {
-        let mut bytes = [0; 20];
-        match state.read(&mut bytes, TABLE as u64) {
-            Ok(_) if bytes[0] == 0 => return AfterRelease::Empty,
-            Ok(_) => {}
-            Err(_) => return AfterRelease::Waits,
+        let mut bytes = [0; TableHead::SIZE];
+        if state.read(&mut bytes, TABLE as u64).is_err() {
+            return AfterRelease::MayHaveClaims;
         }
-        let records = u32::from_le_bytes(array(&bytes, 16)).min(super::table::layout::MAX_CLAIMS);
-        if let Ok(records) = read_records(state, records, |_| Ok(())) {
+        let table = TableHead::parse(&bytes);
+        if !table.in_use {
+            return AfterRelease::Empty;
+        }
+        if let Ok(records) = read_records(state, table.records.min(MAX_CLAIMS), |_| Ok(())) {
             self.signal(lock, state, &records, skip, count);
         }
-        AfterRelease::Waits
+        AfterRelease::MayHaveClaims
     }
 
-    /// Signals `count` live waiters after the first `skip`. The slow poll makes up for a failed signal.
+    /// Signals `count` live waiters after the first `skip`. A waiter whose signal failed is woken by its slow poll.
     pub(super) fn signal(
         &self,
         lock: &LockFile,
@@ -193,24 +197,26 @@ fn end(
     let slot = entry.claim_state.slot();
     if slot != 0 {
         let Some(record) = own_record(state, entry)? else { return Ok(()) };
-        if let Some(ended) = byte_of(record.is_broken(), release) {
+        if let Some(ended) = end_byte(record.is_broken(), release) {
             state.write(&[ended], ENDED as u64)?;
         }
         return empty(state, entry, min_hold_until);
     }
-    let mut bytes = [0; 8 + RECORD];
+    // The byte for how the last hold ended, and record 0 after it.
+    const RECORD_START: usize = RECORD_ZERO - ENDED;
+    let mut bytes = [0; RECORD_START + RECORD];
     state.read(&mut bytes, ENDED as u64)?;
-    let record: [u8; RECORD] = array(&bytes, 8);
+    let record: [u8; RECORD] = array(&bytes, RECORD_START);
     let Some(is_broken) = Record::broken_of(&record, entry.claim.id) else { return Ok(()) };
-    bytes[0] = byte_of(is_broken, release).unwrap_or(bytes[0]);
+    bytes[0] = end_byte(is_broken, release).unwrap_or(bytes[0]);
     let len = match min_hold_until {
         None => {
-            bytes[8] = RecordState::Empty as u8;
-            9
+            bytes[RECORD_START] = RecordState::Empty as u8;
+            RECORD_START + 1
         }
         Some(until) => {
-            let at = 8 + MIN_HOLD as usize;
-            bytes[8] = RecordState::MinHold as u8;
+            let at = RECORD_START + MIN_HOLD as usize;
+            bytes[RECORD_START] = RecordState::MinHold as u8;
             bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
             at + 8
         }
@@ -231,7 +237,7 @@ fn empty(state: &StateFile, entry: &Entry, min_hold_until: Option<Instant>) -> R
 }
 
 /// How the hold ended, as reported to the next holder; `None` (no change) for a hold that was never used.
-fn byte_of(is_broken: bool, release: &Release) -> Option<u8> {
+fn end_byte(is_broken: bool, release: &Release) -> Option<u8> {
     let ended = if is_broken { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
     ended.map(ended_to_byte)
 }

@@ -25,9 +25,10 @@ pub(super) struct Table<'a> {
     pub(super) state: &'a StateFile,
     pub(super) head: Head,
     /// Record 0, if in use. It can change at any time unless the caller has the flock.
-    pub(super) zero: Option<IndexedRecord>,
+    pub(super) record_zero: Option<IndexedRecord>,
     /// The other records in use.
     pub(super) records: Vec<IndexedRecord>,
+    /// Held until the table is dropped.
     _latch: Latch<'a>,
 }
 
@@ -48,7 +49,14 @@ impl<'a> Table<'a> {
         } else if head.table.in_use {
             records = read_records(state, head.table.records, |_| Err(state.damaged()))?;
         }
-        Ok(Self { lock, state, zero: zero(&head, &bytes, engine.boot), head, records, _latch: latch })
+        Ok(Self {
+            lock,
+            state,
+            record_zero: record_zero(&head, &bytes, engine.boot),
+            head,
+            records,
+            _latch: latch,
+        })
     }
 
     /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an
@@ -56,23 +64,23 @@ impl<'a> Table<'a> {
     pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
         let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
         self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
-        self.zero = zero(&head, &bytes, engine.boot);
+        self.record_zero = record_zero(&head, &bytes, engine.boot);
         self.head = head;
         Ok(())
     }
 
-    /// Judges `asker`, and clears the records of dead owners that this found.
+    /// Judges `asker`, and clears the records of dead owners that it finds.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
-            let mut moved = false;
-            let seen = judge(&self.records, self.zero.as_ref(), asker, now, &mut |indexed| {
+            let mut changed = false;
+            let judgement = judge(&self.records, self.record_zero.as_ref(), asker, now, &mut |indexed| {
                 let alive = is_alive(self.lock, indexed)?;
-                moved |= !alive && self.has_moved(indexed)?;
+                changed |= !alive && self.has_changed(indexed)?;
                 Ok(alive)
             })?;
-            if !moved {
-                seen.dead.iter().try_for_each(|slot| self.mark_dead(*slot))?;
-                return Ok(seen);
+            if !changed {
+                judgement.dead.iter().try_for_each(|slot| self.clear_dead(*slot))?;
+                return Ok(judgement);
             }
             // The loop ends: without the latch a record changes only once, when its owner releases.
             self.records = read_records(self.state, self.head.table.records, |_| Err(self.state.damaged()))?;
@@ -81,9 +89,10 @@ impl<'a> Table<'a> {
 
     /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
     /// before it unlocks.
-    fn has_moved(&self, indexed: &IndexedRecord) -> Result<bool, EngineError> {
+    fn has_changed(&self, indexed: &IndexedRecord) -> Result<bool, EngineError> {
         if indexed.slot == 0 {
-            return Ok(false); // judged once more, under the flock
+            // An exclusive claim judges record 0 once more under the flock.
+            return Ok(false);
         }
         let mut bytes = [0; RECORD];
         self.state.read(&mut bytes, record_at(indexed.slot))?;
@@ -92,14 +101,14 @@ impl<'a> Table<'a> {
     }
 
     /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
-    pub(super) fn mark_dead_holders(&mut self) -> Result<(), EngineError> {
+    pub(super) fn clear_dead_holders(&mut self) -> Result<(), EngineError> {
         let gone = |indexed: &&IndexedRecord| indexed.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(gone).map(|indexed| indexed.slot).collect();
-        slots.into_iter().try_for_each(|slot| self.mark_dead(slot))
+        slots.into_iter().try_for_each(|slot| self.clear_dead(slot))
     }
 
     /// Clears the record of a dead owner, and stores how its hold ended.
-    fn mark_dead(&mut self, slot: u32) -> Result<(), EngineError> {
+    fn clear_dead(&mut self, slot: u32) -> Result<(), EngineError> {
         if let Some(indexed) = self.records.iter().find(|indexed| indexed.slot == slot) {
             if indexed.record.state == RecordState::Holding {
                 let ended = if indexed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
@@ -117,6 +126,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
+    /// Stores how the last hold ended.
     pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
         self.head.ended = ended;
         self.state.write(&[ended_to_byte(ended)], ENDED as u64)
@@ -128,7 +138,7 @@ impl<'a> Table<'a> {
     /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims are alive.
     pub(super) fn free_slot(&mut self) -> Result<(u32, u64), EngineError> {
         if self.records.len() >= MAX_CLAIMS as usize {
-            self.mark_dead_all_dead()?;
+            self.clear_all_dead()?;
         }
         let mut used = [false; MAX_CLAIMS as usize + 1];
         self.records.iter().for_each(|indexed| used[indexed.slot as usize] = true);
@@ -160,7 +170,7 @@ impl<'a> Table<'a> {
     }
 
     /// Marks the table as empty, if it is, so that the next exclusive claim need not read it.
-    pub(super) fn tidy(&mut self) -> Result<(), EngineError> {
+    pub(super) fn mark_if_empty(&mut self) -> Result<(), EngineError> {
         if self.records.is_empty() && self.head.table.in_use {
             (self.head.table.in_use, self.head.table.records) = (false, 0);
             self.state.write(&self.head.table.to_bytes(), TABLE as u64)?;
@@ -168,23 +178,24 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    fn mark_dead_all_dead(&mut self) -> Result<(), EngineError> {
+    /// Clears the records of all dead owners, to free slots.
+    fn clear_all_dead(&mut self) -> Result<(), EngineError> {
         let mut dead = Vec::new();
         for indexed in self.records.iter().filter(|indexed| indexed.record.state != RecordState::MinHold) {
-            if !is_alive(self.lock, indexed)? && !self.has_moved(indexed)? {
+            if !is_alive(self.lock, indexed)? && !self.has_changed(indexed)? {
                 dead.push(indexed.slot);
             }
         }
-        dead.into_iter().try_for_each(|slot| self.mark_dead(slot))
+        dead.into_iter().try_for_each(|slot| self.clear_dead(slot))
     }
 }
 
 /// Record 0, if in use. A minimum hold time of an earlier boot has ended.
-pub(super) fn zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
+pub(super) fn record_zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&array(bytes, super::table::layout::RECORD_ZERO)).ok().flatten()?;
-    let over = record.state == RecordState::MinHold && head.tokens.boot != boot;
-    (!over).then_some(IndexedRecord { slot: 0, record })
+    let has_ended = record.state == RecordState::MinHold && head.tokens.boot != boot;
+    (!has_ended).then_some(IndexedRecord { slot: 0, record })
 }
 
 /// Reads the records in use among the first `count`. Calls `torn` for each torn record, which returns an error or

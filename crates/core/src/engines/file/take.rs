@@ -9,9 +9,9 @@ use super::{
     engine::FileEngine,
     kernel::locks::{Key, LATCH_TRIES, LATCH_TRIES_BESIDE, LockFile, Mark},
     table::layout::HEAD,
-    table::record::{Record, RecordState},
+    table::record::{NO_WAKE_PIPE, Record, RecordState},
     table::wait_order::{Asker, Judgement, Verdict, is_in_min_hold},
-    table::{Table, zero},
+    table::{Table, record_zero},
     wake::listener::WATCHED,
 };
 use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, Mode};
@@ -19,12 +19,14 @@ use crate::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Loss, 
 /// How often a lock file may be replaced between opening and locking before the directory counts as replaced.
 const TRIES: usize = 16;
 
-/// When a waiting claim asks again without a signal: near the head of the queue; per claim ahead of it, so that a
-/// thousand waiting processes do not keep the machine busy; and at the latest. A fallback for lost signals.
+/// The poll interval of a waiting claim near the head of the queue. Polls are a fallback for lost signals.
 const NEAR_INTERVAL: Duration = Duration::from_millis(250);
+/// The poll interval grows by this for each claim ahead, so that a thousand waiting processes do not keep the machine
+/// busy.
 const INTERVAL_PER_POSITION: Duration = Duration::from_millis(250);
+/// The longest poll interval.
 pub(super) const FAR_INTERVAL: Duration = Duration::from_secs(30);
-/// The same for a claim without a wake pipe.
+/// The growth for each claim ahead, and the longest interval, of a claim without a wake pipe.
 const NO_PIPE_INTERVAL_PER_POSITION: Duration = Duration::from_millis(20);
 const NO_PIPE_FAR_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -34,11 +36,11 @@ type Created = (Option<Box<Entry>>, Answer);
 impl FileEngine {
     /// Takes the name, or enqueues the claim, or returns its current state.
     pub(super) fn take(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let found = match how {
+        let found_cell = match how {
             How::Create => self.claims.enter(claim.id),
             How::Ask => self.claims.find(claim.id),
         };
-        let Some(cell) = found else { return Ok(Answer::Gone) };
+        let Some(cell) = found_cell else { return Ok(Answer::Gone) };
         let mut cell = lock(&cell);
         let answer = match (&mut *cell, how) {
             (ClaimCell::Gone, _) => return Ok(Answer::Gone),
@@ -71,6 +73,7 @@ impl FileEngine {
         answer
     }
 
+    /// The first `claim` of an id: opens the lock file and tries.
     fn create(&self, claim: &Claim) -> Result<Created, EngineError> {
         let (key, mut spare) = match self.idle.take(&claim.name) {
             Some(Spare { key, lock }) => (key, Some(lock)),
@@ -88,7 +91,7 @@ impl FileEngine {
                 Err(_) if self.idle.close() => continue,
                 Err(error) => return Err(error),
             };
-            match self.attempt(claim, &key, lock) {
+            match self.try_file(claim, &key, lock) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
                 Err(error) => return self.held_or(&key, error),
@@ -107,28 +110,33 @@ impl FileEngine {
     /// file. In that case no claim can set its mark, and that program holds the name.
     fn held_or(&self, key: &Key, error: EngineError) -> Result<Created, EngineError> {
         match LockFile::open(&self.dir, key, Missing::Leave)? {
-            Some(lock) if lock.is_locked_by_another_program()? => Ok((None, too_late())),
+            Some(lock) if lock.is_locked_by_another_program()? => Ok((None, taken_answer())),
             _ => Err(error),
         }
     }
 
-    /// One attempt on one open file; `None` when the path leads to another file by now.
-    fn attempt(&self, claim: &Claim, key: &Arc<Key>, lock: LockFile) -> Result<Option<Created>, EngineError> {
-        let mut held = false;
+    /// Tries on one open lock file; `None` when the path leads to another file by now.
+    fn try_file(
+        &self,
+        claim: &Claim,
+        key: &Arc<Key>,
+        lock: LockFile,
+    ) -> Result<Option<Created>, EngineError> {
+        let mut has_flock = false;
         if claim.mode == Mode::Exclusive {
-            held = lock.try_flock(claim.mode)?;
-            if (held || !claim.may_queue) && !lock.is_current(key)? {
+            has_flock = lock.try_flock(claim.mode)?;
+            if (has_flock || !claim.may_queue) && !lock.is_current(key)? {
                 return Ok(None);
             }
-            if held {
+            if has_flock {
                 if let Some((claim_state, grant)) = self.seize_free(claim, key, &lock)? {
                     return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
                 }
             } else if !claim.may_queue && !self.has_table(key)? {
-                return Ok(Some((None, too_late())));
+                return Ok(Some((None, taken_answer())));
             }
         }
-        self.join(claim, key, lock, held)
+        self.join(claim, key, lock, has_flock)
     }
 
     /// The fast path: this claim has the exclusive flock and the table is empty. `None`: the table is in use.
@@ -141,11 +149,13 @@ impl FileEngine {
         let Some(state) = self.states.get(&self.dir, key, Missing::Create)? else { return Ok(None) };
         let Some((mut head, bytes)) = state.head(&key.name)? else { return Ok(None) };
         let now = self.env.clock.now();
-        let zero = zero(&head, &bytes, self.boot);
-        if head.table.in_use || zero.as_ref().is_some_and(|zero| is_in_min_hold(&zero.record, now)) {
+        let record_zero = record_zero(&head, &bytes, self.boot);
+        if head.table.in_use
+            || record_zero.as_ref().is_some_and(|record_zero| is_in_min_hold(&record_zero.record, now))
+        {
             return Ok(None);
         }
-        self.seize(claim, lock, &state, &mut head, zero.as_ref(), now).map(Some)
+        self.seize(claim, lock, &state, &mut head, record_zero.as_ref(), now).map(Some)
     }
 
     /// Whether the table is in use: then a failed claim must report why.
@@ -154,13 +164,13 @@ impl FileEngine {
         Ok(state.head(&key.name)?.is_some_and(|(head, _): (_, [u8; HEAD])| head.table.in_use))
     }
 
-    /// The path through the table. `held`: this claim has the exclusive flock already.
+    /// The path through the table. `has_flock`: this claim has the exclusive flock already.
     fn join(
         &self,
         claim: &Claim,
         key: &Arc<Key>,
         lock: LockFile,
-        held: bool,
+        has_flock: bool,
     ) -> Result<Option<Created>, EngineError> {
         let tries = match (claim.may_queue, claim.mode) {
             (true, _) | (false, Mode::Exclusive) => LATCH_TRIES,
@@ -169,11 +179,12 @@ impl FileEngine {
         let latch = match lock.latch_within(tries) {
             Ok(latch) => latch,
             Err(busy) => {
-                self.step_back(key, &lock, held);
+                self.undo_flock(key, &lock, has_flock);
                 // The table is in use, or is about to be: an exclusive try is too late, whatever the table holds. A
                 // claim in another mode may still fit beside the current holders.
-                let late = !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
-                return if late { Ok(Some((None, too_late()))) } else { Err(busy) };
+                let is_taken =
+                    !claim.may_queue && claim.mode == Mode::Exclusive && busy.fault == Fault::Retry;
+                return if is_taken { Ok(Some((None, taken_answer()))) } else { Err(busy) };
             }
         };
         if !lock.is_current(key)? {
@@ -182,36 +193,37 @@ impl FileEngine {
         let state = self.states.get(&self.dir, key, Missing::Create)?.ok_or_else(vanished)?;
         let mut table = Table::load(self, key, &lock, &state, latch)?;
         let asker = Asker { mode: claim.mode, ticket: None };
-        let (mut seen, granted) = self.try_now(&mut table, claim, key, asker, held)?;
+        let (mut judgement, granted) = self.try_now(&mut table, claim, key, asker, has_flock)?;
         if let Some((claim_state, grant)) = granted {
             drop(table);
             return Ok(Some((Some(entry(claim, key, lock, claim_state)), Answer::Held(grant))));
         }
-        if let Verdict::Clash(other) = seen.verdict {
+        if let Verdict::Clash(other) = judgement.verdict {
             return Err(clash(claim.mode, other));
         }
         if !claim.may_queue {
-            table.tidy()?;
-            return Ok(Some((None, Answer::Taken(self.hint(&seen)))));
+            table.mark_if_empty()?;
+            return Ok(Some((None, Answer::Taken(self.hint(&judgement)))));
         }
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
         let mut claim_state = None;
-        if seen.verdict == Verdict::Behind && seen.ahead as usize >= WATCHED {
+        if judgement.verdict == Verdict::Behind && judgement.ahead as usize >= WATCHED {
             // The claims ahead that are alive are signalled at every release; this one needs no watch.
-            self.listener.register(claim, table.lock, slot, seen.ahead as usize);
+            self.listener.register(claim, table.lock, slot, judgement.ahead as usize);
         } else {
             // Enqueued; now ask again, because a release before the record was written signalled no one.
             table.refresh(self, key)?;
-            (seen, claim_state) = self.advance(&mut table, claim, key, slot, ticket)?;
+            (judgement, claim_state) = self.advance(&mut table, claim, key, slot, ticket)?;
         }
         drop(table);
         let (claim_state, answer) = match claim_state {
             Some((claim_state, grant)) => (claim_state, Answer::Held(grant)),
-            None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&seen))),
+            None => (ClaimState::Waiting { slot, ticket }, Answer::Waiting(self.hint(&judgement))),
         };
         Ok(Some((Some(entry(claim, key, lock, claim_state)), answer)))
     }
 
+    /// Gives the claim a ticket and a record in the queue.
     fn enqueue(&self, table: &mut Table<'_>, claim: &Claim) -> Result<(u32, u64), EngineError> {
         let wake_pipe = self.listener.wake_pipe(&self.dir);
         let (slot, ticket) = table.free_slot()?;
@@ -222,6 +234,7 @@ impl FileEngine {
         Ok((slot, ticket))
     }
 
+    /// The state of a claim that waits or holds; tries to grant to a waiting one.
     fn ask(&self, entry: &mut Entry) -> Result<Answer, EngineError> {
         let (slot, ticket) = match entry.claim_state {
             ClaimState::Waiting { slot, ticket } => (slot, ticket),
@@ -252,15 +265,15 @@ impl FileEngine {
         let own = table.records.iter_mut().find(|indexed| indexed.slot == slot);
         let Some(own) = own.filter(|own| own.record.id == entry.claim.id) else { return Ok(Answer::Gone) };
         if own.record.signalled.take().is_some() {
-            super::wake::wake_pipe::answer(&state, slot)?;
+            super::wake::wake_pipe::clear_signal(&state, slot)?;
         }
-        let (seen, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
+        let (judgement, granted) = self.advance(&mut table, &entry.claim, &entry.key, slot, ticket)?;
         Ok(match granted {
             Some((claim_state, grant)) => {
                 entry.claim_state = claim_state;
                 Answer::Held(grant)
             }
-            None => Answer::Waiting(self.hint(&seen)),
+            None => Answer::Waiting(self.hint(&judgement)),
         })
     }
 
@@ -280,18 +293,19 @@ impl FileEngine {
             .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < ticket);
         self.listener.register(claim, table.lock, slot, ahead.count());
         let asker = Asker { mode: claim.mode, ticket: Some(ticket) };
-        let (seen, granted) = self.try_now(table, claim, key, asker, false)?;
+        let has_flock = false;
+        let (judgement, granted) = self.try_now(table, claim, key, asker, has_flock)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
             // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
             let skip = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock, table.state, &table.records, skip, 2 - skip);
-        } else if seen.verdict == Verdict::Behind && seen.ahead == 1 {
+        } else if judgement.verdict == Verdict::Behind && judgement.ahead == 1 {
             // The head of the queue may not have been signalled: the holder may have been killed, or the watch may
             // have failed.
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
-        Ok((seen, granted))
+        Ok((judgement, granted))
     }
 
     /// Judges by the table, takes the flock if the table allows that, and judges again, now by a state that cannot
@@ -302,22 +316,22 @@ impl FileEngine {
         claim: &Claim,
         key: &Key,
         asker: Asker,
-        held: bool,
+        has_flock: bool,
     ) -> Result<(Judgement, Option<(ClaimState, Grant)>), EngineError> {
-        let mut seen = table.judge(asker, self.env.clock.now())?;
-        let mut flocked = held;
-        if !held && seen.verdict == Verdict::Free {
+        let mut judgement = table.judge(asker, self.env.clock.now())?;
+        let mut flocked = has_flock;
+        if !has_flock && judgement.verdict == Verdict::Free {
             flocked = flock(claim.mode, claim.may_queue, || table.lock.try_flock(claim.mode))?;
             if flocked {
                 table.refresh(self, key)?;
-                seen = table.judge(asker, self.env.clock.now())?;
+                judgement = table.judge(asker, self.env.clock.now())?;
             } else {
-                seen.verdict = Verdict::Held;
+                judgement.verdict = Verdict::Held;
             }
         }
-        if flocked && seen.verdict == Verdict::Free {
+        if flocked && judgement.verdict == Verdict::Free {
             return match self.grant(table, claim, asker.ticket) {
-                Ok(granted) => Ok((seen, Some(granted))),
+                Ok(granted) => Ok((judgement, Some(granted))),
                 Err(error) => {
                     table.lock.unflock();
                     self.signal(table.lock, table.state, &table.records, 0, 2);
@@ -330,12 +344,12 @@ impl FileEngine {
             table.lock.unflock();
             self.signal(table.lock, table.state, &table.records, 0, 1);
         }
-        Ok((seen, None))
+        Ok((judgement, None))
     }
 
-    /// Releases a flock that was taken in vain, without the latch.
-    fn step_back(&self, key: &Key, lock: &LockFile, held: bool) {
-        if held {
+    /// Releases the flock of a claim that could not be granted, without the latch.
+    fn undo_flock(&self, key: &Key, lock: &LockFile, has_flock: bool) {
+        if has_flock {
             lock.unflock();
             if let Ok(Some(state)) = self.states.get(&self.dir, key, Missing::Leave) {
                 self.signal_waiters(lock, &state, 0, 1);
@@ -343,14 +357,16 @@ impl FileEngine {
         }
     }
 
-    fn hint(&self, seen: &Judgement) -> Hint {
-        let ask_in = match seen.verdict {
+    /// What core is told of a claim that was not granted.
+    fn hint(&self, judgement: &Judgement) -> Hint {
+        let ask_in = match judgement.verdict {
             Verdict::MinHold(until) => until.since(self.env.clock.now()),
-            _ => self.interval(seen.ahead),
+            _ => self.interval(judgement.ahead),
         };
-        Hint { ask_in: Some(ask_in), ahead: Some(seen.ahead), obstacle: None }
+        Hint { ask_in: Some(ask_in), ahead: Some(judgement.ahead), obstacle: None }
     }
 
+    /// The poll interval of a claim with `ahead` claims ahead.
     fn interval(&self, ahead: u32) -> Duration {
         let (per_position, far) = match self.listener.has_wake_pipe() {
             true => (INTERVAL_PER_POSITION, FAR_INTERVAL),
@@ -359,6 +375,7 @@ impl FileEngine {
         (per_position * ahead).clamp(NEAR_INTERVAL, far)
     }
 
+    /// A record for the claim, without ticket and token.
     pub(super) fn record(&self, claim: &Claim, state: RecordState, since: Instant) -> Record {
         Record {
             state,
@@ -371,7 +388,7 @@ impl FileEngine {
             process: self.process,
             stops_on_term: claim.stops_on_term,
             since,
-            wake_pipe: [0; 16],
+            wake_pipe: NO_WAKE_PIPE,
             min_hold_until: Instant::from_nanos(0),
             signalled: None,
             broken: 0,
@@ -397,7 +414,8 @@ fn flock(
     take()
 }
 
-fn too_late() -> Answer {
+/// The answer for a name that another claim, or another program, has taken.
+fn taken_answer() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }
 

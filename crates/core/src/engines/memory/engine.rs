@@ -8,7 +8,7 @@ use crate::{
     Notification, Profile, Release, Released, Renewed, pure::lock_state::Refusal,
 };
 
-/// The same number as in the file engine.
+/// How many tokens a grant carries: the same number as in the file engine.
 const TOKENS: u32 = 1 + 64;
 /// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and the head
 /// of the queue is notified when a lease runs out, so the poll is only a safety net.

@@ -17,7 +17,7 @@ pub(super) type Client = Weak<Mailbox>;
 /// Notifications to be put into mailboxes after the shard is unlocked.
 pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
 
-/// A shard with fewer names is not swept.
+/// A shard with fewer names than this is not swept.
 const SWEEP_MIN: usize = 64;
 
 /// Some of the names of a store, and the tombstones of all their claims.
@@ -57,7 +57,7 @@ impl Shard {
             Entry::Occupied(mut entry) => {
                 let lock = entry.get_mut();
                 let answer = act(lock, &mut step);
-                address(name, lock, &mut step, resources.mail);
+                mail_grants(name, lock, &mut step, resources.mail);
                 if lock.is_idle(resources.now) {
                     entry.remove();
                 }
@@ -66,7 +66,7 @@ impl Shard {
             Entry::Vacant(entry) => {
                 let mut lock = LockState::new();
                 let answer = act(&mut lock, &mut step);
-                address(name, &mut lock, &mut step, resources.mail);
+                mail_grants(name, &mut lock, &mut step, resources.mail);
                 if !lock.is_idle(resources.now) {
                     entry.insert(Box::new(lock));
                 }
@@ -88,15 +88,21 @@ impl Shard {
             let mut step =
                 StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
             lock.settle(&mut step);
-            address(name, lock, &mut step, resources.mail);
+            mail_grants(name, lock, &mut step, resources.mail);
             !lock.is_idle(resources.now)
         });
         self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
     }
 }
 
-/// Sends the grants of a step to their clients. A grant whose client is gone goes to the next claim in the queue.
-fn address(name: &Name, lock: &mut LockState<Client>, step: &mut StepContext<'_, Client>, mail: &mut Mail) {
+/// Adds the grants of a step to the mail for their clients. A grant whose client is gone goes to the next claim in the
+/// queue.
+fn mail_grants(
+    name: &Name,
+    lock: &mut LockState<Client>,
+    step: &mut StepContext<'_, Client>,
+    mail: &mut Mail,
+) {
     while !step.pushed.is_empty() {
         for pushed in std::mem::take(&mut step.pushed) {
             if let Some(mailbox) = pushed.client.upgrade() {

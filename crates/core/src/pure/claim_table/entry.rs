@@ -12,12 +12,13 @@ pub struct ClaimEntry<O, B, D> {
     pub name: Name,
     /// The mode of the claim.
     pub mode: Mode,
-    /// How long a grant that was pushed to it lasts until its next request.
+    /// How long a grant pushed to the claim lasts without a request of the claim.
     pub claim_time: Duration,
     /// Its state.
     pub state: ClaimState<O, B>,
     /// How long a claim in the queue lasts after its last request.
     pub(super) lifetime: Duration,
+    /// When the claim ends, unless it sends a request before.
     pub(super) until: Instant,
     /// When the claim is checked for expiry.
     pub(super) due: Instant,
@@ -28,13 +29,13 @@ pub struct ClaimEntry<O, B, D> {
 /// The state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimState<O, B> {
-    /// The request that creates it is in flight, or its outcome is unknown.
+    /// The request that creates the claim on the server is in flight, or its outcome is unknown.
     Made,
     /// It waits in the queue.
     Waiting {
         /// What it has on the server.
         own: O,
-        /// What it waits for.
+        /// What is ahead of it on the server: what it waits for.
         before: B,
     },
     /// It holds.
@@ -48,7 +49,7 @@ pub enum ClaimState<O, B> {
     Ending {
         /// What it has on the server, if that is known.
         own: Option<O>,
-        /// It was granted without knowing it: it may enter the queue again afterwards.
+        /// It was granted, but no request confirmed that: it may enter the queue again afterwards.
         again: bool,
     },
     /// It was given up. Its release follows.
@@ -85,7 +86,8 @@ impl<O, B, D> ClaimEntry<O, B, D> {
         }
     }
 
-    /// A request of the claim arrived at `now`: its time is extended, and it enters the queue again if it had lapsed.
+    /// Records a request of the claim at `now`: extends its time, and makes a lapsed claim new, so that it enters the
+    /// queue again.
     pub fn asked_again(&mut self, now: Instant) {
         if matches!(self.state, ClaimState::Lapsed) {
             self.state = ClaimState::Made;
@@ -95,7 +97,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
         }
     }
 
-    /// The claim waits, by the answer to its request at `now`.
+    /// Records that the claim waits, by the answer to its request at `now`.
     pub fn waits(&mut self, own: O, before: B, now: Instant) {
         self.state = ClaimState::Waiting { own, before };
         self.asked_again(now);

@@ -65,7 +65,7 @@ impl<C: Clone> LockState<C> {
         Some(Answer::Held(holder.grant(claim.ttl)))
     }
 
-    /// Creates a claim that is not known here.
+    /// Creates a claim that has neither a hold nor a queue entry.
     fn create(
         &mut self,
         claim: &Claim,
@@ -75,7 +75,8 @@ impl<C: Clone> LockState<C> {
         self.admit(claim.mode)?;
         if self.is_queue_empty() && self.tally().fits(claim.mode) {
             let waiter = Waiter::new(claim, client, step.now);
-            return Ok(Answer::Held(self.grant_to(waiter, claim.ttl, false, step)));
+            let pushed = false;
+            return Ok(Answer::Held(self.grant_to(waiter, claim.ttl, pushed, step)));
         }
         if !claim.may_queue {
             return Ok(Answer::Taken(self.hint_outside(step.now)));

@@ -47,7 +47,7 @@ impl<C: Clone> LockState<C> {
             // free.
             None => self.remove_waiter(release.id) && release.token.is_none(),
         };
-        step.mark_dead(release.id);
+        step.add_tombstone(release.id);
         self.settle(step);
         freed
     }
@@ -73,6 +73,7 @@ impl<C: Clone> LockState<C> {
         self.settle(step);
     }
 
+    /// Breaks the hold at index `at`.
     fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
         let holder = &mut self.holders[at];
         let (id, token) = (holder.id, holder.token);
@@ -84,15 +85,15 @@ impl<C: Clone> LockState<C> {
         if force {
             self.holders.remove(at);
             self.note_end(token, Previous::Broken, step.now);
-            step.mark_dead(id);
+            step.add_tombstone(id);
         } else {
             holder.state = HoldState::Broken;
         }
         BrokenHold { id, client }
     }
 
-    /// True if it was the hold that the release meant. Another hold of the same claim was granted to a late request: no
-    /// client knows of it, so nothing else would end it.
+    /// Ends the hold at index `at`; true if the release names this hold. Another hold of the same claim was granted to
+    /// a late request: no client knows of that hold, so nothing else would end it.
     fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         let holder = &mut self.holders[at];
         let (token, broken) = (holder.token, holder.is_broken());

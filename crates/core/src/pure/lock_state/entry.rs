@@ -33,6 +33,7 @@ pub(super) struct Holder<C> {
     pub(super) client: C,
 }
 
+/// Whether a hold is confirmed, or what blocks the name instead of one.
 pub(super) enum HoldState<C> {
     /// Its claim knows of the hold, or asked for it.
     Held,
@@ -65,8 +66,8 @@ impl<C> Holder<C> {
         number.checked_sub(self.token.number).is_some_and(|offset| offset < u64::from(self.tokens))
     }
 
-    /// Its claim sent a request: the grant is known to it and lasts `ttl` from now. Never shortens the lease, for a
-    /// late request may ask for less.
+    /// Records a request of its claim, which knows of the grant from now on: the grant lasts `ttl` from now. Never
+    /// shortens the lease, because a late request may ask for less.
     pub(super) fn confirm(&mut self, now: Instant, ttl: Duration) {
         self.state = HoldState::Held;
         self.expires = self.expires.max(now.after(ttl));
@@ -99,7 +100,7 @@ impl<C: Clone> Waiter<C> {
         }
     }
 
-    /// Its claim sent a request: the lease of the entry is extended, and notifications go to the client that sent it.
+    /// Records a request of its claim: extends the lease of the entry, and sends notifications to `client` from now on.
     pub(super) fn asked_again(&mut self, claim: &Claim, client: &C, now: Instant) {
         self.expires = self.expires.max(now.after(entry_life(claim.ttl)));
         self.client = client.clone();

@@ -18,6 +18,7 @@ pub(super) struct Fixture {
     pub(super) now: Instant,
     /// The grants that the last step pushed.
     pub(super) pushed: Vec<Pushed<u8>>,
+    /// The last token minted.
     last: u64,
     /// Whether the lock state is saved and restored before each step.
     pub(super) saves: bool,
@@ -67,12 +68,12 @@ impl Fixture {
         self.call(&claim(number, mode), How::Create).unwrap()
     }
 
-    /// Creates a claim that must be granted.
+    /// Creates a claim; fails unless it is granted.
     pub(super) fn hold(&mut self, number: u8, mode: Mode) -> Grant {
         held(self.create(number, mode))
     }
 
-    /// Creates a claim that must wait, and returns how many are ahead.
+    /// Creates a claim, and returns how many are ahead; fails unless it waits.
     pub(super) fn wait(&mut self, number: u8, mode: Mode) -> u32 {
         ahead(self.create(number, mode))
     }

@@ -13,8 +13,11 @@ pub(super) struct Judge {
     /// Everything that blocks other claims, from its grant to its end.
     pub(super) holds: Vec<JudgedHold>,
     queue: Vec<JudgedWaiter>,
+    /// The claims whose pushed grant lapsed.
     silent: Vec<JudgedWaiter>,
+    /// The ended claims, and until when a late request of each may arrive.
     dead: HashMap<ClaimId, Instant>,
+    /// The newest token.
     newest: u64,
 }
 
@@ -52,7 +55,7 @@ impl Judge {
         self.now = now;
         for hold in self.holds.extract_if(.., |hold| hold.until <= now).collect::<Vec<_>>() {
             match hold.kind {
-                Kind::Held | Kind::Broken => self.mark_dead(hold.claim.id),
+                Kind::Held | Kind::Broken => self.add_tombstone(hold.claim.id),
                 Kind::Pushed(until) => self.silent.push(JudgedWaiter { claim: hold.claim, until }),
                 Kind::MinHold => {}
             }
@@ -74,17 +77,17 @@ impl Judge {
     pub(super) fn called(&mut self, claim: &Claim, how: How, answer: &Answer, pushed: &[Pushed<u8>]) {
         let known = self.hold_of(claim.id).cloned();
         let was_silent = self.silent.extract_if(.., |waiter| waiter.claim.id == claim.id).next();
-        let again = was_silent.is_some();
+        let was_requeued = was_silent.is_some();
         // One step may do two things: first the passing of time frees the name for the queue, then the claim is
         // handled. The order of the tokens tells which grant came first.
-        let own = match (answer, &known) {
+        let own_grant = match (answer, &known) {
             (Answer::Held(grant), None) => Some(grant),
             _ => None,
         };
-        let first_of_own = own.map_or(u64::MAX, |grant| grant.token.number);
-        let (before, after): (Vec<_>, Vec<_>) =
+        let first_of_own = own_grant.map_or(u64::MAX, |grant| grant.token.number);
+        let (pushed_before, pushed_after): (Vec<_>, Vec<_>) =
             pushed.iter().cloned().partition(|pushed| pushed.grant.token.number < first_of_own);
-        self.all_pushed(&before);
+        self.all_pushed(&pushed_before);
         match answer {
             Answer::Held(grant) => {
                 assert_eq!(grant.ttl, Some(claim.ttl), "asked for, so granted in full");
@@ -92,30 +95,31 @@ impl Judge {
                     Some(known) => {
                         assert_eq!((known.token, known.tokens), (grant.token, grant.tokens), "idempotent")
                     }
-                    None => self.granted(claim, grant, how == How::Create || again),
+                    None => self.granted(claim, grant, how == How::Create || was_requeued),
                 }
                 self.confirm(claim);
             }
             Answer::Waiting(hint) => {
                 assert!(known.is_none());
-                let position = self.position_of(claim, how, again);
+                let position = self.position_of(claim, how, was_requeued);
                 assert_eq!(hint.ahead, Some(position as u32));
             }
             Answer::Taken(_) => {
-                assert!(how == How::Create && !claim.may_queue && known.is_none() && !again);
+                assert!(how == How::Create && !claim.may_queue && known.is_none() && !was_requeued);
                 assert!(self.position(claim.id).is_none() && !self.is_dead(claim.id));
                 assert!(!self.queue.is_empty() || !self.fits(claim.mode), "taken is justified");
             }
             Answer::Gone => {
                 let broken = known.is_some_and(|known| matches!(known.kind, Kind::Broken));
-                let unknown = self.position(claim.id).is_none() && !again && self.hold_of(claim.id).is_none();
+                let unknown =
+                    self.position(claim.id).is_none() && !was_requeued && self.hold_of(claim.id).is_none();
                 assert!(
                     broken || (unknown && (how == How::Ask || self.is_dead(claim.id))),
                     "gone is justified"
                 );
             }
         }
-        self.all_pushed(&after);
+        self.all_pushed(&pushed_after);
         self.no_waiter_is_forgotten();
     }
 
@@ -158,7 +162,7 @@ impl Judge {
                 .into_iter()
                 .any(|queue| queue.extract_if(.., |waiter| waiter.claim.id == id).next().is_some());
             assert_eq!(freed, was_queued && token.is_none(), "a queue entry is no hold");
-            return self.mark_dead(id);
+            return self.add_tombstone(id);
         };
         let mine = token.is_none_or(|token| token == self.holds[at].token);
         assert_eq!(freed, mine, "only one's own, and that surely");
@@ -169,7 +173,7 @@ impl Judge {
             }
             _ => drop(self.holds.remove(at)),
         }
-        self.mark_dead(id);
+        self.add_tombstone(id);
     }
 
     pub(super) fn broken(&mut self, number: u64, force: bool, expected: Option<ClaimId>) {
@@ -180,7 +184,7 @@ impl Judge {
         let Some(at) = at else { return };
         if force || matches!(self.holds[at].kind, Kind::MinHold) {
             let hold = self.holds.remove(at);
-            self.mark_dead(hold.claim.id);
+            self.add_tombstone(hold.claim.id);
         } else {
             self.holds[at].kind = Kind::Broken;
         }
@@ -238,13 +242,13 @@ impl Judge {
     }
 
     /// The position at which a waiting claim must be now.
-    fn position_of(&mut self, claim: &Claim, how: How, again: bool) -> usize {
+    fn position_of(&mut self, claim: &Claim, how: How, was_requeued: bool) -> usize {
         let until = self.now.after(entry_life(claim.ttl));
         if let Some(position) = self.position(claim.id) {
             self.queue[position].until = until;
             return position;
         }
-        assert!(again || (how == How::Create && claim.may_queue && !self.is_dead(claim.id)));
+        assert!(was_requeued || (how == How::Create && claim.may_queue && !self.is_dead(claim.id)));
         self.queue.push(JudgedWaiter { claim: claim.clone(), until });
         self.queue.len() - 1
     }
@@ -253,7 +257,7 @@ impl Judge {
         self.queue.iter().position(|waiter| waiter.claim.id == id)
     }
 
-    fn mark_dead(&mut self, id: ClaimId) {
+    fn add_tombstone(&mut self, id: ClaimId) {
         self.dead.insert(id, self.now.after(REQUEST_LIFE));
     }
 

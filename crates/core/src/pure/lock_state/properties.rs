@@ -12,11 +12,14 @@ const CLAIMS: u8 = 9;
 
 #[derive(Clone, Debug)]
 enum Event {
+    /// `claim` by the claim with this number.
     Call(u8, How),
     /// A claim of another kind of lock on the same name.
     Clash(u8),
     Renew(u8, Which),
+    /// The minimum hold time in milliseconds; whether the holder panicked.
     Release(u8, Which, Option<u64>, bool),
+    /// The token; with force?
     Break(u64, bool),
     Settle,
 }
@@ -38,7 +41,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (nth(), how).prop_map(|(nth, how)| Event::Call(nth, how)),
         1 => nth().prop_map(Event::Clash),
         4 => (nth(), which()).prop_map(|(nth, which)| Event::Renew(nth, which)),
-        8 => (nth(), which(), min_hold, any::<bool>()).prop_map(|(nth, which, min_hold, bad)| Event::Release(nth, which, min_hold, bad)),
+        8 => (nth(), which(), min_hold, any::<bool>()).prop_map(|(nth, which, min_hold, panicked)| Event::Release(nth, which, min_hold, panicked)),
         1 => (0..60_u64, any::<bool>()).prop_map(|(number, force)| Event::Break(number, force)),
         2 => Just(Event::Settle),
     ]
@@ -66,6 +69,7 @@ fn claim_in(number: u8, semaphore: bool) -> Claim {
     claim
 }
 
+/// One random history, on the lock state and on the judge.
 struct Run {
     fixture: Fixture,
     judge: Judge,
@@ -90,9 +94,9 @@ impl Run {
                 self.judge.all_pushed(&self.fixture.pushed);
                 self.judge.renewed(&claim, token, extended);
             }
-            Event::Release(nth, which, min_hold, bad) => {
+            Event::Release(nth, which, min_hold, panicked) => {
                 let token = self.token(nth, which);
-                let ended = if bad { Previous::Abandoned } else { Previous::Clean };
+                let ended = if panicked { Previous::Abandoned } else { Previous::Clean };
                 let min_hold = min_hold.map(Duration::from_millis);
                 let freed = self.fixture.end(&Release { ended, min_hold, ..release(nth, token) });
                 let min_hold_until = min_hold.map(|min_hold| self.fixture.now.after(min_hold));

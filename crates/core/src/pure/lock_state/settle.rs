@@ -20,7 +20,7 @@ impl<C: Clone> LockState<C> {
             tally.add(next);
             self.push_to_head(step);
         }
-        self.drop_empty_line();
+        self.drop_empty_queue();
     }
 
     fn head_mode(&self) -> Option<Mode> {
@@ -42,7 +42,7 @@ impl<C: Clone> LockState<C> {
         if let Some(wait_queue) = &mut self.wait_queue {
             wait_queue.prune(now);
         }
-        self.drop_empty_line();
+        self.drop_empty_queue();
         self.due = self.next_expiry();
     }
 
@@ -51,11 +51,11 @@ impl<C: Clone> LockState<C> {
         match holder.state {
             HoldState::Held => {
                 self.note_end(holder.token, Previous::Lapsed, holder.expires);
-                step.mark_dead(holder.id);
+                step.add_tombstone(holder.id);
             }
             HoldState::Broken => {
                 self.note_end(holder.token, Previous::Broken, holder.expires);
-                step.mark_dead(holder.id);
+                step.add_tombstone(holder.id);
             }
             HoldState::MinHold => {}
             HoldState::Pushed(waiter) => {
@@ -69,21 +69,24 @@ impl<C: Clone> LockState<C> {
 
     /// Remembers, for the next grant, how and when a hold ended. Of concurrent holds, the worst end counts.
     pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
-        let beside = token.number <= self.ended.upto;
-        self.ended.how = if beside { self.ended.how.worse(how) } else { how };
+        let was_concurrent = token.number <= self.ended.upto;
+        self.ended.how = if was_concurrent { self.ended.how.worse(how) } else { how };
         self.ended.upto = self.newest;
         self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
     }
 
+    /// Grants to the head of the queue, and adds the grant to those to be pushed.
     fn push_to_head(&mut self, step: &mut StepContext<'_, C>) {
         let Some(waiter) = self.wait_queue_mut().waiting.pop_front() else { return };
         let (id, client) = (waiter.id, waiter.client.clone());
         let claim_time = waiter.claim_time;
-        let grant = self.grant_to(waiter, claim_time, true, step);
+        let pushed = true;
+        let grant = self.grant_to(waiter, claim_time, pushed, step);
         step.pushed.push(Pushed { client, id, grant });
     }
 
-    /// Makes a claim a holder and mints its tokens.
+    /// Makes a claim a holder for the time `lasts` and mints its tokens. `pushed`: its client does not know of the
+    /// grant yet.
     pub(super) fn grant_to(
         &mut self,
         waiter: Waiter<C>,
@@ -117,7 +120,7 @@ impl<C: Clone> LockState<C> {
         grant
     }
 
-    fn drop_empty_line(&mut self) {
+    fn drop_empty_queue(&mut self) {
         if self.wait_queue.as_ref().is_some_and(|wait_queue| wait_queue.len() == 0) {
             self.wait_queue = None;
         }

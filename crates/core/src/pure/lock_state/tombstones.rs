@@ -16,6 +16,7 @@ pub const MAX_TOMBSTONES: usize = 4096;
 /// Ids are unique over all names, so one list serves many lock states.
 #[derive(Debug, Default)]
 pub struct Tombstones {
+    /// Until when each id is remembered.
     until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
     /// In the order of marking; an id that was marked again is in here twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,
@@ -23,7 +24,7 @@ pub struct Tombstones {
 
 impl Tombstones {
     /// Remembers `id` until `until`.
-    pub fn mark_dead(&mut self, id: ClaimId, now: Instant, until: Instant) {
+    pub fn add(&mut self, id: ClaimId, now: Instant, until: Instant) {
         self.forget(now);
         if until <= now {
             return;
@@ -117,8 +118,8 @@ mod tests {
     #[test]
     fn a_tombstone_lasts_until_its_time() {
         let mut tombstones = Tombstones::default();
-        tombstones.mark_dead(id(1), at(0), at(10));
-        tombstones.mark_dead(id(1), at(5), at(15));
+        tombstones.add(id(1), at(0), at(10));
+        tombstones.add(id(1), at(5), at(15));
         assert!(
             tombstones.contains(id(1), at(14))
                 && !tombstones.contains(id(1), at(15))
@@ -134,7 +135,7 @@ mod tests {
     fn too_many_tombstones_drop_the_oldest() {
         let mut tombstones = Tombstones::default();
         for number in 0..=MAX_TOMBSTONES {
-            tombstones.mark_dead(id(number as u128), at(0), at(10));
+            tombstones.add(id(number as u128), at(0), at(10));
         }
         assert_eq!(tombstones.len(), MAX_TOMBSTONES);
         assert!(!tombstones.contains(id(0), at(1)) && tombstones.contains(id(1), at(1)));

@@ -14,8 +14,8 @@ use nix::{
 
 use super::super::{
     dir::open::Missing,
-    dir::{DIRECTORY, judge, local_file_system},
-    error::sort_errno,
+    dir::{DIRECTORY, check_permissions, local_file_system},
+    error::classify_errno,
 };
 use crate::{EngineError, Fault};
 
@@ -40,27 +40,29 @@ pub(crate) struct LockDir {
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
     pub(crate) fs: i64,
+    /// The path, for messages.
     shown: String,
 }
 
 impl LockDir {
+    /// Checks an opened directory.
     pub(crate) fn check(locks: OwnedFd, shown: String) -> Result<Self, EngineError> {
         let user = geteuid();
         let (stat, shared) = checked(&locks, &shown)?;
-        let is_others = user.is_root() && stat.st_uid != 0 && shared.is_none();
-        let owner = is_others.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
+        let is_of_other_user = user.is_root() && stat.st_uid != 0 && shared.is_none();
+        let owner = is_of_other_user.then(|| (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid)));
         let fs = local_file_system(&locks, &shown)?;
         Ok(Self { locks, states: OnceLock::new(), wake_pipes: OnceLock::new(), shared, owner, fs, shown })
     }
 
     /// Its `.state`; `None` when it does not exist and `missing` does not ask to create it.
     pub(crate) fn states(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
-        once(&self.states, || self.subdirectory(STATES, missing))
+        get_or_try_init(&self.states, || self.subdirectory(STATES, missing))
     }
 
     /// Its `.bells`; `None` when it does not exist and `missing` does not ask to create it.
     pub(crate) fn wake_pipes(&self, missing: Missing) -> Result<Option<&OwnedFd>, EngineError> {
-        once(&self.wake_pipes, || self.subdirectory(WAKE_PIPES, missing))
+        get_or_try_init(&self.wake_pipes, || self.subdirectory(WAKE_PIPES, missing))
     }
 
     /// The access mode of the files in it.
@@ -81,18 +83,18 @@ impl LockDir {
             && match self.make(|| mkdirat(&self.locks, name, mode)) {
                 Ok(()) => true,
                 Err(Errno::EEXIST) => false,
-                Err(errno) => return Err(sort_errno("cannot create", &path, errno)),
+                Err(errno) => return Err(classify_errno("cannot create", &path, errno)),
             };
         let dir = match openat(&self.locks, name, DIRECTORY, Mode::empty()) {
             Ok(dir) => dir,
             Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
-            Err(errno) => return Err(sort_errno("cannot open", &path, errno)),
+            Err(errno) => return Err(classify_errno("cannot open", &path, errno)),
         };
         if made {
             if let Some(group) = self.shared {
-                share(&dir, group, mode).map_err(|errno| sort_errno("cannot share", &path, errno))?;
+                share(&dir, group, mode).map_err(|errno| classify_errno("cannot share", &path, errno))?;
             }
-            fsync(&self.locks).map_err(|errno| sort_errno("cannot sync", &self.shown, errno))?;
+            fsync(&self.locks).map_err(|errno| classify_errno("cannot sync", &self.shown, errno))?;
         }
         checked(&dir, &path)?;
         Ok(Some(dir))
@@ -101,14 +103,15 @@ impl LockDir {
 
 /// Refuses a directory in which another user could replace a lock file; returns the group that shares it.
 fn checked(dir: &OwnedFd, shown: &str) -> Result<(FileStat, Option<Gid>), EngineError> {
-    let stat = fstat(dir).map_err(|errno| sort_errno("cannot look at the lock directory", shown, errno))?;
-    let shared = judge(&stat, geteuid())
+    let stat =
+        fstat(dir).map_err(|errno| classify_errno("cannot look at the lock directory", shown, errno))?;
+    let shared = check_permissions(&stat, geteuid())
         .map_err(|reason| EngineError::new(Fault::Denied, format!("the lock directory {shown} {reason}")))?;
     Ok((stat, shared))
 }
 
 /// Returns the value of `cell`, made at the first success; `None` when it does not exist yet.
-pub(crate) fn once<T>(
+pub(crate) fn get_or_try_init<T>(
     cell: &OnceLock<T>,
     make: impl FnOnce() -> Result<Option<T>, EngineError>,
 ) -> Result<Option<&T>, EngineError> {

@@ -10,14 +10,15 @@ use nix::{
 
 use super::super::{
     dir::lock_dir::{LockDir, share},
-    error::{foreign, sort_errno},
+    error::{classify_errno, foreign},
 };
 use crate::{EngineError, Fault};
 
 /// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
 pub(crate) const SAFE_FLAGS: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
-/// How often a file may vanish between two steps before the open fails: another program keeps removing files.
+/// How often the open is tried anew because the file was removed between two steps. More often means that another
+/// program keeps removing files.
 const TRIES: usize = 16;
 
 /// What to do when a file does not exist.
@@ -27,46 +28,47 @@ pub(crate) enum Missing {
     Create,
     /// Report that it does not exist.
     Leave,
-    /// The same, for a file that is only read: it may be on a read-only file system.
+    /// Report that it does not exist, for a file that is only read: such a file may be on a read-only file system.
     Look,
 }
 
-/// Opens a regular file with a single hard link; `shown` is its path for messages.
+/// Opens the regular file `file` of the directory `dir`, which has a single hard link; `shown` is its path for
+/// messages.
 pub(crate) fn open_file(
     lock_dir: &LockDir,
-    at: &OwnedFd,
+    dir: &OwnedFd,
     file: &CStr,
     missing: Missing,
     shown: impl Fn() -> String,
 ) -> Result<Option<(File, FileStat)>, EngineError> {
     for _ in 0..TRIES {
-        let opened = match open_existing(at, file) {
+        let opened = match open_existing(dir, file) {
             Err(Errno::EROFS) if missing == Missing::Look => {
-                openat(at, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
+                openat(dir, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
             }
             opened => opened,
         };
         let fd = match opened {
             Ok(fd) => fd,
             Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
-            Err(Errno::ENOENT) => match create(lock_dir, at, file) {
+            Err(Errno::ENOENT) => match create(lock_dir, dir, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
-                Err(errno) => return Err(sort_errno("cannot create", &shown(), errno)),
+                Err(errno) => return Err(classify_errno("cannot create", &shown(), errno)),
             },
-            Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(at, file) => {
+            Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(dir, file) => {
                 return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
             }
-            Err(errno) => return Err(sort_errno("cannot open", &shown(), errno)),
+            Err(errno) => return Err(classify_errno("cannot open", &shown(), errno)),
         };
-        let stat = fstat(&fd).map_err(|errno| sort_errno("cannot look at", &shown(), errno))?;
+        let stat = fstat(&fd).map_err(|errno| classify_errno("cannot look at", &shown(), errno))?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
             return Err(foreign(&shown(), "is not a regular file"));
         }
         match stat.st_nlink {
             0 => {}
             1 => return Ok(Some((File::from(fd), stat))),
-            // Another user could have linked a file of ours, or of a third user, under the name of a lock.
+            // Another user could have linked our file, or a file of a third user, under the name of a lock.
             links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
         }
     }
@@ -75,16 +77,16 @@ pub(crate) fn open_file(
 
 /// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
 /// that.
-fn open_existing(at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
-    match openat(at, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
-        Err(Errno::EPERM) => openat(at, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),
+fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+    match openat(dir, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
+        Err(Errno::EPERM) => openat(dir, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),
         opened => opened,
     }
 }
 
-fn create(lock_dir: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
+fn create(lock_dir: &LockDir, dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFE_FLAGS);
-    let fd = lock_dir.make(|| openat(at, file, flags, mode))?;
+    let fd = lock_dir.make(|| openat(dir, file, flags, mode))?;
     if let Some(group) = lock_dir.shared {
         share(&fd, group, mode)?;
     }
@@ -92,7 +94,7 @@ fn create(lock_dir: &LockDir, at: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errn
 }
 
 /// Whether the file of a shared directory is still private: between its creation and the change of its mode.
-fn is_being_created(at: &OwnedFd, file: &CStr) -> bool {
-    fstatat(at, file, AtFlags::AT_SYMLINK_NOFOLLOW)
+fn is_being_created(dir: &OwnedFd, file: &CStr) -> bool {
+    fstatat(dir, file, AtFlags::AT_SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| stat.st_size == 0 && stat.st_mode & 0o777 == 0o600)
 }

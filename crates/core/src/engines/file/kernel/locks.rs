@@ -27,25 +27,27 @@ use super::super::{
     dir::Dir,
     dir::encode,
     dir::open::{Missing, open_file},
-    error::{foreign, sort, sort_errno},
+    error::{classify, classify_errno, foreign},
     kernel::{Flock, KernelLocks},
     table::layout::MAX_NUMBER,
 };
 use crate::{EngineError, Fault, Mode, Name, contract::process};
 
-/// Beyond every offset at which a file can have data, so that our locks never overlap those of programs that lock
-/// real bytes.
+/// The byte of the latch. Beyond every offset at which a file can have data, so that our locks never overlap those of
+/// programs that lock real bytes.
 const LATCH: i64 = 1 << 62;
+/// The first byte of the marks of claims: the mark of a claim is at this byte plus its ticket.
 const TICKETS: i64 = LATCH + (1 << 60);
+/// The first byte of the marks of exclusive holds: the mark of a hold is at this byte plus its token.
 const HOLDS: i64 = LATCH + (1 << 61);
 const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
 const TO_END_OF_FILE: i64 = 0;
-/// How often one call tries the latch before core has to ask again later. Enough tries to outlast a few running
-/// holders, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
+/// How often one call tries to take the latch before core has to ask again later. Enough tries to outlast a few holders
+/// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// The tries of a claim that can share the name and is not asked again: about a millisecond.
+/// How often a claim tries that can share the name and is not asked again: for about a millisecond.
 pub(crate) const LATCH_TRIES_BESIDE: usize = 1000;
 
 /// A name with its file name and paths.
@@ -81,6 +83,7 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
+    /// The byte that is locked for this mark.
     fn byte(self) -> i64 {
         match self {
             Self::Ticket(number) => TICKETS + number as i64,
@@ -128,7 +131,7 @@ impl LockFile {
             Ok(stat) if stat.st_nlink > 1 => Err(foreign(&key.shown(), "was given another hard link")),
             Ok(_) => Ok(true),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
-            Err(errno) => Err(sort_errno("cannot look at", &key.shown(), errno)),
+            Err(errno) => Err(classify_errno("cannot look at", &key.shown(), errno)),
         }
     }
 
@@ -153,7 +156,7 @@ impl LockFile {
         match taken {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
-            Err(TryLockError::Error(error)) => Err(sort("cannot lock", "the lock file", error)),
+            Err(TryLockError::Error(error)) => Err(classify("cannot lock", "the lock file", error)),
         }
     }
 
@@ -183,7 +186,7 @@ impl LockFile {
                 "the lock file",
                 "has byte-range locks of a program that does not follow the rules of the lock table",
             )),
-            Err(errno) => Err(sort_errno("cannot mark", "the lock file", errno)),
+            Err(errno) => Err(classify_errno("cannot mark", "the lock file", errno)),
         }
     }
 
@@ -197,7 +200,7 @@ impl LockFile {
     pub(crate) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
-            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+            .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_END_OF_FILE)
     }
 
@@ -206,7 +209,7 @@ impl LockFile {
     pub(crate) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
         let mut probe = range(libc::F_WRLCK, LATCH);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
-            .map_err(|errno| sort_errno("cannot probe", "the lock file", errno))?;
+            .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH, 1))
     }
 
@@ -223,7 +226,7 @@ impl LockFile {
         self.latch_within(LATCH_TRIES)
     }
 
-    /// The same, with this number of tries.
+    /// As [`latch`](Self::latch), with this number of tries.
     pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
         for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {
@@ -242,10 +245,11 @@ impl LockFile {
         match self.range_lock(libc::F_WRLCK, LATCH) {
             Ok(()) => Ok(Some(Latch(self))),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
-            Err(errno) => Err(sort_errno("cannot latch", "the lock file", errno)),
+            Err(errno) => Err(classify_errno("cannot latch", "the lock file", errno)),
         }
     }
 
+    /// Locks or unlocks one byte, without waiting.
     fn range_lock(&self, kind: i32, byte: i64) -> Result<(), Errno> {
         fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(kind, byte))).map(drop)
     }
@@ -262,6 +266,7 @@ impl Drop for Latch<'_> {
     }
 }
 
+/// The argument of `fcntl` for one byte.
 fn range(kind: i32, byte: i64) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,

@@ -4,9 +4,10 @@ use std::{fs, io};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::super::error::sort;
+use super::super::error::classify;
 use crate::{EngineError, Fault};
 
+/// The file with the random id of this boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A process as a record names it: another process may have the same pid by now.
@@ -29,8 +30,8 @@ impl Process {
         Self { pid, started: start_time(pid).unwrap_or(0) }
     }
 
-    /// Sends SIGTERM to this very process if `sure` agrees, called when the pid cannot pass to another process any
-    /// more. False: not sent.
+    /// Sends SIGTERM to this very process if `sure` returns true. `sure` is called when the pid cannot pass to another
+    /// process any more. False if no signal was sent.
     pub(crate) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
         let Some(pid) = self.target() else { return Ok(false) };
         let process = pidfd_open(pid, PidfdFlags::empty())?;
@@ -56,7 +57,7 @@ impl Process {
 pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     let text = fs::read_to_string(BOOT_ID).map_err(|error| {
         if error.kind() != io::ErrorKind::NotFound {
-            return sort("cannot read", BOOT_ID, error);
+            return classify("cannot read", BOOT_ID, error);
         }
         let why = format!(
             "cannot read {BOOT_ID}: {error}: the file engine needs /proc to recognise a reboot: mount it"
@@ -65,7 +66,7 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|error| {
-        sort("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
+        classify("cannot read", BOOT_ID, io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
     })?;
     Ok(number.to_be_bytes())
 }
@@ -75,6 +76,7 @@ pub(crate) fn program(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
+/// Clock ticks from boot to the start of a process.
 fn start_time(pid: u32) -> io::Result<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     parse_start_time(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())

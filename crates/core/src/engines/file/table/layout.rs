@@ -33,8 +33,14 @@ pub(crate) const MAX_CLAIMS: u32 = 4096;
 /// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
 pub(crate) const MAX_NUMBER: u64 = 1 << 60;
 
+/// The first bytes of a state file.
 const MAGIC: &[u8; 6] = b"LHLOCK";
+/// The layout version, which follows.
 const VERSION: u16 = 1;
+// The offsets in the head of the fields that are written once.
+const VERSION_AT: usize = 6;
+const LINEAGE_AT: usize = 8;
+const NAME_LEN_AT: usize = 24;
 const NAME_AT: usize = 32;
 
 /// The head of a state file.
@@ -95,11 +101,11 @@ impl Head {
     /// The bytes to write for `name`, with record 0 empty.
     pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
-        bytes[..6].copy_from_slice(MAGIC);
-        bytes[6..8].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[8..24].copy_from_slice(&self.lineage.get().to_le_bytes());
+        bytes[..VERSION_AT].copy_from_slice(MAGIC);
+        bytes[VERSION_AT..LINEAGE_AT].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[LINEAGE_AT..NAME_LEN_AT].copy_from_slice(&self.lineage.get().to_le_bytes());
         let name = name.as_str().as_bytes();
-        bytes[24..26].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes[NAME_LEN_AT..NAME_LEN_AT + 2].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
         bytes[TABLE..TABLE + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
         bytes[TOKENS..TOKENS + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
@@ -114,15 +120,15 @@ impl Head {
             // sync first.
             return Err(NoHead::Blank);
         }
-        if &bytes[..6] != MAGIC {
+        if &bytes[..VERSION_AT] != MAGIC {
             return Err(NoHead::Foreign);
         }
-        match u16::from_le_bytes([bytes[6], bytes[7]]) {
+        match u16::from_le_bytes(array(bytes, VERSION_AT)) {
             VERSION => {}
             version => return Err(NoHead::Version(version)),
         }
         let head = Self {
-            lineage: Lineage::new(u128::from_le_bytes(array(bytes, 8))),
+            lineage: Lineage::new(u128::from_le_bytes(array(bytes, LINEAGE_AT))),
             table: TableHead::from_bytes(bytes),
             tokens: Tokens::from_bytes(bytes),
             ended: ended_from_byte(bytes[ENDED]),
@@ -142,44 +148,58 @@ impl Head {
 
 impl TableHead {
     pub(crate) const SIZE: usize = 40;
+    // The offsets of the fields, from the offset of the table on.
+    const IN_USE: usize = 0;
+    const NEXT_TICKET: usize = 8;
+    const RECORDS: usize = 16;
+    const BOOT: usize = 24;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        bytes[0] = u8::from(self.in_use);
-        bytes[8..16].copy_from_slice(&self.next_ticket.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.records.to_le_bytes());
-        bytes[24..40].copy_from_slice(&self.boot);
+        bytes[Self::IN_USE] = u8::from(self.in_use);
+        bytes[Self::NEXT_TICKET..Self::RECORDS].copy_from_slice(&self.next_ticket.to_le_bytes());
+        bytes[Self::RECORDS..Self::RECORDS + 4].copy_from_slice(&self.records.to_le_bytes());
+        bytes[Self::BOOT..].copy_from_slice(&self.boot);
         bytes
     }
 
     pub(crate) fn from_bytes(head: &[u8; HEAD]) -> Self {
+        Self::parse(&array(head, TABLE))
+    }
+
+    /// Parses the bytes of the table alone.
+    pub(crate) fn parse(table: &[u8; Self::SIZE]) -> Self {
         Self {
-            in_use: head[TABLE] != 0,
-            next_ticket: u64::from_le_bytes(array(head, TABLE + 8)),
-            records: u32::from_le_bytes(array(head, TABLE + 16)),
-            boot: array(head, TABLE + 24),
+            in_use: table[Self::IN_USE] != 0,
+            next_ticket: u64::from_le_bytes(array(table, Self::NEXT_TICKET)),
+            records: u32::from_le_bytes(array(table, Self::RECORDS)),
+            boot: array(table, Self::BOOT),
         }
     }
 }
 
 impl Tokens {
     pub(crate) const SIZE: usize = 40;
+    // The offsets of the fields after the boot id, from the offset of the tokens on.
+    const CURRENT: usize = 16;
+    const PROMISED: usize = 24;
+    const CEILING: usize = 32;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        bytes[..16].copy_from_slice(&self.boot);
-        bytes[16..24].copy_from_slice(&self.current.to_le_bytes());
-        bytes[24..32].copy_from_slice(&self.promised.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.ceiling.to_le_bytes());
+        bytes[..Self::CURRENT].copy_from_slice(&self.boot);
+        bytes[Self::CURRENT..Self::PROMISED].copy_from_slice(&self.current.to_le_bytes());
+        bytes[Self::PROMISED..Self::CEILING].copy_from_slice(&self.promised.to_le_bytes());
+        bytes[Self::CEILING..].copy_from_slice(&self.ceiling.to_le_bytes());
         bytes
     }
 
     fn from_bytes(head: &[u8; HEAD]) -> Self {
         Self {
             boot: array(head, TOKENS),
-            current: u64::from_le_bytes(array(head, TOKENS + 16)),
-            promised: u64::from_le_bytes(array(head, TOKENS + 24)),
-            ceiling: u64::from_le_bytes(array(head, TOKENS + 32)),
+            current: u64::from_le_bytes(array(head, TOKENS + Self::CURRENT)),
+            promised: u64::from_le_bytes(array(head, TOKENS + Self::PROMISED)),
+            ceiling: u64::from_le_bytes(array(head, TOKENS + Self::CEILING)),
         }
     }
 }
@@ -220,7 +240,7 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 
 /// The full name for which the head was written, as bytes.
 pub(crate) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
-    let len = usize::from(u16::from_le_bytes([head[24], head[25]]));
+    let len = usize::from(u16::from_le_bytes(array(head, NAME_LEN_AT)));
     &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
 }
 
@@ -285,7 +305,7 @@ mod tests {
                 ENDED + 8 == RECORD_ZERO && RECORD_ZERO + RECORD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE
             )
         };
-        assert_eq!(4096 % RECORD, 0, "no card straddles a page");
+        assert_eq!(4096 % RECORD, 0, "no record straddles a page");
     }
 
     proptest! {

@@ -8,6 +8,8 @@ use super::super::{
 };
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 
+/// The offset in a record of its state, one byte: see [`RecordState`].
+pub(crate) const STATE: usize = 0;
 /// The offset in a record of the time at which its owner was last signalled.
 pub(crate) const SIGNALLED: u64 = 8;
 /// The offset in a record of the token of a broken hold.
@@ -16,10 +18,29 @@ pub(crate) const BROKEN: u64 = 16;
 pub(crate) const MIN_HOLD: u64 = 32;
 /// The offset in a record of its ticket.
 pub(crate) const TICKET: usize = 56;
+// The offsets of the other fields.
 const SUM: usize = 24;
 const ID: usize = 40;
 const TOKEN: usize = 64;
+const TOKEN_COUNT: usize = 72;
+const MODE: usize = 76;
+const STOPS_ON_TERM: usize = 77;
+const OWNER_LEN: usize = 78;
+const PERMIT_COUNT: usize = 80;
+const PERMIT_LIMIT: usize = 84;
+const PID: usize = 88;
+const PROCESS_STARTED: usize = 96;
+const SINCE: usize = 104;
+const WAKE_PIPE: usize = 112;
 const OWNER: usize = 128;
+
+// The stored numbers of the modes.
+const EXCLUSIVE: u8 = 1;
+const SHARED: u8 = 2;
+const PERMITS: u8 = 3;
+
+/// The id of the wake pipe in the record of a claim that has none.
+pub(crate) const NO_WAKE_PIPE: [u8; 16] = [0; 16];
 
 /// The use of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,13 +73,13 @@ pub(crate) struct Record {
     pub(crate) stops_on_term: bool,
     /// When the claim began to wait or to hold.
     pub(crate) since: Instant,
-    /// The id of the wake pipe of a waiting claim; zeros: none.
+    /// The id of the wake pipe of a waiting claim; [`NO_WAKE_PIPE`] if there is none.
     pub(crate) wake_pipe: [u8; 16],
-    /// Until when a record with a minimum hold time counts.
+    /// The end of the minimum hold time, in the state `MinHold`.
     pub(crate) min_hold_until: Instant,
     /// When its owner was signalled; `None` after the owner asked again.
     pub(crate) signalled: Option<Instant>,
-    /// The token under which an operator broke the hold; valid only if it equals `token`.
+    /// The token of the hold that an operator broke; it counts only if it equals `token`.
     pub(crate) broken: u64,
 }
 
@@ -86,25 +107,25 @@ impl Record {
         put(ID, &self.id.0);
         put(TICKET, &self.ticket.to_le_bytes());
         put(TOKEN, &self.token.to_le_bytes());
-        put(72, &self.tokens.to_le_bytes());
+        put(TOKEN_COUNT, &self.tokens.to_le_bytes());
         let (mode, count, limit) = match self.mode {
-            Mode::Exclusive => (1, 0, 0),
-            Mode::Shared => (2, 0, 0),
-            Mode::Permits { count, limit } => (3, count, limit),
+            Mode::Exclusive => (EXCLUSIVE, 0, 0),
+            Mode::Shared => (SHARED, 0, 0),
+            Mode::Permits { count, limit } => (PERMITS, count, limit),
         };
-        put(80, &count.to_le_bytes());
-        put(84, &limit.to_le_bytes());
-        put(88, &self.process.pid.to_le_bytes());
-        put(96, &self.process.started.to_le_bytes());
-        put(104, &self.since.as_nanos().to_le_bytes());
-        put(112, &self.wake_pipe);
+        put(PERMIT_COUNT, &count.to_le_bytes());
+        put(PERMIT_LIMIT, &limit.to_le_bytes());
+        put(PID, &self.process.pid.to_le_bytes());
+        put(PROCESS_STARTED, &self.process.started.to_le_bytes());
+        put(SINCE, &self.since.as_nanos().to_le_bytes());
+        put(WAKE_PIPE, &self.wake_pipe);
         put(MIN_HOLD as usize, &self.min_hold_until.as_nanos().to_le_bytes());
         let owner = &self.owner.as_bytes()[..self.owner.len().min(MAX_OWNER_BYTES)];
         put(OWNER, owner);
-        bytes[0] = self.state as u8;
-        bytes[76] = mode;
-        bytes[77] = u8::from(self.stops_on_term);
-        bytes[78] = owner.len() as u8;
+        bytes[STATE] = self.state as u8;
+        bytes[MODE] = mode;
+        bytes[STOPS_ON_TERM] = u8::from(self.stops_on_term);
+        bytes[OWNER_LEN] = owner.len() as u8;
         let sum = sum(&bytes);
         bytes[SUM..SUM + 8].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -121,11 +142,11 @@ impl Record {
 
     /// Decodes a record; `None`: empty.
     pub(crate) fn from_bytes(bytes: &[u8; RECORD]) -> Result<Option<Self>, Torn> {
-        let state = match bytes[0] {
-            0 => return Ok(None),
-            1 => RecordState::Waiting,
-            2 => RecordState::Holding,
-            3 => RecordState::MinHold,
+        let state = match bytes[STATE] {
+            state if state == RecordState::Empty as u8 => return Ok(None),
+            state if state == RecordState::Waiting as u8 => RecordState::Waiting,
+            state if state == RecordState::Holding as u8 => RecordState::Holding,
+            state if state == RecordState::MinHold as u8 => RecordState::MinHold,
             _ => return Err(Torn),
         };
         Self::whole(state, bytes).map(Some)
@@ -136,22 +157,23 @@ impl Record {
     pub(crate) fn broken_of(bytes: &[u8; RECORD], id: ClaimId) -> Option<bool> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let is_its =
-            bytes[0] != RecordState::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
+            bytes[STATE] != RecordState::Empty as u8 && array(bytes, ID) == id.0 && word(SUM) == sum(bytes);
         is_its.then(|| word(TOKEN) != 0 && word(BROKEN as usize) == word(TOKEN))
     }
 
+    /// Decodes a record in use, and checks that it was written completely.
     fn whole(state: RecordState, bytes: &[u8; RECORD]) -> Result<Self, Torn> {
         let word = |at| u64::from_le_bytes(array(bytes, at));
         let half = |at| u32::from_le_bytes(array(bytes, at));
-        let owner_len = usize::from(bytes[78]);
+        let owner_len = usize::from(bytes[OWNER_LEN]);
         if word(SUM) != sum(bytes) || owner_len > MAX_OWNER_BYTES {
             return Err(Torn);
         }
         let owner = std::str::from_utf8(&bytes[OWNER..OWNER + owner_len]).map_err(|_| Torn)?;
-        let mode = match (bytes[76], half(80), half(84)) {
-            (1, ..) => Mode::Exclusive,
-            (2, ..) => Mode::Shared,
-            (3, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
+        let mode = match (bytes[MODE], half(PERMIT_COUNT), half(PERMIT_LIMIT)) {
+            (EXCLUSIVE, ..) => Mode::Exclusive,
+            (SHARED, ..) => Mode::Shared,
+            (PERMITS, count, limit) if count >= 1 && count <= limit => Mode::Permits { count, limit },
             _ => return Err(Torn),
         };
         let (ticket, token) = (word(TICKET), word(TOKEN));
@@ -164,12 +186,12 @@ impl Record {
             mode,
             ticket,
             token,
-            tokens: half(72),
+            tokens: half(TOKEN_COUNT),
             owner: owner.into(),
-            process: Process { pid: half(88), started: word(96) },
-            stops_on_term: bytes[77] != 0,
-            since: Instant::from_nanos(word(104)),
-            wake_pipe: array(bytes, 112),
+            process: Process { pid: half(PID), started: word(PROCESS_STARTED) },
+            stops_on_term: bytes[STOPS_ON_TERM] != 0,
+            since: Instant::from_nanos(word(SINCE)),
+            wake_pipe: array(bytes, WAKE_PIPE),
             min_hold_until: Instant::from_nanos(word(MIN_HOLD as usize)),
             signalled: Some(word(SIGNALLED as usize)).filter(|&at| at != 0).map(Instant::from_nanos),
             broken: word(BROKEN as usize),
@@ -223,7 +245,7 @@ pub(crate) mod tests {
     #[test]
     fn an_emptied_record_is_empty() {
         let mut bytes = record().to_bytes();
-        bytes[0] = 0;
+        bytes[STATE] = 0;
         assert_eq!(Record::from_bytes(&bytes), Ok(None));
         assert_eq!(Record::from_bytes(&[0; RECORD]), Ok(None));
     }

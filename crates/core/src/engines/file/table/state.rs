@@ -17,7 +17,7 @@ use super::super::{
     claims::lock,
     dir::Dir,
     dir::open::{Missing, open_file},
-    error::{foreign, sort, sort_errno},
+    error::{classify, classify_errno, foreign},
     kernel::locks::{Key, Latch},
     table::layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
 };
@@ -31,6 +31,7 @@ const MAX_OPEN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct StateFile {
     file: File,
+    /// The path, for messages.
     shown: String,
 }
 
@@ -93,26 +94,28 @@ impl StateFile {
                 Ok(0) => break,
                 Ok(more) => done += more,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(sort("cannot read", &self.shown, error)),
+                Err(error) => return Err(classify("cannot read", &self.shown, error)),
             }
         }
         Ok(done)
     }
 
+    /// Writes at offset `at`.
     pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
-        self.file.write_all_at(bytes, at).map_err(|error| sort("cannot write", &self.shown, error))
+        self.file.write_all_at(bytes, at).map_err(|error| classify("cannot write", &self.shown, error))
     }
 
     /// Writes the tokens and syncs them to disk, with the directory entry of the file.
     pub(crate) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
         self.write(&tokens.to_bytes(), TOKENS as u64)?;
-        let failed = |errno| sort_errno("cannot sync", &self.shown, errno);
+        let failed = |errno| classify_errno("cannot sync", &self.shown, errno);
         fsync(&self.file).map_err(failed)?;
         let lock_dir = dir.lock_dir(Missing::Leave)?;
         let states = lock_dir.map(|lock_dir| lock_dir.states(Missing::Leave)).transpose()?.flatten();
         states.map_or(Ok(()), |states| fsync(states).map_err(failed))
     }
 
+    /// The error for a state file with impossible content.
     pub(crate) fn damaged(&self) -> EngineError {
         foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then restart)")
     }
@@ -121,7 +124,7 @@ impl StateFile {
         self.file
             .metadata()
             .map(|meta| meta.len())
-            .map_err(|error| sort("cannot look at", &self.shown, error))
+            .map_err(|error| classify("cannot look at", &self.shown, error))
     }
 
     /// Whether the file was removed while this process had it open.
@@ -143,15 +146,15 @@ pub(crate) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
 impl States {
     /// The state file for the end of a hold. May be a removed file: writing to it does no harm.
     pub(crate) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let known = lock(&self.0).get(&key.name).cloned();
-        known.map_or_else(|| self.get(dir, key, Missing::Leave), |known| Ok(Some(known)))
+        let cached = lock(&self.0).get(&key.name).cloned();
+        cached.map_or_else(|| self.get(dir, key, Missing::Leave), |cached| Ok(Some(cached)))
     }
 
     /// The state file for inspection, which may be on a read-only file system.
     pub(crate) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let known = lock(&self.0).get(&key.name).cloned();
-        match known.filter(|known| !known.is_removed()) {
-            Some(known) => Ok(Some(known)),
+        let cached = lock(&self.0).get(&key.name).cloned();
+        match cached.filter(|cached| !cached.is_removed()) {
+            Some(cached) => Ok(Some(cached)),
             None => Ok(StateFile::open(dir, key, Missing::Look)?.map(Arc::new)),
         }
     }
@@ -169,9 +172,9 @@ impl States {
         key: &Key,
         missing: Missing,
     ) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let known = lock(&self.0).get(&key.name).cloned();
-        if let Some(known) = known.filter(|known| !known.is_removed()) {
-            return Ok(Some(known));
+        let cached = lock(&self.0).get(&key.name).cloned();
+        if let Some(cached) = cached.filter(|cached| !cached.is_removed()) {
+            return Ok(Some(cached));
         }
         let opened = match StateFile::open(dir, key, missing) {
             // The open may have failed because of the descriptors in this cache.

@@ -1,10 +1,10 @@
 //! The token counter: always grows, also across power cuts, without a sync per grant. Pure: the sync is a function
 //! argument.
 //!
-//! `current` is only as durable as the page cache, which survives the end of a process but not of the machine. So no
-//! token above `ceiling` is used, and every value of `ceiling` was first written as `promised` and synced. After a
-//! reboot the counter continues at `promised`, above every token that was ever granted. Cost: one sync per name and
-//! boot, and one per [`BLOCK`] tokens.
+//! `current`, the last token granted, is only as durable as the page cache, which survives the end of a process but not
+//! of the machine. So no token above `ceiling` is used, and every value of `ceiling` was first written as `promised`
+//! and synced. After a reboot the counter continues at `promised`, above every token that was ever granted. Cost: one
+//! sync per name and boot, and one per [`BLOCK`] tokens.
 
 use super::super::table::layout::{MAX_NUMBER, Tokens};
 use crate::{EngineError, Fault};

@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::super::table::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
-/// A waiter that was signalled and has not asked for this long is stopped or starved: it keeps its position, but
-/// other claims may pass it.
+/// A waiter that has not asked for this time since it was signalled counts as stalled (its process is stopped or
+/// starved): it keeps its position, but other claims may pass it.
 const STALLED: Duration = Duration::from_secs(1);
 
 /// A record and its slot in the table.
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Clash(Mode),
 }
 
-/// A verdict, with other facts found while judging.
+/// A verdict, with what else the judging found.
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
@@ -50,49 +50,50 @@ pub(crate) struct Judgement {
     pub(crate) dead: Vec<u32>,
 }
 
+/// Says whether the owner of a record is alive.
 type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
 
-/// Judges `asker` by the table, ignoring its own record, if any. `zero` is record 0, if in use.
+/// Judges `asker` by the table, ignoring its own record, if any. `record_zero` is record 0, if in use.
 pub(crate) fn judge(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
 ) -> Result<Judgement, EngineError> {
-    let mut seen = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
+    let mut judgement = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
     if asker.ticket.is_none()
-        && let Some(other) = clash(records, zero, asker, now, alive, &mut seen.dead)?
+        && let Some(other) = clash(records, record_zero, asker, now, alive, &mut judgement.dead)?
     {
-        seen.verdict = Verdict::Clash(other);
-        return Ok(seen);
+        judgement.verdict = Verdict::Clash(other);
+        return Ok(judgement);
     }
     let queue = waiters_before(records, asker);
     let mut blocked = false;
-    for (at, indexed) in queue.iter().enumerate() {
-        if seen.dead.contains(&indexed.slot) {
+    for (position, indexed) in queue.iter().enumerate() {
+        if judgement.dead.contains(&indexed.slot) {
             continue;
         }
         if blocked {
             // Behind the first live waiter no liveness is checked: the count is a hint, and the queue may be long.
-            seen.ahead += (queue.len() - at) as u32;
+            judgement.ahead += (queue.len() - position) as u32;
             break;
         }
         if must_precede(indexed.record.mode, asker.mode) {
             if !alive(indexed)? {
-                seen.dead.push(indexed.slot);
+                judgement.dead.push(indexed.slot);
                 continue;
             }
             blocked = !is_stalled(&indexed.record, now);
         }
-        seen.ahead += 1;
+        judgement.ahead += 1;
     }
-    seen.verdict = match min_hold_against(records, zero, asker.mode, now, &mut seen.dead) {
+    judgement.verdict = match min_hold_against(records, record_zero, asker.mode, now, &mut judgement.dead) {
         Some(until) => Verdict::MinHold(until),
         None if blocked => Verdict::Behind,
-        None => permits_left(records, asker.mode, alive, &mut seen.dead)?,
+        None => permits_left(records, asker.mode, alive, &mut judgement.dead)?,
     };
-    Ok(seen)
+    Ok(judgement)
 }
 
 /// The waiters to signal, from the head of the queue: skips `skip` live ones, returns the next `count`. A stalled
@@ -128,15 +129,18 @@ pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
     record.state == RecordState::MinHold && record.min_hold_until > now
 }
 
+/// The mode in use on this name, if it is of another kind than the asker's. Dead owners are added to `dead`.
 fn clash(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     asker: Asker,
     now: Instant,
     alive: &mut Alive<'_>,
     dead: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for indexed in records.iter().chain(zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode)) {
+    for indexed in
+        records.iter().chain(record_zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode))
+    {
         let counts = match indexed.record.state {
             RecordState::MinHold => is_in_min_hold(&indexed.record, now),
             _ => alive(indexed)?,
@@ -151,11 +155,12 @@ fn clash(
     Ok(None)
 }
 
+/// The waiters ahead of the asker, in order.
 fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord> {
-    let before = asker.ticket.unwrap_or(u64::MAX);
+    let own_ticket = asker.ticket.unwrap_or(u64::MAX);
     let mut queue: Vec<&IndexedRecord> = records
         .iter()
-        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < before)
+        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < own_ticket)
         .collect();
     queue.sort_by_key(|indexed| indexed.record.ticket);
     queue
@@ -167,6 +172,7 @@ pub(crate) const fn must_precede(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
+/// Whether the waiter of a record is stalled: see [`STALLED`].
 pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
     record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
 }
@@ -174,13 +180,14 @@ pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
 /// Until when a minimum hold time blocks `mode`. Expired records are added to `dead`.
 fn min_hold_against(
     records: &[IndexedRecord],
-    zero: Option<&IndexedRecord>,
+    record_zero: Option<&IndexedRecord>,
     mode: Mode,
     now: Instant,
     dead: &mut Vec<u32>,
 ) -> Option<Instant> {
-    let mut until =
-        zero.filter(|zero| is_in_min_hold(&zero.record, now)).map(|zero| zero.record.min_hold_until);
+    let mut until = record_zero
+        .filter(|record_zero| is_in_min_hold(&record_zero.record, now))
+        .map(|record_zero| record_zero.record.min_hold_until);
     for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
         if !is_in_min_hold(&indexed.record, now) {
             dead.push(indexed.slot);

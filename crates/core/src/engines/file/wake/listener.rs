@@ -23,8 +23,8 @@ use nix::{
 use tokio::sync::Notify;
 
 use super::super::{
-    claims::lock, dir::Dir, kernel::locks::LockFile, wake::ready::Ready, wake::series::Series,
-    wake::wake_pipe::WakePipe,
+    claims::lock, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE, wake::ready::Ready,
+    wake::series::Series, wake::wake_pipe::WakePipe,
 };
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 
@@ -33,12 +33,12 @@ use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 pub(crate) const WATCHED: usize = 2;
 /// How often the head of the queue asks where inotify is not available.
 const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
-/// The longest sleep in one piece; after it the loop only checks again.
-const LONGEST: Duration = Duration::from_secs(60);
+/// The longest sleep in one piece, after which the loop checks again.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long an unused inotify instance stays open: other programs of the user may need it.
 const UNUSED_LIMIT: Duration = Duration::from_secs(10);
 /// The maximum number of reads of events at once: the rest of a flood is left for the next check.
-const READS: usize = 16;
+const MAX_READS: usize = 16;
 
 /// What a wait of the listener reports.
 #[derive(Debug, Default)]
@@ -55,6 +55,7 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
+    /// Notified when there is a new source or a new claim near the head.
     changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
     pub(crate) no_inotify: AtomicBool,
@@ -65,19 +66,24 @@ struct Inner {
     waiting: HashMap<ClaimId, Waiting>,
     wake_pipe: Source<WakePipe>,
     inotify: Source<Ready<Inotify>>,
+    /// The claims of each watched file, and when they should ask.
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
     unneeded: Vec<WatchDescriptor>,
-    next_look: Option<Instant>,
+    /// When the claims without a watch are due next.
+    next_poll: Option<Instant>,
     /// When a watch was last needed, while there is an inotify instance.
-    watched: Option<Instant>,
+    last_needed: Option<Instant>,
 }
 
+/// A waiting claim.
 #[derive(Debug)]
 struct Waiting {
     name: Name,
+    /// The slot of its record.
     slot: u32,
+    /// It is near the head of the queue: see [`WATCHED`].
     near: bool,
     watch: Option<WatchDescriptor>,
 }
@@ -95,12 +101,13 @@ impl<T> Source<T> {
         if let Self::Open(source) = self { Some(source) } else { None }
     }
 
-    /// Creates it, if there is none. After a failure the next caller tries again.
-    fn get_or_open(&mut self, without: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+    /// The source; created if there is none. After a failure, which is logged with the text `consequence`, the next
+    /// caller tries again.
+    fn get_or_open(&mut self, consequence: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
         if matches!(self, Self::NotOpen) {
             match make() {
                 Ok(source) => *self = Self::Open(Arc::new(source)),
-                Err(errno) => tracing::debug!(%errno, "{without}"),
+                Err(errno) => tracing::debug!(%errno, "{consequence}"),
             }
         }
         self.get()
@@ -112,17 +119,17 @@ impl Listener {
         Self { env, inner: Mutex::default(), changed: Notify::new(), no_inotify: AtomicBool::new(false) }
     }
 
-    /// The id of the wake pipe of this engine, created at the first wait; zeros where none can be created.
+    /// The id of the wake pipe of this engine, created at the first wait; [`NO_WAKE_PIPE`] where none can be created.
     pub(crate) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
         let mut inner = lock(&self.inner);
         if matches!(inner.wake_pipe, Source::NotOpen) {
             self.changed.notify_one();
         }
-        let without = "no wake pipe for waiting claims: they poll, less often further back in the queue";
+        let consequence = "no wake pipe for waiting claims: they poll, less often further back in the queue";
         inner
             .wake_pipe
-            .get_or_open(without, || WakePipe::new(dir, &self.env))
-            .map_or([0; 16], |wake_pipe| wake_pipe.id)
+            .get_or_open(consequence, || WakePipe::new(dir, &self.env))
+            .map_or(NO_WAKE_PIPE, |wake_pipe| wake_pipe.id)
     }
 
     /// Whether this engine has a wake pipe, so that its waiting claims are signalled.
@@ -134,7 +141,7 @@ impl Listener {
     /// now on.
     pub(crate) fn register(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, inotify, watches, unneeded, watched, .. } = &mut *inner;
+        let Inner { waiting, inotify, watches, unneeded, last_needed, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
             name: claim.name.clone(),
             slot,
@@ -143,12 +150,12 @@ impl Listener {
         });
         let became_near = ahead < WATCHED && !entry.near;
         entry.near = ahead < WATCHED;
-        let without = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
+        let consequence = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
         if became_near
             && entry.watch.is_none()
-            && let Some(inotify) = inotify.get_or_open(without, || self.listen_to_files())
+            && let Some(inotify) = inotify.get_or_open(consequence, || self.listen_to_files())
         {
-            *watched = Some(self.env.clock.now());
+            *last_needed = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
             if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
                 entry.watch = Some(number);
@@ -205,7 +212,7 @@ impl Listener {
         // to a waiting task.
         let mut read = Readable::default();
         loop {
-            let Look { wakeups, next, wake_pipe, inotify } = self.look(read);
+            let CheckResult { wakeups, next, wake_pipe, inotify } = self.check(read);
             if wakeups.wake_pipe || wakeups.overflow || !wakeups.due.is_empty() {
                 return wakeups;
             }
@@ -219,7 +226,8 @@ impl Listener {
         }
     }
 
-    fn look(&self, read: Readable) -> Look {
+    /// Reads the sources, and finds the claims that are due.
+    fn check(&self, read: Readable) -> CheckResult {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
         inner.close_unused(now);
@@ -228,7 +236,7 @@ impl Listener {
             (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
         });
         let mut wakeups = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
-        let mut next = now.after(LONGEST);
+        let mut next = now.after(LONGEST_SLEEP);
         if let Some(inotify) = inotify
             .as_ref()
             .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
@@ -246,7 +254,7 @@ impl Listener {
             next = next.min(series.next().unwrap_or(Instant::NEVER));
         }
         next = next.min(inner.poll_without_inotify(now, &mut wakeups));
-        Look { wakeups, next: next.since(now), wake_pipe, inotify }
+        CheckResult { wakeups, next: next.since(now), wake_pipe, inotify }
     }
 }
 
@@ -258,7 +266,7 @@ struct Readable {
 }
 
 /// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
-struct Look {
+struct CheckResult {
     wakeups: Wakeups,
     next: Duration,
     wake_pipe: Option<Arc<WakePipe>>,
@@ -269,11 +277,11 @@ impl Inner {
     /// Closes the inotify instance after a long time without need.
     fn close_unused(&mut self, now: Instant) {
         if !self.watches.is_empty() {
-            self.watched = Some(now);
+            self.last_needed = Some(now);
         }
-        if self.watched.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
+        if self.last_needed.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
             // Closing it removes its watches.
-            (self.watched, self.inotify) = (None, Source::NotOpen);
+            (self.last_needed, self.inotify) = (None, Source::NotOpen);
             self.unneeded.clear();
         }
     }
@@ -281,7 +289,7 @@ impl Inner {
     /// Reads the events; false if some are left. Removes the watches that no claim needs.
     fn read(&mut self, inotify: &Inotify, now: Instant, wakeups: &mut Wakeups) -> bool {
         let mut drained = false;
-        for _ in 0..READS {
+        for _ in 0..MAX_READS {
             let Ok(events) = inotify.read_events() else {
                 drained = true;
                 break;
@@ -308,16 +316,16 @@ impl Inner {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
         if near.is_empty() {
-            self.next_look = None;
+            self.next_poll = None;
             return Instant::NEVER;
         }
-        let at = *self.next_look.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
+        let at = *self.next_poll.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
         if now < at {
             return at;
         }
         wakeups.due.extend(near);
         let next = now.after(NO_INOTIFY_INTERVAL);
-        self.next_look = Some(next);
+        self.next_poll = Some(next);
         next
     }
 }

@@ -26,7 +26,7 @@ use super::super::{
     dir::lock_dir::{LockDir, WAKE_PIPES, share},
     dir::open::{Missing, SAFE_FLAGS},
     table::layout::record_at,
-    table::record::SIGNALLED,
+    table::record::{NO_WAKE_PIPE, SIGNALLED},
     table::state::StateFile,
     table::wait_order::IndexedRecord,
     wake::ready::Ready,
@@ -35,20 +35,22 @@ use crate::{EngineError, Env, Instant};
 
 /// How many orphaned pipes one process removes: enough to keep up with crashes, and a bounded time for its first
 /// wait.
-const SWEEP: usize = 32;
+const MAX_SWEPT: usize = 32;
 /// The maximum number of directory entries from which those are chosen.
 const MAX_SCANNED: usize = 4096;
-/// How often a new pipe may be swept as an orphan before its owner has locked it.
+/// How often a new pipe is created anew because another process removed it as an orphan before its owner had locked it.
 const TRIES: usize = 8;
 /// The size of the pipe, in bytes: the smallest that the kernel supports.
-const SIZE: usize = 4096;
+const PIPE_SIZE: usize = 4096;
 
 /// The wake pipe of this process; dropping it removes its file.
 #[derive(Debug)]
 pub(crate) struct WakePipe {
+    /// Its random id, which is its file name.
     pub(crate) id: [u8; 16],
     /// Locked, so that other processes can distinguish a pipe in use from an orphan.
     pipe: Ready<File>,
+    /// The directory of the wake pipes.
     dir: File,
     /// The creator: a forked child must not remove its parent's pipe.
     pid: u32,
@@ -91,7 +93,7 @@ impl WakePipe {
         }
         // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
         // even less is left, the kernel has created a small pipe already.
-        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(SIZE as i32));
+        let _ = fcntl(pipe, FcntlArg::F_SETPIPE_SZ(PIPE_SIZE as i32));
         Ok(pipe.try_lock().is_ok() && fstat(pipe)?.st_nlink == 1)
     }
 
@@ -103,7 +105,7 @@ impl WakePipe {
     /// Whether a signal arrived since the last call.
     pub(crate) fn was_signalled(&self) -> bool {
         // Reads everything in the pipe. What arrives meanwhile is for the next call.
-        matches!(self.pipe.get().read(&mut [0; SIZE]), Ok(1..))
+        matches!(self.pipe.get().read(&mut [0; PIPE_SIZE]), Ok(1..))
     }
 }
 
@@ -124,7 +126,7 @@ pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now:
     }
     // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
     // already.
-    if indexed.record.wake_pipe != [0; 16]
+    if indexed.record.wake_pipe != NO_WAKE_PIPE
         && let Ok(Some(lock_dir)) = dir.lock_dir(Missing::Leave)
         && let Ok(Some(wake_pipes)) = lock_dir.wake_pipes(Missing::Leave)
         && let Ok(mut pipe) = open(wake_pipes, &file_name(indexed.record.wake_pipe))
@@ -148,15 +150,18 @@ fn is_pipe(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
-/// Clears the time stamp: the owner of the record has asked.
-pub(crate) fn answer(state: &StateFile, slot: u32) -> Result<(), EngineError> {
-    state.write(&[0; 8], record_at(slot) + SIGNALLED)
+/// The stored time of the last signal of a claim that was not signalled since it last asked.
+const NOT_SIGNALLED: [u8; 8] = [0; 8];
+
+/// Clears the time of the last signal, because the owner of the record has asked.
+pub(crate) fn clear_signal(state: &StateFile, slot: u32) -> Result<(), EngineError> {
+    state.write(&NOT_SIGNALLED, record_at(slot) + SIGNALLED)
 }
 
 /// Whether the record was signalled since its owner last asked.
 pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
-    let mut bytes = [0; 8];
-    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != [0; 8]
+    let mut bytes = NOT_SIGNALLED;
+    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != NOT_SIGNALLED
 }
 
 /// Removes pipes that no process has locked. Starts behind our own name in the sorted list, so that each process
@@ -168,7 +173,7 @@ fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     names.sort();
     let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
     names.rotate_left(middle);
-    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(SWEEP) {
+    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(MAX_SWEPT) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
         let Ok(file) = open(wake_pipes, &name) else { continue };
         if file.try_lock().is_ok() && is_same(&file, wake_pipes, &name) {
@@ -177,6 +182,7 @@ fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
     }
 }
 
+/// Whether the path still leads to the opened file.
 fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
     let named = fstatat(wake_pipes, name, AtFlags::AT_SYMLINK_NOFOLLOW);

@@ -95,7 +95,7 @@ impl Client {
         poll_once(self.0.notifications().as_mut()).unwrap_or_default()
     }
 
-    /// The only notification must be a grant.
+    /// The grant in the only notification; fails if there is none or another one.
     pub(super) fn granted(&self) -> (ClaimId, Grant, Option<Instant>) {
         match self.notifications().as_slice() {
             [Notification::Granted { id, grant, since, .. }] => (*id, grant.clone(), *since),
@@ -104,7 +104,7 @@ impl Client {
     }
 }
 
-/// The answer of a verb, which must be ready at the first poll.
+/// The answer of a verb; fails unless it is ready at the first poll.
 pub(super) fn now<T>(mut verb: BoxFuture<'_, T>) -> T {
     poll_once(verb.as_mut()).expect("done at the first poll")
 }
