@@ -25,7 +25,7 @@ use waiting_claims::WaitingClaims;
 pub(crate) struct PushListener {
     prefix: String,
     /// Other servers may have published the messages on this connection: the servers pass messages on to each other.
-    passed_on: bool,
+    is_relayed: bool,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) time: ServerTime,
     pub(crate) process: ServerProcess,
@@ -39,18 +39,18 @@ impl PushListener {
     }
 
     /// The listener for one of several servers that pass published messages on to each other.
-    pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+    pub(crate) fn of_cluster_node(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Self::with(prefix, mailbox, true)
     }
 
-    fn with(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
+    fn with(prefix: &str, mailbox: Arc<Mailbox>, is_relayed: bool) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
-            passed_on,
+            is_relayed,
             mailbox,
             time: ServerTime::default(),
             // Of several servers, some have no slots, and so no holds.
-            process: ServerProcess::new(!passed_on),
+            process: ServerProcess::new(!is_relayed),
             demand: Demand::default(),
             claims: WaitingClaims::default(),
         })
@@ -127,7 +127,7 @@ impl PushListener {
 
 impl PushHandler for PushListener {
     fn receive(&self, message: &[u8]) {
-        self.deliver(message, !self.passed_on);
+        self.deliver(message, !self.is_relayed);
     }
 
     fn invalidated(&self, lock: Option<&str>) {
@@ -138,7 +138,7 @@ impl PushHandler for PushListener {
     }
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn only_a_grant_of_a_trusted_server_is_dated() {
-        let listener = PushListener::of_many("lock:", Arc::default());
+        let listener = PushListener::of_cluster_node("lock:", Arc::default());
         listener.process.trust(Duration::from_secs(1));
         let is_dated =
             || matches!(notifications(&listener)[..], [Notification::Granted { since: Some(_), .. }]);

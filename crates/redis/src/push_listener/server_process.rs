@@ -10,19 +10,19 @@ use std::{
 
 use leasehold_core::Instant;
 
-use super::lock_of;
+use super::lock_mutex;
 use crate::{identity::Identity, open::RunIdQuery};
 
 /// Which process answered last, and for how long no other process can have taken its place.
 pub(crate) struct ServerProcess {
-    known: Mutex<Known>,
+    state: Mutex<ProcessState>,
     /// For how long after a prompt answer no other server can have taken its place, in nanoseconds.
     trust: AtomicU64,
     /// When the request with the newest prompt answer was sent, in nanoseconds.
     newest_prompt: AtomicU64,
 }
 
-struct Known {
+struct ProcessState {
     /// The run id at the newest connection, if there was a connection; the inner `None` if the user may not read it.
     run: Option<Option<String>>,
     /// When the process was started, by its own clock in microseconds; `None` if the user may not read it.
@@ -36,7 +36,7 @@ struct Known {
 impl ServerProcess {
     pub(crate) fn new(may_have_holds: bool) -> Self {
         Self {
-            known: Mutex::new(Known { run: None, started: None, was_master: false, may_have_holds }),
+            state: Mutex::new(ProcessState { run: None, started: None, was_master: false, may_have_holds }),
             trust: AtomicU64::new(u64::MAX),
             newest_prompt: AtomicU64::new(0),
         }
@@ -46,43 +46,43 @@ impl ServerProcess {
     /// connection, or may not be, so our holds may be missing there. It may be a replica that became the master, or a
     /// server that was started from an older copy.
     pub(crate) fn connected(&self, identity: &Identity) -> bool {
-        let mut known = lock_of(&self.known);
-        known.was_master |= identity.role == "master";
-        let is_other = match (&known.run, &identity.run) {
+        let mut state = lock_mutex(&self.state);
+        state.was_master |= identity.role == "master";
+        let is_other = match (&state.run, &identity.run) {
             (None, _) => false,
             (Some(Some(before)), Some(now)) => before != now,
             _ => true,
         };
-        known.run = Some(identity.run.clone());
-        is_other && known.may_have_holds
+        state.run = Some(identity.run.clone());
+        is_other && state.may_have_holds
     }
 
     /// The process had run for `uptime` seconds when its clock was at `micros`.
     pub(crate) fn set_uptime(&self, uptime: Option<u64>, micros: u64) {
         // Both are in whole seconds: it did not start before this.
-        lock_of(&self.known).started =
+        lock_mutex(&self.state).started =
             uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
 
     /// The run id of the newest connection, and when that process was started, by its own clock in microseconds.
     pub(crate) fn run_and_start(&self) -> Option<(String, u64)> {
-        let known = lock_of(&self.known);
-        known.run.clone().flatten().zip(known.started)
+        let state = lock_mutex(&self.state);
+        state.run.clone().flatten().zip(state.started)
     }
 
     /// From now on our holds may be on the server.
     pub(crate) fn may_have_holds(&self) {
-        lock_of(&self.known).may_have_holds = true;
+        lock_mutex(&self.state).may_have_holds = true;
     }
 
     /// Whether to ask for the run id.
     pub(crate) fn asks_for_run(&self) -> RunIdQuery {
-        if matches!(lock_of(&self.known).run, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
+        if matches!(lock_mutex(&self.state).run, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
     }
 
     /// Whether a connection ever led to a master.
     pub(crate) fn was_master(&self) -> bool {
-        lock_of(&self.known).was_master
+        lock_mutex(&self.state).was_master
     }
 
     /// From now on, a notification that comes more than `time` after a prompt answer proves nothing: a server that was

@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::{Instant, ServerClock};
 
-use super::lock_of;
+use super::lock_mutex;
 
 /// What is known of the server's clock, and whether it dates pushed grants.
 #[derive(Default)]
@@ -26,14 +26,14 @@ impl ServerTime {
     /// Learns from an answer that came at `now` to a request sent at `sent`. If the clock stepped forward, returns by
     /// how much at least.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
-        lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
+        lock_mutex(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
     }
 
     /// A local time certainly not after a pushed grant that is dated by the server's clock. `None` if the grant must be
     /// confirmed with the server before it counts.
     pub(crate) fn granted_since(&self, granted_at: Duration) -> Option<Instant> {
         let must_confirm = self.must_confirm.load(Ordering::Relaxed);
-        if must_confirm { None } else { lock_of(&self.clock).not_after(granted_at) }
+        if must_confirm { None } else { lock_mutex(&self.clock).not_after(granted_at) }
     }
 
     /// From now on every pushed grant must be confirmed with the server before it counts.

@@ -7,7 +7,7 @@ use std::{
 
 use leasehold_core::ClaimId;
 
-use super::lock_of;
+use super::lock_mutex;
 
 /// The claims that wait for notifications, and the foreign locks that they watch.
 #[derive(Default)]
@@ -19,21 +19,21 @@ pub(crate) struct WaitingClaims {
 
 impl WaitingClaims {
     pub(crate) fn is_empty(&self) -> bool {
-        lock_of(&self.waiting).is_empty()
+        lock_mutex(&self.waiting).is_empty()
     }
 
     /// The claim waits. Returns true if no other claim waited before.
     pub(crate) fn add(&self, claim: ClaimId) -> bool {
-        let mut waiting = lock_of(&self.waiting);
+        let mut waiting = lock_mutex(&self.waiting);
         waiting.insert(claim) && waiting.len() == 1
     }
 
     /// The claim no longer waits, and watches no lock.
     pub(crate) fn remove(&self, claim: ClaimId) {
-        if !lock_of(&self.waiting).remove(&claim) {
+        if !lock_mutex(&self.waiting).remove(&claim) {
             return;
         }
-        lock_of(&self.watched).retain(|_, watchers| {
+        lock_mutex(&self.watched).retain(|_, watchers| {
             watchers.remove(&claim);
             !watchers.is_empty()
         });
@@ -41,17 +41,17 @@ impl WaitingClaims {
 
     /// The claim is to ask when the server reports that this lock changed. Bounded by the number of waiting claims.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
-        lock_of(&self.watched).entry(lock).or_default().insert(claim);
+        lock_mutex(&self.watched).entry(lock).or_default().insert(claim);
     }
 
     /// The claims that watch this lock; they watch it no longer.
     pub(crate) fn take_watchers(&self, lock: &str) -> HashSet<ClaimId> {
-        lock_of(&self.watched).remove(lock).unwrap_or_default()
+        lock_mutex(&self.watched).remove(lock).unwrap_or_default()
     }
 
     /// No lock is watched any more: a new connection tracks none.
     pub(crate) fn clear_watches(&self) {
-        lock_of(&self.watched).clear();
+        lock_mutex(&self.watched).clear();
     }
 }
 

@@ -22,13 +22,13 @@ use crate::{keys::SLOTS, outbox::Destination};
 
 /// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
 /// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
-const UNSETTLED: Duration = Duration::from_secs(5);
+const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
 pub(crate) struct Cluster(Arc<Inner>);
 
 pub(crate) struct Inner {
-    me: Weak<Inner>,
+    weak_self: Weak<Inner>,
     pub(crate) client: Arc<Client>,
     contact: Contact,
     pub(crate) slot_waiters: SlotWaiters,
@@ -36,7 +36,7 @@ pub(crate) struct Inner {
     /// Notified when an attempt to learn the owners of the slots has ended.
     pub(crate) map_read: Notify,
     /// Notified when the set of nodes changes.
-    regrouped: Notify,
+    nodes_changed: Notify,
 }
 
 /// What is known of the cluster.
@@ -44,7 +44,7 @@ pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` before a node reported it.
     slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
-    left: Vec<Arc<Node>>,
+    former_owners: Vec<Arc<Node>>,
     /// Nodes that own slots, or to which others redirected us.
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
@@ -65,11 +65,11 @@ struct Owner {
 
 impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
-        Self(Arc::new_cyclic(|me| {
-            let node = |endpoint: &Endpoint| Node::new(me, client, endpoint.clone(), seeds.len());
+        Self(Arc::new_cyclic(|weak_self| {
+            let node = |endpoint: &Endpoint| Node::new(weak_self, client, endpoint.clone(), seeds.len());
             let map = ClusterMap {
                 slots: vec![None; SLOTS],
-                left: Vec::new(),
+                former_owners: Vec::new(),
                 nodes: Vec::new(),
                 seeds: seeds.iter().map(node).collect(),
                 witness: None,
@@ -77,13 +77,13 @@ impl Cluster {
                 task: MapTask::default(),
             };
             Inner {
-                me: Weak::clone(me),
+                weak_self: Weak::clone(weak_self),
                 client: Arc::clone(client),
                 contact,
                 slot_waiters: SlotWaiters::default(),
                 map: Mutex::new(map),
                 map_read: Notify::new(),
-                regrouped: Notify::new(),
+                nodes_changed: Notify::new(),
             }
         }))
     }
@@ -97,7 +97,7 @@ impl Cluster {
                 self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let failure = match self.connect(&owner.node, self.to(slot, &owner)).await {
+        let failure = match self.connect(&owner.node, self.destination(slot, &owner)).await {
             Ok(route) => return Ok(route),
             Err(error) => error,
         };
@@ -107,7 +107,7 @@ impl Cluster {
         }
         match self.0.owner(slot) {
             Some(now) if !Arc::ptr_eq(&now.node, &owner.node) => {
-                self.connect(&now.node, self.to(slot, &now)).await
+                self.connect(&now.node, self.destination(slot, &now)).await
             }
             _ => Err(failure),
         }
@@ -116,28 +116,28 @@ impl Cluster {
     /// The same connection, if it is made and nothing must be asked there first.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
-        let (conn, to) = (owner.node.made()?, self.to(slot, &owner));
+        let (conn, destination) = (owner.node.made()?, self.destination(slot, &owner));
         Some(Route {
             conn,
-            to,
+            destination,
             cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: owner.node }),
         })
     }
 
-    fn to(&self, slot: u16, owner: &Owner) -> Destination {
-        let unsettled = self.0.client.clock.now().since(owner.since) < UNSETTLED;
+    fn destination(&self, slot: u16, owner: &Owner) -> Destination {
+        let unsettled = self.0.client.clock.now().since(owner.since) < SETTLING_TIME;
         Destination { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
-    pub(crate) async fn connect(&self, node: &Arc<Node>, to: Destination) -> Result<Route, EngineError> {
+    pub(crate) async fn connect(&self, node: &Arc<Node>, destination: Destination) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
-                node.take_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
+                node.raise_token_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
                 Ok(Route {
                     conn,
-                    to,
+                    destination,
                     cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
                 })
             }
@@ -166,9 +166,9 @@ impl Cluster {
         Ok(routes)
     }
 
-    /// The node `from` reports that the slot is at `to`, which is asked from now on.
-    pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
-        let node = self.0.node_at(to, from, slot)?;
+    /// The node `from` reports that the slot is at `destination`, which is asked from now on.
+    pub(crate) fn moved(&self, slot: u16, destination: &str, from: &Node) -> Result<(), EngineError> {
+        let node = self.0.node_at(destination, from, slot)?;
         let now = self.0.client.clock.now();
         {
             let mut map = self.0.lock();
@@ -181,8 +181,8 @@ impl Cluster {
     }
 
     /// The node to which a slot is migrating.
-    pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
+    pub(crate) fn importer(&self, slot: u16, destination: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
+        self.0.node_at(destination, from, slot).inspect(|node| node.may_have_holds())
     }
 
     /// The claim no longer waits.
@@ -193,12 +193,12 @@ impl Cluster {
     /// Keeps connections that were made once connected. Never returns.
     pub(crate) async fn mend(&self) {
         loop {
-            let mut regrouped = pin!(self.0.regrouped.notified());
-            regrouped.as_mut().enable();
+            let mut nodes_changed = pin!(self.0.nodes_changed.notified());
+            nodes_changed.as_mut().enable();
             let nodes = self.0.lock().nodes.clone();
             let mut mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
             tokio::select! {
-                () = regrouped => {}
+                () = nodes_changed => {}
                 Some(()) = mending.next() => {}
             }
         }
@@ -227,7 +227,7 @@ impl Inner {
 
     /// Requests the owners of the slots, soon.
     pub(crate) fn want_map(&self) {
-        MapTask::want(&self.me);
+        MapTask::want(&self.weak_self);
     }
 
     /// Waits until a node has reported the owners of the slots.
@@ -262,7 +262,7 @@ impl Inner {
     }
 
     /// Takes over the owners of the slots that `witness` reported.
-    pub(crate) fn adopt(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
+    pub(crate) fn set_owners(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
             let message = format!("{} knows no node that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
@@ -288,14 +288,14 @@ impl Inner {
         map.nodes.clone_from(&after);
         let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
         map.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
-        let left = std::mem::take(&mut map.left);
+        let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
         // A node without slots was replaced, perhaps by a node that lacks newer data.
-        if left.iter().any(|node| !contains(&after, node)) {
+        if former_owners.iter().any(|node| !contains(&after, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
         moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
-        self.regrouped.notify_one();
+        self.nodes_changed.notify_one();
         Ok(())
     }
 
@@ -321,7 +321,7 @@ impl Inner {
         let node = node.ok_or_else(|| slot_without_owner(slot))?;
         if !map.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
             map.nodes.push(Arc::clone(&node));
-            self.regrouped.notify_one();
+            self.nodes_changed.notify_one();
         }
         Ok(node)
     }
@@ -341,10 +341,10 @@ impl ClusterMap {
         }
         node.may_have_holds();
         let Some(before) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
-        if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
-            self.left.push(before.node);
+        if !self.former_owners.iter().any(|former_owners| Arc::ptr_eq(former_owners, &before.node)) {
+            self.former_owners.push(before.node);
         }
-        node.arrived();
+        node.slots_arrived();
         true
     }
 
@@ -362,7 +362,7 @@ impl ClusterMap {
         let found = all().find(is_there).cloned();
         let node = found.unwrap_or_else(|| {
             let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.me, &cluster.client, endpoint, nodes)
+            Node::new(&cluster.weak_self, &cluster.client, endpoint, nodes)
         });
         if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());

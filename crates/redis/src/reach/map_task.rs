@@ -12,7 +12,7 @@ use crate::runtime;
 /// The pause after an attempt. Meanwhile redirections show the owners of single slots.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The state and the last result of this task.
 #[derive(Default)]
@@ -35,7 +35,7 @@ impl MapTask {
             }
         }
         // Not under the lock: a runtime that is shutting down drops the task at once.
-        runtime::detach(Attempt { cluster: Weak::clone(cluster), ended: false }.run());
+        runtime::detach(MapReader { cluster: Weak::clone(cluster), is_idle: false }.run());
     }
 
     /// The error of the last attempt.
@@ -45,12 +45,12 @@ impl MapTask {
 }
 
 /// A running attempt. However it ends, the next request starts a new one.
-struct Attempt {
+struct MapReader {
     cluster: Weak<Inner>,
-    ended: bool,
+    is_idle: bool,
 }
 
-impl Attempt {
+impl MapReader {
     async fn run(mut self) {
         loop {
             {
@@ -59,7 +59,7 @@ impl Attempt {
                     let mut map = cluster.lock();
                     if !std::mem::take(&mut map.task.is_wanted) {
                         map.task.is_running = false;
-                        self.ended = true;
+                        self.is_idle = true;
                         return;
                     }
                 }
@@ -72,9 +72,9 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for MapReader {
     fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.upgrade().filter(|_| !self.ended) {
+        if let Some(cluster) = self.cluster.upgrade().filter(|_| !self.is_idle) {
             cluster.lock().task.is_running = false;
             cluster.map_read.notify_waiters();
         }
@@ -85,7 +85,7 @@ impl Drop for Attempt {
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut failure: Option<EngineError> = None;
     for node in cluster.witnesses() {
-        let answer = runtime::within(PATIENCE * 2, ask_one(cluster, &node)).await;
+        let answer = runtime::within(NODE_TIMEOUT * 2, ask_one(cluster, &node)).await;
         let answer = answer.unwrap_or_else(|| Err(silent(&node)));
         match answer {
             Ok(()) => return Ok(()),
@@ -106,15 +106,15 @@ async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     // An attempt to connect has its own limit.
-    let reply = runtime::within(PATIENCE, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
+    let reply = runtime::within(NODE_TIMEOUT, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
     let reply = reply.map_err(|error| not_a_node(error, cluster, node))?;
-    cluster.adopt(&slots::read(reply, &node.endpoint.host)?, node)
+    cluster.set_owners(&slots::read(reply, &node.endpoint.host)?, node)
 }
 
 fn silent(node: &Node) -> EngineError {
     EngineError::new(
         Fault::Retry,
-        format!("{} has not reported the slots within {PATIENCE:?}", node.endpoint),
+        format!("{} has not reported the slots within {NODE_TIMEOUT:?}", node.endpoint),
     )
 }
 

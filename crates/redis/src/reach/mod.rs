@@ -75,16 +75,16 @@ impl Client {
 
     /// A listener for one server.
     pub(crate) fn listener(&self) -> Arc<PushListener> {
-        self.confirming(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.with_confirmed_grants(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// A listener for one of several servers that pass published messages on to each other.
-    pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
-        self.confirming(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+    pub(crate) fn cluster_node_listener(&self) -> Arc<PushListener> {
+        self.with_confirmed_grants(PushListener::of_cluster_node(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
     /// If replicas are waited for, pushed grants are confirmed: a pushed grant is sent before any replica has it.
-    fn confirming(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
+    fn with_confirmed_grants(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
         }
@@ -170,7 +170,7 @@ impl Reach {
     pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
         match self {
             Self::One(_) | Self::Cluster(_) => None,
-            Self::Sentinel(sentinel) => Some(sentinel.counted()),
+            Self::Sentinel(sentinel) => Some(sentinel.sentinel_counts()),
         }
     }
 

@@ -25,7 +25,7 @@ use crate::{
 
 /// An answer that took longer proves nothing, because another node may have taken this one's place. The limit is half
 /// of the node timeout, and at most half of its default.
-const MOST_TRUST: Duration = Duration::from_secs(5);
+const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// A node, as long as its address stays the same.
 pub(crate) struct Node {
@@ -37,11 +37,11 @@ pub(crate) struct Node {
     /// Notifications of its slots, if it has channels of slots.
     pub(crate) shards: Shards,
     /// Whether it has channels of slots.
-    has_shards: OnceLock<bool>,
+    has_slot_channels: OnceLock<bool>,
     /// How often slots came to it.
-    arrivals: AtomicU64,
+    slot_arrivals: AtomicU64,
     /// For how many of these arrivals its time was asked for.
-    floored_arrivals: AtomicU64,
+    arrivals_in_floor: AtomicU64,
 }
 
 /// Connects to a node, again and again.
@@ -59,18 +59,18 @@ impl Node {
         nodes: usize,
     ) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(endpoint.clone()), nodes.max(2));
-        let listener = client.listener_of_many();
-        listener.process.trust(MOST_TRUST);
+        let listener = client.cluster_node_listener();
+        listener.process.trust(MAX_TRUST_PERIOD);
         let dialer = Dialer {
-            evidence_limit: Some(MOST_TRUST),
+            evidence_limit: Some(MAX_TRUST_PERIOD),
             ..Dialer::with_listener(client, server.clone(), Arc::clone(&listener))
         };
         let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
         let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
-        let (id, has_shards, arrivals, floored_arrivals) = Default::default();
-        Arc::new(Self { endpoint, id, link, shards, has_shards, arrivals, floored_arrivals })
+        let (id, has_slot_channels, slot_arrivals, arrivals_in_floor) = Default::default();
+        Arc::new(Self { endpoint, id, link, shards, has_slot_channels, slot_arrivals, arrivals_in_floor })
     }
 
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
@@ -79,7 +79,7 @@ impl Node {
 
     /// Its connection, if it is made, and no slot has come since its time was asked for.
     pub(crate) fn made(&self) -> Option<Arc<Conn>> {
-        self.link.live().filter(|_| self.has_floor())
+        self.link.live().filter(|_| self.is_floor_current())
     }
 
     pub(crate) fn listener(&self) -> &Arc<PushListener> {
@@ -104,39 +104,39 @@ impl Node {
     }
 
     /// Slots came to it from another.
-    pub(crate) fn arrived(&self) {
-        self.arrivals.fetch_add(1, Ordering::AcqRel);
+    pub(crate) fn slots_arrived(&self) {
+        self.slot_arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
     /// To be called before the first request about a slot that came from another node: its token counter may be a copy
     /// that lacks the newest tokens, so it must be above the clock's present time.
-    pub(crate) async fn take_floor(&self, conn: &Conn) -> Result<(), EngineError> {
-        if self.has_floor() {
+    pub(crate) async fn raise_token_floor(&self, conn: &Conn) -> Result<(), EngineError> {
+        if self.is_floor_current() {
             return Ok(());
         }
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
+        let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
+        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_sent)?;
         self.listener().time.raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
-        self.floored_arrivals.fetch_max(arrivals, Ordering::AcqRel);
+        self.arrivals_in_floor.fetch_max(slot_arrivals, Ordering::AcqRel);
         Ok(())
     }
 
-    fn has_floor(&self) -> bool {
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        self.floored_arrivals.load(Ordering::Acquire) >= arrivals
+    fn is_floor_current(&self) -> bool {
+        let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
+        self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
     }
 
     /// Whether it has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
-    pub(crate) async fn has_shards(&self, conn: &Conn) -> Result<bool, EngineError> {
-        if let Some(&known) = self.has_shards.get() {
+    pub(crate) async fn has_slot_channels(&self, conn: &Conn) -> Result<bool, EngineError> {
+        if let Some(&known) = self.has_slot_channels.get() {
             return Ok(known);
         }
         let Err(error) = conn.ask(&redis::cmd("SPUBLISH")).await else { return Err(unreadable()) };
         if matches!(error.fault, Fault::Unknown | Fault::Retry) {
-            return Err(not_asked(error));
+            return Err(not_sent(error));
         }
         let has = !error.message.contains("unknown command");
-        Ok(*self.has_shards.get_or_init(|| has))
+        Ok(*self.has_slot_channels.get_or_init(|| has))
     }
 }
 
@@ -149,7 +149,7 @@ async fn node_timeout(conn: &Conn) -> Option<Duration> {
 }
 
 /// The error of a preparation: the request itself was not sent.
-fn not_asked(error: EngineError) -> EngineError {
+fn not_sent(error: EngineError) -> EngineError {
     match error.fault {
         Fault::Unknown => EngineError { fault: Fault::Retry, ..error },
         _ => error,
@@ -168,8 +168,8 @@ impl Dial for NodeDialer {
         }
         Box::pin(async move {
             let conn = self.dialer.dial(broken).await?;
-            if let Some(timeout) = runtime::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
-                let trust = (timeout / 2).min(MOST_TRUST);
+            if let Some(timeout) = runtime::within(MAX_TRUST_PERIOD, node_timeout(&conn)).await.flatten() {
+                let trust = (timeout / 2).min(MAX_TRUST_PERIOD);
                 conn.trust(trust);
                 self.dialer.listener.process.trust(trust);
             }

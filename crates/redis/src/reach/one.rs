@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::{
     conn::Conn,
-    identity::Wanted,
+    identity::ServerKind,
     push_listener::PushListener,
     reach::Client,
     server::{Address, Server},
@@ -26,7 +26,7 @@ pub(crate) struct Dialer {
     pub(crate) server: Server,
     /// The pushes of this server, and its clock.
     pub(crate) listener: Arc<PushListener>,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: ServerKind,
     /// An answer that took longer is no evidence.
     pub(crate) evidence_limit: Option<Duration>,
 }
@@ -39,7 +39,7 @@ impl One {
 
     /// One of several servers that know nothing of each other.
     pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
-        let dialer = Dialer { wanted: Wanted::Independent, ..Dialer::new(client, server) };
+        let dialer = Dialer { wanted: ServerKind::Independent, ..Dialer::new(client, server) };
         Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
     }
 
@@ -87,9 +87,9 @@ impl Dialer {
     /// The same with this listener.
     pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
-            Servers::One(_) => Wanted::Alone,
-            Servers::Sentinel(_) => Wanted::Master,
-            Servers::Cluster(_) => Wanted::Node,
+            Servers::One(_) => ServerKind::Single,
+            Servers::Sentinel(_) => ServerKind::Master,
+            Servers::Cluster(_) => ServerKind::Node,
         };
         Self { client: Arc::clone(client), server, listener, wanted, evidence_limit: None }
     }

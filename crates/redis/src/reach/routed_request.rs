@@ -8,14 +8,14 @@ use super::{Client, Reach, cluster::Inner, node::Node};
 use crate::{
     conn::Conn,
     error::Refused,
-    keys::channel_of,
+    keys::slot_channel,
     outbox::{Destination, Items, Values},
     scripts::Script,
 };
 
 /// The most redirections of a request. Each one names its target; more are needed only if servers contradict each
 /// other.
-const MOST_REDIRECTIONS: u32 = 5;
+const MAX_REDIRECTIONS: u32 = 5;
 /// A request that was dropped earlier than this was not dropped because of the server.
 const OVERDUE_MS: u64 = 1000;
 
@@ -24,7 +24,7 @@ pub(crate) struct RoutedRequest<'a> {
     reach: &'a Reach,
     slot: u16,
     /// The connection that it last used.
-    last: u64,
+    last_connection: u64,
     /// How many servers reported that they do not have the locks.
     demoted: u32,
     redirections: u32,
@@ -35,7 +35,7 @@ pub(crate) struct RoutedRequest<'a> {
 }
 
 /// After this many servers in a row that are no masters the request fails: core asks again later.
-const MOST_DEMOTED: u32 = 3;
+const MAX_DEMOTED: u32 = 3;
 
 /// The connection for a request, and the destination there.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ pub(crate) struct ClusterNode {
 
 impl<'a> RoutedRequest<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
-        Self { reach, slot, last: 0, demoted: 0, redirections: 0, asked: None, importer: None }
+        Self { reach, slot, last_connection: 0, demoted: 0, redirections: 0, asked: None, importer: None }
     }
 
     /// The connection to the server that is to be asked next.
@@ -67,7 +67,7 @@ impl<'a> RoutedRequest<'a> {
             }
             _ => self.reach.route(self.slot).await?,
         };
-        self.last = route.conn.number;
+        self.last_connection = route.conn.number;
         self.asked = route.cluster_node.as_ref().map(|cluster_node| Arc::clone(&cluster_node.node));
         Ok(route)
     }
@@ -77,8 +77,8 @@ impl<'a> RoutedRequest<'a> {
         match refused {
             Refused::Demoted(error) => {
                 self.demoted += 1;
-                let found = self.reach.demoted(self.last, error.again());
-                if self.demoted > MOST_DEMOTED {
+                let found = self.reach.demoted(self.last_connection, error.again());
+                if self.demoted > MAX_DEMOTED {
                     return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
                 }
                 found.map_err(Refused::Failed)
@@ -98,7 +98,7 @@ impl<'a> RoutedRequest<'a> {
         let slot = self.slot;
         self.redirections += 1;
         match refused {
-            Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
+            Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MAX_REDIRECTIONS => {
                 let message = format!(
                     "the nodes of the Redis Cluster do not agree which node has slot {slot}: {} names {to}",
                     asked.endpoint
@@ -136,8 +136,8 @@ impl Route {
     /// The channel for notifications to a claim in this slot.
     pub(crate) async fn channel<'c>(&self, client: &'c Client) -> Result<Cow<'c, str>, EngineError> {
         match (&self.cluster_node, self.to.slot) {
-            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
-                Ok(channel_of(&client.channel, slot).into())
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
+                Ok(slot_channel(&client.channel, slot).into())
             }
             _ => Ok(Cow::Borrowed(&client.channel)),
         }
@@ -147,7 +147,7 @@ impl Route {
     /// server, no client can listen there, and no claim is passed over.
     pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
         match (&self.cluster_node, self.to.slot) {
-            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
                 Ok(self.to.asking || cluster_node.node.shards.is_subscribed(slot))
             }
             // They come on this connection.

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::{
     Client,
     one::{Dialer, hang_up},
-    panel::{Panel, at},
+    panel::{Panel, tcp_address},
     verdict::{NamedMaster, Verdict},
 };
 use crate::{
@@ -34,8 +34,8 @@ const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
 const CONN_WAIT: Duration = Duration::from_millis(300);
 /// Sentinels cannot have promoted another server within half of the time after which they take a master for down. For
 /// this time a master is trusted without a majority that names it; a slower answer proves nothing.
-const SHORTEST_TRUST: Duration = Duration::from_secs(2);
-const LONGEST_TRUST: Duration = Duration::from_secs(5);
+const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
+const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// The group of the URL.
 pub(crate) struct Sentinel(Link<MasterDialer>);
@@ -51,7 +51,7 @@ struct MasterDialer {
     /// The reason while there is no connection.
     last_error: Mutex<Option<EngineError>>,
     /// How many Sentinels exist, by their own reports.
-    known: AtomicU32,
+    known_sentinels: AtomicU32,
 }
 
 impl Sentinel {
@@ -62,7 +62,7 @@ impl Sentinel {
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
             last_error: Mutex::default(),
-            known: AtomicU32::new(0),
+            known_sentinels: AtomicU32::new(0),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
@@ -74,7 +74,7 @@ impl Sentinel {
             if let Some(conn) = runtime::within(CONN_WAIT, self.0.conn()).await {
                 return conn;
             }
-            if let Some(last_error) = &*lock_of(&self.0.dialer().last_error) {
+            if let Some(last_error) = &*lock_mutex(&self.0.dialer().last_error) {
                 return Err(last_error.again());
             }
         }
@@ -97,14 +97,14 @@ impl Sentinel {
     pub(crate) fn demoted(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
         if let Some(panel) = self.0.dialer().panel.get() {
-            panel.kick();
+            panel.poll_now();
         }
     }
 
     /// How many Sentinels the URL names, and how many exist by their own reports.
-    pub(crate) fn counted(&self) -> (usize, u32) {
+    pub(crate) fn sentinel_counts(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
-        (dialer.sentinels.endpoints.len(), dialer.known.load(Ordering::Relaxed))
+        (dialer.sentinels.endpoints.len(), dialer.known_sentinels.load(Ordering::Relaxed))
     }
 }
 
@@ -114,7 +114,7 @@ impl MasterDialer {
             let Sentinels { endpoints, master, login, .. } = &self.sentinels;
             let server = |endpoint: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
-                let server = Server::new(at(endpoint), login.clone(), timeout, endpoints.len().max(2));
+                let server = Server::new(tcp_address(endpoint), login.clone(), timeout, endpoints.len().max(2));
                 #[cfg(feature = "tls")]
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
                 (endpoint.clone(), server)
@@ -130,7 +130,7 @@ impl MasterDialer {
         let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
         let trust = trust(named.down_after);
-        self.known.store(named.sentinels, Ordering::Relaxed);
+        self.known_sentinels.store(named.sentinels, Ordering::Relaxed);
         let dialer = Dialer {
             evidence_limit: Some(trust),
             ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
@@ -153,7 +153,7 @@ impl MasterDialer {
         };
         let (panel, now) = (self.panel(), self.client.clock.now());
         let mut answers = panel.listen();
-        panel.kick();
+        panel.poll_now();
         loop {
             match panel.verdict_since(now) {
                 Verdict::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
@@ -167,10 +167,10 @@ impl MasterDialer {
     }
 
     /// Tries until there is a master. Until then the reason is stored.
-    async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn find_master(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();
-        panel.kick();
+        panel.poll_now();
         loop {
             let error = match panel.verdict() {
                 Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
@@ -191,7 +191,7 @@ impl MasterDialer {
                 Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
                     return Err(error);
                 }
-                Some(error) => *lock_of(&self.last_error) = Some(error),
+                Some(error) => *lock_mutex(&self.last_error) = Some(error),
                 None => {}
             }
             // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
@@ -204,7 +204,7 @@ impl MasterDialer {
         let none = || {
             EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
         };
-        lock_of(&self.last_error).as_ref().map_or_else(none, EngineError::again)
+        lock_mutex(&self.last_error).as_ref().map_or_else(none, EngineError::again)
     }
 }
 
@@ -214,9 +214,9 @@ impl Dial for MasterDialer {
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
-            let found = runtime::within(limit, self.find(broken)).await;
+            let found = runtime::within(limit, self.find_master(broken)).await;
             let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
-            *lock_of(&self.last_error) = found.as_ref().err().map(EngineError::again);
+            *lock_mutex(&self.last_error) = found.as_ref().err().map(EngineError::again);
             found
         })
     }
@@ -238,25 +238,25 @@ impl Dial for MasterDialer {
 
 /// How long a master is trusted without a majority that names it.
 fn trust(down_after: Duration) -> Duration {
-    (down_after / 2).clamp(SHORTEST_TRUST, LONGEST_TRUST)
+    (down_after / 2).clamp(MIN_TRUST_PERIOD, MAX_TRUST_PERIOD)
 }
 
 /// Ends when this server is no longer trusted as the master.
-async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dyn Clock>) {
+async fn watch(panel: Arc<Panel>, master: Endpoint, trust: Duration, clock: Arc<dyn Clock>) {
     let (mut answers, mut named) = (panel.listen(), clock.now());
     loop {
         match panel.verdict() {
-            Verdict::Master(master) if master.endpoint == mine => named = clock.now(),
+            Verdict::Master(master) if master.endpoint == master => named = clock.now(),
             Verdict::Master(other) => {
-                tracing::info!(%mine, other = %other.endpoint, "the Sentinels name another master");
+                tracing::info!(%master, other = %other.endpoint, "the Sentinels name another master");
                 return;
             }
-            _ if panel.contradicts(&mine) => {
-                tracing::info!(%mine, "a Sentinel knows of a fail-over to another master");
+            _ if panel.contradicts(&master) => {
+                tracing::info!(%master, "a Sentinel knows of a fail-over to another master");
                 return;
             }
             _ if clock.now().since(named) > trust => {
-                tracing::warn!(%mine, ?trust, "no majority of the Sentinels names the master any more");
+                tracing::warn!(%master, ?trust, "no majority of the Sentinels names the master any more");
                 return;
             }
             _ => {}
@@ -265,7 +265,7 @@ async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dy
     }
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -21,17 +21,17 @@ use super::{
 };
 use crate::{
     error::Refused,
-    keys::channel_of,
+    keys::slot_channel,
     push_listener::PushListener,
-    runtime::{self, Running},
+    runtime::{self, BackgroundTask},
     server::Server,
 };
 
 /// The interval of pings, and the silence after which the server counts as gone: as on the other connection.
-const PULSE: Duration = Duration::from_millis(500);
+const PING_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// How long the connection stays without waiters: a client that waits once is likely to wait again.
-const IDLE: Duration = Duration::from_secs(60);
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The notifications of the slots of a node.
 pub(crate) struct Shards(Link<ShardDialer>);
@@ -48,7 +48,7 @@ pub(crate) struct ShardDialer {
 pub(crate) struct ShardConn {
     address: String,
     subscriptions: Arc<Subscriptions>,
-    _running: Running,
+    _running: BackgroundTask,
 }
 
 /// The channels of one connection, and the pending subscriptions. Lives longer than the connection while callers wait
@@ -64,7 +64,7 @@ type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
 #[derive(Default)]
 struct Channels {
-    listening: HashSet<u16>,
+    subscribed: HashSet<u16>,
     /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer. Bounded by
     /// the slots.
     pending: VecDeque<(u16, Vec<AnswerSender>)>,
@@ -79,7 +79,7 @@ impl Shards {
 
     /// Whether the slot is subscribed now.
     pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
-        self.0.live().is_some_and(|conn| conn.subscriptions.lock().listening.contains(&slot))
+        self.0.live().is_some_and(|conn| conn.subscriptions.lock().subscribed.contains(&slot))
     }
 
     /// Subscribes to notifications of the slot.
@@ -104,13 +104,13 @@ impl ShardDialer {
 
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
         let (address, limit) = (&self.server.address, self.server.limit);
-        let late = || {
+        let timed_out = || {
             EngineError::new(
                 Fault::Retry,
                 format!("cannot connect to {address} for notifications: no answer within {limit:?}"),
             )
         };
-        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
+        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(timed_out)??;
         let (requests, requested) = mpsc::unbounded_channel();
         let (channels, dead) = Default::default();
         let subscriptions = Arc::new(Subscriptions { channels, requests, dead });
@@ -161,7 +161,7 @@ impl Subscriptions {
     fn request(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
         let (sender, answer) = oneshot::channel();
         let mut channels = self.lock();
-        if channels.listening.contains(&slot) {
+        if channels.subscribed.contains(&slot) {
             return None;
         }
         // A connection that has ended never answers; its callers get an error.
@@ -179,11 +179,11 @@ impl Subscriptions {
     }
 
     /// The oldest request was answered.
-    fn answered(&self, answer: Result<(), Refused>) -> bool {
+    fn answer_oldest(&self, answer: Result<(), Refused>) -> bool {
         let mut channels = self.lock();
         let Some((slot, senders)) = channels.pending.pop_front() else { return false };
         if answer.is_ok() {
-            channels.listening.insert(slot);
+            channels.subscribed.insert(slot);
         }
         drop(channels);
         for sender in senders {
@@ -220,30 +220,30 @@ impl ShardTask {
     /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
     async fn run(mut self) -> Option<()> {
         let now = || self.client.clock.now();
-        let (mut pinged, mut wanted): (Option<Instant>, _) = (None, now());
+        let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, now());
         loop {
             tokio::select! {
                 frame = self.wire.next() => {
-                    pinged = None;
+                    ping_sent_at = None;
                     handle_frame(&self.subscriptions, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
                 }
                 slot = self.requested.recv() => {
-                    let (slot, channel) = slot.map(|slot| (slot, channel_of(&self.client.channel, slot)))?;
+                    let (slot, channel) = slot.map(|slot| (slot, slot_channel(&self.client.channel, slot)))?;
                     self.subscriptions.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
-                () = runtime::pause(PULSE) => {
+                () = runtime::pause(PING_INTERVAL) => {
                     let time = self.client.clock.now();
-                    if pinged.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
+                    if ping_sent_at.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
                         return None;
                     }
                     if !self.listener.claims.is_empty() || !self.subscriptions.lock().pending.is_empty() {
-                        wanted = time;
-                        if pinged.is_none() {
-                            pinged = Some(time);
+                        last_needed = time;
+                        if ping_sent_at.is_none() {
+                            ping_sent_at = Some(time);
                             self.wire.send(&["PING"]).await.ok()?;
                         }
-                    } else if time.since(wanted) > IDLE {
+                    } else if time.since(last_needed) > IDLE_LIMIT {
                         return None;
                     }
                 }
@@ -262,7 +262,7 @@ fn handle_frame(
 ) -> Option<()> {
     let parts = match frame {
         Frame::List(parts) => parts,
-        Frame::Error(text) => return subscriptions.answered(Err(Refused::parse(&text))).then_some(()),
+        Frame::Error(text) => return subscriptions.answer_oldest(Err(Refused::parse(&text))).then_some(()),
         _ => return Some(()),
     };
     match parts.as_slice() {
@@ -276,12 +276,12 @@ fn handle_frame(
             if answered_slot.is_none() || answered_slot != pending {
                 return None;
             }
-            subscriptions.answered(Ok(()));
+            subscriptions.answer_oldest(Ok(()));
         }
         // Unasked: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = subscriptions.slot(channel)?;
-            subscriptions.lock().listening.remove(&slot);
+            subscriptions.lock().subscribed.remove(&slot);
             if let Some(cluster) = cluster.upgrade() {
                 cluster.want_map();
                 cluster.slot_waiters.recheck(slot, &client.mailbox);
@@ -310,7 +310,7 @@ impl Drop for EndNotice {
         self.broken.notify_one();
         if let Some(cluster) = self.cluster.upgrade() {
             channels
-                .listening
+                .subscribed
                 .iter()
                 .for_each(|&slot| cluster.slot_waiters.recheck(slot, &self.client.mailbox));
         }
@@ -334,11 +334,11 @@ mod tests {
     #[test]
     fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
-        let listener = client.listener_of_many();
+        let listener = client.cluster_node_listener();
         let (requests, _ordered) = mpsc::unbounded_channel();
         let subscriptions =
             Subscriptions { channels: Mutex::default(), requests, dead: AtomicBool::new(false) };
-        let name = |slot: u16| channel_of(&client.channel, slot);
+        let name = |slot: u16| slot_channel(&client.channel, slot);
         let receive = |frame: Frame| handle_frame(&subscriptions, &listener, &Weak::new(), &client, frame);
         let pending: Vec<_> = [7, 8, 9].map(|slot| subscriptions.request(slot).unwrap()).into();
         for slot in [7, 8, 9] {
@@ -349,12 +349,12 @@ mod tests {
         assert!(receive(frame("ssubscribe", &name(7))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
         assert!(receive(frame("sunsubscribe", &name(7))).is_some());
-        assert_eq!(subscriptions.lock().listening.len(), 0);
+        assert_eq!(subscriptions.lock().subscribed.len(), 0);
         assert!(receive(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
         assert!(matches!(answer(), Ok(Err(Refused::Moved { to, .. })) if to == "10.0.0.1:7"));
         assert!(receive(frame("ssubscribe", &name(9))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
-        assert_eq!(subscriptions.lock().listening, HashSet::from([9]));
+        assert_eq!(subscriptions.lock().subscribed, HashSet::from([9]));
         // After a frame that belongs to no request nothing can be understood.
         assert!(receive(Frame::Error("ERR what".to_owned())).is_none());
         subscriptions.request(7).unwrap();

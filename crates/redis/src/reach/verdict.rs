@@ -76,17 +76,17 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
     Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
 }
 
-/// Whether any report names a later promotion of another server than `mine`: one Sentinel that knows of a later
+/// Whether any report names a later promotion of another server than `followed`: one Sentinel that knows of a later
 /// fail-over is enough to doubt, though not to follow it.
-pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
-    let epochs = |is_mine: bool| {
+pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
+    let epochs = |is_followed: bool| {
         let named = answers.iter().filter_map(move |(_, report)| match report {
-            SentinelReport::Named(named) if (named.endpoint == *mine) == is_mine => Some(named.epoch),
+            SentinelReport::Named(named) if (named.endpoint == *followed) == is_followed => Some(named.epoch),
             _ => None,
         });
         named.max()
     };
-    matches!((epochs(false), epochs(true)), (Some(other), Some(mine)) if other > mine)
+    matches!((epochs(false), epochs(true)), (Some(other), Some(followed)) if other > followed)
 }
 
 fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn one_report_of_a_later_fail_over_contradicts() {
-        for (codes, mine, doubted) in [
+        for (codes, followed, doubted) in [
             ("a1 a1 a1", "a", false),
             ("b2 a1 a1", "a", true),
             ("b1 a1 a1", "a", false),
@@ -220,7 +220,7 @@ mod tests {
         ] {
             let reports: Vec<_> = codes.split(' ').map(|code| (endpoint(code), report(code))).collect();
             let answers: Vec<_> = reports.iter().map(|(endpoint, report)| (endpoint, report)).collect();
-            assert_eq!(contradicts(&answers, &endpoint(mine)), doubted, "{codes}");
+            assert_eq!(contradicts(&answers, &endpoint(followed)), doubted, "{codes}");
         }
     }
 }

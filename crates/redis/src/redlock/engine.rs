@@ -18,21 +18,21 @@ use leasehold_core::{
 
 use super::{
     config::RedlockConfig,
-    node::{Node, lock_of},
+    node::{Node, lock_mutex},
 };
 use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
 
 /// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
 /// waiters.
-const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
+const POLL_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
 /// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process before another process
 /// gets the name.
-const TOKENS: u32 = 1 + 64;
+const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// How long a request may take before its outcome is unknown. A first request connects to all nodes, which takes most
 /// of it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long, at the first contact, the engine waits for nodes beyond the majority.
-const FIRST_PATIENCE: Duration = Duration::from_millis(200);
+const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
 pub struct RedlockEngine {
@@ -46,7 +46,7 @@ pub struct RedlockEngine {
     pub(super) was_connected: AtomicBool,
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
-    longest: AtomicU64,
+    max_ttl: AtomicU64,
     /// Claims that were answered "taken", and wait.
     waiting: Mutex<HashSet<ClaimId>>,
     profile: Profile,
@@ -69,7 +69,7 @@ impl RedlockEngine {
             mailbox,
             attempts,
             was_connected,
-            longest: AtomicU64::new(millis(config.longest)),
+            max_ttl: AtomicU64::new(millis(config.max_ttl)),
             waiting,
             profile: profile(&config, contact.clone()),
             contact,
@@ -86,27 +86,27 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    pub(super) fn patience_at_first(&self) -> Duration {
-        self.config.node_timeout.unwrap_or(FIRST_PATIENCE)
+    pub(super) fn first_timeout(&self) -> Duration {
+        self.config.node_timeout.unwrap_or(FIRST_TIMEOUT)
     }
 
     /// The longest ttl of any client of the nodes.
-    pub(super) fn longest(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    pub(super) fn max_ttl(&self) -> Duration {
+        Duration::from_millis(self.max_ttl.load(Ordering::Relaxed))
     }
 
     /// Records the longest ttl of another client.
-    pub(super) fn note_longest(&self, longest: Duration) {
-        self.longest.fetch_max(millis(longest), Ordering::Relaxed);
+    pub(super) fn note_max_ttl(&self, max_ttl: Duration) {
+        self.max_ttl.fetch_max(millis(max_ttl), Ordering::Relaxed);
     }
 
     pub(super) fn is_waiting(&self, claim: ClaimId) -> bool {
-        lock_of(&self.waiting).contains(&claim)
+        lock_mutex(&self.waiting).contains(&claim)
     }
 
     /// Records whether the claim waits.
     pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
-        let mut waiting = lock_of(&self.waiting);
+        let mut waiting = lock_mutex(&self.waiting);
         let changed = if set_waiting { waiting.insert(claim) } else { waiting.remove(&claim) };
         drop(waiting);
         if changed {
@@ -158,11 +158,11 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;
     profile.push = true;
-    profile.poll = POLL;
-    profile.tokens = TOKENS;
+    profile.poll = POLL_INTERVALS;
+    profile.tokens = TOKENS_PER_GRANT;
     profile.modes = leasehold_core::Modes::Exclusive;
     profile.breaking = Breaking::Lease;
-    profile.ttl = Duration::from_millis(100)..=config.longest;
+    profile.ttl = Duration::from_millis(100)..=config.max_ttl;
     profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);

@@ -22,7 +22,7 @@ use crate::{
     conn::Conn,
     engine::REQUEST_LIFE,
     keys::Keys,
-    outbox::{BATCH, Items},
+    outbox::{MAX_BATCH_ITEMS, Items},
     reply::{Reply, unreadable},
     runtime,
     scripts::Script,
@@ -31,7 +31,7 @@ use crate::{
 /// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
 /// does not move, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the
 /// next one is not late.
-const PATIENCE: Duration = Duration::from_secs(3);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 const RENEWAL_PART: u32 = 4;
 
 /// The answers of one node, one for each item.
@@ -44,9 +44,9 @@ impl RedlockEngine {
         }
         // If nodes cannot be asked, the answers report it.
         let _ = self.ready().await;
-        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
+        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
+        let mut answers: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
         let repairable: Arc<[RepairableHold]> = holds
             .iter()
             .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
@@ -59,10 +59,10 @@ impl RedlockEngine {
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, limit, |at, reply: NodeReplies| {
+        round(requests, limit, |index, reply: NodeReplies| {
             for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
-                answers.add(at, reply);
-                repairable.is_allowed.store(answers.ours >= quorum, Ordering::Release);
+                answers.add(index, reply);
+                repairable.is_allowed.store(answers.with_lock >= quorum, Ordering::Release);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum))
         })
@@ -73,7 +73,7 @@ impl RedlockEngine {
             }
             let renewed = answers.renewed(nodes, quorum, hold.ttl);
             if matches!(renewed, Renewed::Extended { .. }) {
-                for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
+                for node in answers.lacking_nodes.iter().map(|index| &self.nodes[*index]) {
                     if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
                     }
@@ -91,34 +91,34 @@ impl RedlockEngine {
         let _ = self.ready().await;
         releases.iter().for_each(|release| self.set_waiting(release.id, false));
         let ends: Arc<[(Name, ClaimEnd)]> =
-            releases.iter().map(|release| (release.name.clone(), end(release))).collect();
+            releases.iter().map(|release| (release.name.clone(), claim_end(release))).collect();
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
+        let mut answers: Vec<_> = releases.iter().map(|_| HoldTally::default()).collect();
         let requests = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
-            let items = ends.iter().map(|(name, end)| {
-                let tombstone = node.in_flight.release(end.id, conn.number, now, until);
-                Some(end.item(&keys(node, name)?, tombstone, quarantine))
+            let items = ends.iter().map(|(name, claim_end)| {
+                let tombstone = node.in_flight.release(claim_end.id, conn.number, now, until);
+                Some(claim_end.item(&keys(node, name)?, tombstone, quarantine))
             });
             let reply = ask_node(node, conn, Script::ReleaseVote, items.collect());
             or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
-        let asked: Vec<usize> = requests.iter().map(|request| request.at).collect();
-        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
+        let asked: Vec<usize> = requests.iter().map(|request| request.index).collect();
+        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| !asked.contains(index)) {
             let now = self.clock.now();
-            for (name, end) in &*ends {
+            for (name, claim_end) in &*ends {
                 // No further request of the claim is sent to it.
-                if at == 0 {
-                    node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
+                if index == 0 {
+                    node.in_flight.release(claim_end.id, 0, now, now.after(REQUEST_LIFE));
                 }
-                node.release_later(name, *end);
+                node.release_later(name, *claim_end);
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, PATIENCE, |at, reply: NodeReplies| {
+        round(requests, ANSWER_TIMEOUT, |index, reply: NodeReplies| {
             for (answers, reply) in answers.iter_mut().zip(reply) {
-                answers.add(at, reply);
+                answers.add(index, reply);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
         })
@@ -131,9 +131,9 @@ impl RedlockEngine {
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
     ) -> Vec<NodeRequest<NodeReplies>> {
-        let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
+        let all = self.nodes.iter().enumerate().filter_map(|(index, node)| {
             let conn = node.conn()?;
-            Some(NodeRequest { at, node: Arc::clone(node), answer: request(node, &conn), conn })
+            Some(NodeRequest { index, node: Arc::clone(node), answer: request(node, &conn), conn })
         });
         all.collect()
     }
@@ -143,9 +143,9 @@ fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
     Keys::of(&node.client.config.prefix, name).ok()
 }
 
-fn end(release: &Release) -> ClaimEnd {
+fn claim_end(release: &Release) -> ClaimEnd {
     let token = release.token.map_or(0, |token| token.number);
-    ClaimEnd { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
+    ClaimEnd { id: release.id, attempt: None, may_retry: false, token, ended: release.ended }
 }
 
 /// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
@@ -160,7 +160,7 @@ fn ask_node(
         let known: Vec<bool> = items.iter().map(Option::is_some).collect();
         let mut batches: Vec<Items> = Vec::new();
         for item in items.into_iter().flatten() {
-            match batches.last_mut().filter(|batch| batch.len() < BATCH) {
+            match batches.last_mut().filter(|batch| batch.len() < MAX_BATCH_ITEMS) {
                 Some(batch) => batch.push(item),
                 None => batches.push([item].into()),
             }
@@ -211,12 +211,12 @@ fn with_vote(
 /// Whether the node has been running, and has had its data, for at least the quarantine.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
-    let (Some(Some(micros)), Some(Some(born)), Some((_, started))) =
+    let (Some(Some(micros)), Some(Some(data_age)), Some((_, started))) =
         (words.next(), words.next(), node.process())
     else {
         return false;
     };
-    Duration::from_micros(born.min(micros.saturating_sub(started))) >= quarantine
+    Duration::from_micros(data_age.min(micros.saturating_sub(started))) >= quarantine
 }
 
 /// A hold, and whether its missing locks may be set again, because a majority has it.
@@ -267,10 +267,10 @@ fn or_release_later(
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let replies = replies.await;
-        for ((name, end), reply) in ends.iter().zip(&replies) {
+        for ((name, claim_end), reply) in ends.iter().zip(&replies) {
             match reply {
-                Ok(_) => node.in_flight.settle(end.id),
-                Err(_) => node.release_later(name, *end),
+                Ok(_) => node.in_flight.settle(claim_end.id),
+                Err(_) => node.release_later(name, *claim_end),
             }
         }
         replies
@@ -279,32 +279,32 @@ fn or_release_later(
 
 /// The nodes' answers for one hold or release.
 #[derive(Default)]
-struct Answers {
+struct HoldTally {
     /// The lock was there: it was extended or released.
-    ours: usize,
+    with_lock: usize,
     /// The lock was not there.
-    absent: usize,
+    without_lock: usize,
     /// The node may have forgotten the lock, or has it without a vote; it has voted for no other claim since.
-    young: usize,
-    missing: Vec<usize>,
+    without_vote: usize,
+    lacking_nodes: Vec<usize>,
     broken: bool,
     error: Option<EngineError>,
 }
 
-impl Answers {
-    fn add(&mut self, at: usize, reply: Result<String, EngineError>) {
+impl HoldTally {
+    fn add(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
-            Ok("extended" | "freed") => self.ours += 1,
-            Ok("new") => self.young += 1,
+            Ok("extended" | "freed") => self.with_lock += 1,
+            Ok("new") => self.without_vote += 1,
             Ok("young") => {
-                self.young += 1;
-                self.missing.push(at);
+                self.without_vote += 1;
+                self.lacking_nodes.push(index);
             }
             Ok(word) => {
-                self.absent += 1;
+                self.without_lock += 1;
                 self.broken |= word == "broken";
                 if word == "missing" {
-                    self.missing.push(at);
+                    self.lacking_nodes.push(index);
                 }
             }
             Err(error) => self.error = Some(error.again()),
@@ -313,12 +313,12 @@ impl Answers {
 
     /// Whether a majority has the lock, or certainly none can have it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
-        self.ours >= quorum || self.absent > nodes - quorum
+        self.with_lock >= quorum || self.without_lock > nodes - quorum
     }
 
     /// Whether the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
-        self.ours > 0 && self.ours + self.young >= quorum
+        self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }
 
     fn unknown(&self) -> EngineError {
@@ -327,10 +327,10 @@ impl Answers {
     }
 
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
-        if self.ours >= quorum {
+        if self.with_lock >= quorum {
             return Renewed::Extended { ttl: Some(validity(ttl)) };
         }
-        if self.absent > nodes - quorum {
+        if self.without_lock > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
         // The hold lasts until its deadline, and the next renewal may extend it.
@@ -340,7 +340,7 @@ impl Answers {
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
-        } else if self.absent > nodes - quorum || self.ours == 0 && self.absent + self.young == nodes {
+        } else if self.without_lock > nodes - quorum || self.with_lock == 0 && self.without_lock + self.without_vote == nodes {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())
@@ -352,13 +352,13 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn answers_of(words: &[&str]) -> Answers {
-        let mut answers = Answers::default();
-        for (at, word) in words.iter().enumerate() {
+    fn answers_of(words: &[&str]) -> HoldTally {
+        let mut answers = HoldTally::default();
+        for (index, word) in words.iter().enumerate() {
             match *word {
                 "-" => {}
-                "error" => answers.add(at, Err(EngineError::new(Fault::Unknown, "broke"))),
-                word => answers.add(at, Ok(word.to_owned())),
+                "error" => answers.add(index, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => answers.add(index, Ok(word.to_owned())),
             }
         }
         answers
@@ -384,7 +384,7 @@ mod tests {
             let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
             assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(answers_of(&["extended", "missing", "extended"]).missing, [1]);
+        assert_eq!(answers_of(&["extended", "missing", "extended"]).lacking_nodes, [1]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::{
 use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
-    offset::{Ahead, Offset},
+    offset::{ClockLead, Offset},
     pending_releases::PendingReleases,
 };
 use crate::{
@@ -38,8 +38,8 @@ pub(super) struct Node {
     pub(super) in_flight: InFlight,
     clock: Mutex<Offset>,
     /// The connection on which an answer was late, until one comes; 0 for none.
-    late: AtomicU64,
-    dialing: AtomicBool,
+    late_connection: AtomicU64,
+    is_dialing: AtomicBool,
     /// It was connected at some time, as a server of the right kind.
     was_connected: AtomicBool,
     dial_state: Mutex<DialState>,
@@ -50,7 +50,7 @@ pub(super) struct Node {
 #[derive(Default)]
 struct DialState {
     error: Option<EngineError>,
-    again_at: Option<Instant>,
+    next_dial_at: Option<Instant>,
 }
 
 /// When a request to a node was sent, and when its answer came.
@@ -74,7 +74,7 @@ impl Node {
         };
         let client = Client::with_mailbox(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
         let one = One::independent(&client, server);
-        let (in_flight, late, dialing, was_connected, dial_state, pending) = Default::default();
+        let (in_flight, late_connection, is_dialing, was_connected, dial_state, pending) = Default::default();
         let clock = Mutex::default();
         Arc::new(Self {
             address,
@@ -82,8 +82,8 @@ impl Node {
             one,
             in_flight,
             clock,
-            late,
-            dialing,
+            late_connection,
+            is_dialing,
             was_connected,
             dial_state,
             pending,
@@ -92,7 +92,7 @@ impl Node {
 
     /// The connection, if there is one that answers in time.
     pub(super) fn live(&self) -> Option<Arc<Conn>> {
-        self.one.live().filter(|conn| self.late.load(Ordering::Relaxed) != conn.number)
+        self.one.live().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }
 
     /// The connection, if there is one.
@@ -105,7 +105,7 @@ impl Node {
         if self.one.live().is_some() {
             return self.with_name(&EngineError::new(Fault::Retry, "answers late"));
         }
-        match &lock_of(&self.dial_state).error {
+        match &lock_mutex(&self.dial_state).error {
             Some(error) => self.with_name(error),
             None => self.with_name(&EngineError::new(Fault::Retry, "not connected")),
         }
@@ -122,8 +122,8 @@ impl Node {
     /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
         let made = self.one.conn().await;
-        let mut dial_state = lock_of(&self.dial_state);
-        dial_state.again_at = Some(self.client.clock.now().after(DIAL_PACE));
+        let mut dial_state = lock_mutex(&self.dial_state);
+        dial_state.next_dial_at = Some(self.client.clock.now().after(DIAL_PACE));
         match made {
             Ok(_) => {
                 dial_state.error = None;
@@ -139,14 +139,14 @@ impl Node {
 
     /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
-        let too_soon = lock_of(&self.dial_state).again_at.is_some_and(|at| self.client.clock.now() < at);
-        if self.one.live().is_some() || too_soon || self.dialing.swap(true, Ordering::AcqRel) {
+        let too_soon = lock_mutex(&self.dial_state).next_dial_at.is_some_and(|at| self.client.clock.now() < at);
+        if self.one.live().is_some() || too_soon || self.is_dialing.swap(true, Ordering::AcqRel) {
             return;
         }
         let node = Arc::clone(self);
         runtime::detach(async move {
             let _ = node.connect().await;
-            node.dialing.store(false, Ordering::Release);
+            node.is_dialing.store(false, Ordering::Release);
         });
     }
 
@@ -155,7 +155,7 @@ impl Node {
         if self.was_connected.load(Ordering::Acquire) {
             return None;
         }
-        let dial_state = lock_of(&self.dial_state);
+        let dial_state = lock_mutex(&self.dial_state);
         let error = dial_state.error.as_ref().filter(|error| error.fault == Fault::Misconfigured);
         error.map(|error| self.with_name(error))
     }
@@ -172,7 +172,7 @@ impl Node {
         let reply = conn.run(Destination::default(), script, items).await;
         // Any answer, also an error, shows that the node is responsive.
         if !reply.as_ref().is_err_and(Refused::is_unknown) {
-            let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         match reply {
             Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),
@@ -182,25 +182,25 @@ impl Node {
     }
 
     /// An answer on this connection was late: requests do not wait for it again before it answers.
-    pub(super) fn is_late(&self, connection: u64) {
-        self.late.store(connection, Ordering::Relaxed);
+    pub(super) fn mark_late(&self, connection: u64) {
+        self.late_connection.store(connection, Ordering::Relaxed);
     }
 
     /// Learns from the clock of the node in an answer; returns how far it is ahead.
-    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<Ahead> {
-        let mut clock = lock_of(&self.clock);
+    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<ClockLead> {
+        let mut clock = lock_mutex(&self.clock);
         clock.learn(round_trip.sent, round_trip.came, micros);
-        clock.ahead(round_trip.came)
+        clock.clock_lead(round_trip.came)
     }
 
     /// How far its clock is ahead, if that is known.
-    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
-        lock_of(&self.clock).ahead(now)
+    pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
+        lock_mutex(&self.clock).clock_lead(now)
     }
 
     /// How long its votes still do not count, because its clock went forward.
-    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
-        lock_of(&self.clock).stepped(now, longest)
+    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        lock_mutex(&self.clock).step_left(now, max_ttl)
     }
 
     /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
@@ -219,7 +219,7 @@ impl Node {
     }
 }
 
-pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing under these locks can panic half-way through a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

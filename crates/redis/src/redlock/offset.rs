@@ -5,13 +5,13 @@ use std::time::Duration;
 use leasehold_core::Instant;
 
 /// Bounds widen by a hundredth of the elapsed time: the speeds of clocks may differ by as much.
-const DRIFT: i64 = 100;
+const DRIFT_DIVISOR: i64 = 100;
 /// A smaller difference is no step.
-const LEAST_STEP: i64 = 2_000;
+const MIN_STEP_MICROS: i64 = 2_000;
 
 /// By how much the clock of a node is ahead of ours, in microseconds, at least and at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ahead {
+pub(super) struct ClockLead {
     pub(super) least: i64,
     pub(super) most: i64,
 }
@@ -19,9 +19,9 @@ pub(super) struct Ahead {
 /// The knowledge about the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct Offset {
-    known: Option<(Ahead, Instant)>,
+    known: Option<(ClockLead, Instant)>,
     /// The clock stepped forward: until this moment, leases that last elsewhere may have ended there.
-    until: Option<Instant>,
+    suspect_until: Option<Instant>,
 }
 
 impl Offset {
@@ -29,20 +29,20 @@ impl Offset {
     /// `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
-        let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
+        let new = ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
         // Answers may be learned out of order.
         let now = self.known.map_or(came, |(_, at)| came.max(at));
-        let next = match self.ahead(now) {
-            Some(old) if new.least > old.most + LEAST_STEP => {
+        let next = match self.clock_lead(now) {
+            Some(old) if new.least > old.most + MIN_STEP_MICROS => {
                 let by = Duration::from_micros(new.most.abs_diff(old.least));
-                self.until = self.until.max(Some(came.after(by)));
+                self.suspect_until = self.suspect_until.max(Some(came.after(by)));
                 new
             }
-            Some(old) if new.most + LEAST_STEP < old.least => new,
+            Some(old) if new.most + MIN_STEP_MICROS < old.least => new,
             Some(old) => {
                 let (least, most) = (new.least.max(old.least), new.most.min(old.most));
                 // Less than a step apart.
-                Ahead { least: least.min(most), most: most.max(least) }
+                ClockLead { least: least.min(most), most: most.max(least) }
             }
             None => new,
         };
@@ -50,15 +50,15 @@ impl Offset {
     }
 
     /// How far it is ahead now.
-    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
+    pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
         let (known, at) = self.known?;
-        let grown = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT;
-        Some(Ahead { least: known.least.saturating_sub(grown), most: known.most.saturating_add(grown) })
+        let drift = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;
+        Some(ClockLead { least: known.least.saturating_sub(drift), most: known.most.saturating_add(drift) })
     }
 
-    /// How long its votes still do not count after a step forward, where leases last `longest` at most.
-    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
-        let left = self.until?.since(now).min(longest);
+    /// How long its votes still do not count after a step forward, where leases last `max_ttl` at most.
+    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        let left = self.suspect_until?.since(now).min(max_ttl);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -85,14 +85,14 @@ mod tests {
     fn answers_narrow_the_bounds_and_time_widens_them() {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1100, 51_050);
-        assert_eq!(offset.ahead(at(1100)), Some(Ahead { least: 49_950_000, most: 50_050_000 }));
+        assert_eq!(offset.clock_lead(at(1100)), Some(ClockLead { least: 49_950_000, most: 50_050_000 }));
         learn(&mut offset, 1200, 1210, 51_205);
-        assert_eq!(offset.ahead(at(1210)), Some(Ahead { least: 49_995_000, most: 50_005_000 }));
+        assert_eq!(offset.clock_lead(at(1210)), Some(ClockLead { least: 49_995_000, most: 50_005_000 }));
         // A slow answer adds nothing.
         learn(&mut offset, 1210, 1310, 51_260);
-        assert_eq!(offset.ahead(at(1310)), Some(Ahead { least: 49_994_000, most: 50_006_000 }));
-        assert_eq!(offset.ahead(at(2310)), Some(Ahead { least: 49_984_000, most: 50_016_000 }));
-        assert_eq!(offset.stepped(at(2310), LONG), None);
+        assert_eq!(offset.clock_lead(at(1310)), Some(ClockLead { least: 49_994_000, most: 50_006_000 }));
+        assert_eq!(offset.clock_lead(at(2310)), Some(ClockLead { least: 49_984_000, most: 50_016_000 }));
+        assert_eq!(offset.step_left(at(2310), LONG), None);
     }
 
     #[test]
@@ -100,12 +100,12 @@ mod tests {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1001, 50_000);
         learn(&mut offset, 2000, 2001, 56_000);
-        assert!(offset.stepped(at(2001), LONG).unwrap() >= Duration::from_secs(5));
-        assert_eq!(offset.stepped(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!(offset.stepped(at(8000), LONG), None);
+        assert!(offset.step_left(at(2001), LONG).unwrap() >= Duration::from_secs(5));
+        assert_eq!(offset.step_left(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(offset.step_left(at(8000), LONG), None);
         // Leases last longer on a clock that was set back.
         learn(&mut offset, 9000, 9001, 40_000);
-        assert_eq!(offset.stepped(at(9001), LONG), None);
-        assert_eq!(offset.ahead(at(9001)), Some(Ahead { least: 30_999_000, most: 31_000_000 }));
+        assert_eq!(offset.step_left(at(9001), LONG), None);
+        assert_eq!(offset.clock_lead(at(9001)), Some(ClockLead { least: 30_999_000, most: 31_000_000 }));
     }
 }

@@ -12,13 +12,13 @@ use std::{
 use leasehold_core::{EngineError, Instant, Name};
 
 use super::{
-    node::{Node, lock_of},
+    node::{Node, lock_mutex},
     words::ClaimEnd,
 };
-use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::Script};
+use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script};
 
 /// Beyond this many, the oldest are left to the end of their leases.
-const MOST: usize = 65_536;
+const MAX_PENDING: usize = 65_536;
 /// The pause between two attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -45,8 +45,8 @@ impl Node {
     pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
         let until = self.client.clock.now().after(BUDGET);
         {
-            let mut all = lock_of(&self.pending.all);
-            if all.len() >= MOST {
+            let mut all = lock_mutex(&self.pending.all);
+            if all.len() >= MAX_PENDING {
                 all.pop_front();
             }
             all.push_back(PendingRelease { name: name.clone(), end, until });
@@ -62,17 +62,17 @@ impl Node {
         loop {
             let now = self.client.clock.now();
             let batch: Vec<PendingRelease> = {
-                let mut all = lock_of(&self.pending.all);
+                let mut all = lock_mutex(&self.pending.all);
                 all.retain(|release| release.until > now);
                 if all.is_empty() {
                     // Under the lock, so that the next release starts a new task.
                     self.pending.is_sending.store(false, Ordering::Release);
                     return;
                 }
-                all.iter().take(BATCH).cloned().collect()
+                all.iter().take(MAX_BATCH_ITEMS).cloned().collect()
             };
             if self.try_send(&batch).await.is_ok() {
-                let mut all = lock_of(&self.pending.all);
+                let mut all = lock_mutex(&self.pending.all);
                 let sent = batch.len().min(all.len());
                 all.drain(..sent);
                 pause = FIRST_PAUSE;
@@ -94,7 +94,7 @@ impl Node {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
                 // A lock that a late request of this attempt sets is taken over by a later attempt, or ended by the
                 // release of the claim.
-                Some(_) => !end.goes_on && self.in_flight.is_unsettled(end.id, now),
+                Some(_) => !end.may_retry && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));
         }

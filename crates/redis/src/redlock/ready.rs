@@ -25,7 +25,7 @@ impl RedlockEngine {
         if !self.was_connected.swap(true, Ordering::AcqRel) {
             self.contact.made();
         }
-        self.same_server().map_or(Ok(()), Err)
+        self.duplicate_server().map_or(Ok(()), Err)
     }
 
     /// How many nodes answer in time.
@@ -54,7 +54,7 @@ impl RedlockEngine {
         }
         if self.connected() >= self.quorum() {
             let rest = async { while dialed.next().await.is_some() {} };
-            runtime::within(self.patience_at_first(), rest).await;
+            runtime::within(self.first_timeout(), rest).await;
         }
         if let Some(wrong_kind) = self.nodes.iter().find_map(|node| node.wrong_kind()) {
             return Err(wrong_kind);
@@ -72,7 +72,7 @@ impl RedlockEngine {
     }
 
     /// The error if two names lead to one server.
-    fn same_server(&self) -> Option<EngineError> {
+    fn duplicate_server(&self) -> Option<EngineError> {
         let mut known = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
             let Some((run, _)) = node.process() else { continue };

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::{EngineError, Fault, Previous};
 
 use super::{
-    agreement::{largest, possible, tolerance},
-    offset::Ahead,
+    agreement::{largest_agreeing, largest_possibly_agreeing, tolerance},
+    offset::ClockLead,
 };
 
 /// The answer of one node to a claim.
@@ -31,7 +31,7 @@ pub(super) enum Ballot {
 pub(super) struct Vote {
     /// The node's time when it was asked, in microseconds, and how far that is ahead of ours.
     pub(super) micros: u64,
-    pub(super) ahead: Ahead,
+    pub(super) clock_lead: ClockLead,
     /// The newest token that was there before, and how its hold ended.
     pub(super) newest: u64,
     pub(super) ended: Previous,
@@ -93,17 +93,17 @@ impl Tally {
     }
 
     /// From now on this token is written, in place of the earlier one.
-    pub(super) fn writes(&mut self, first: u64, tokens: u32) {
+    pub(super) fn start_write(&mut self, first: u64, tokens: u32) {
         self.written = Some((first, tokens, vec![false; self.ballots.len()]));
     }
 
     /// A node answered whether the token is written there, how far its clock is ahead, and what its newest token is.
-    pub(super) fn wrote(&mut self, node: usize, is_written: bool, ahead: Option<Ahead>, newest: u64) {
+    pub(super) fn record_write(&mut self, node: usize, is_written: bool, clock_lead: Option<ClockLead>, newest: u64) {
         if let (Some((.., at)), true) = (&mut self.written, is_written) {
             at[node] = true;
         }
         if let Ballot::Vote(vote) = &mut self.ballots[node] {
-            vote.ahead = ahead.unwrap_or(vote.ahead);
+            vote.clock_lead = clock_lead.unwrap_or(vote.clock_lead);
             if !is_written {
                 vote.newest = vote.newest.max(newest);
             }
@@ -111,7 +111,7 @@ impl Tally {
     }
 
     /// The vote of this node no longer counts.
-    pub(super) fn lost(&mut self, node: usize, error: EngineError) {
+    pub(super) fn drop_vote(&mut self, node: usize, error: EngineError) {
         self.ballots[node] = Ballot::Failed(error);
     }
 
@@ -127,10 +127,10 @@ impl Tally {
             let agreed = self.may_agree();
             // If a node has refused the guess, or there was no guess, nodes that might accept it are not waited for; a
             // node that may have an earlier token of the claim is.
-            let (own, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
-            let is_split = refused && (own == 0 || own == self.guess);
+            let (own_token, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
+            let is_split = refused && (own_token == 0 || own_token == self.guess);
             if agreed.len() >= quorum && (is_split || last || open == 0) {
-                return self.next(&agreed);
+                return self.token_to_write(&agreed);
             }
         }
         if self.count(|ballot| matches!(ballot, Ballot::Dead)) > 0 {
@@ -175,31 +175,31 @@ impl Tally {
         let clocks: Vec<_> = self
             .votes()
             .filter(|(node, vote)| is(*node, vote))
-            .map(|(node, vote)| (node, vote.ahead))
+            .map(|(node, vote)| (node, vote.clock_lead))
             .collect();
-        largest(&clocks, self.tolerance)
+        largest_agreeing(&clocks, self.tolerance)
     }
 
     /// The largest set of voters that may turn out to agree: more answers narrow their clocks.
     fn may_agree(&self) -> Vec<usize> {
-        let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.ahead)).collect();
-        possible(&clocks, self.tolerance)
+        let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.clock_lead)).collect();
+        largest_possibly_agreeing(&clocks, self.tolerance)
     }
 
     /// The token to write: one that some nodes have for this claim, if no larger one is known, and no other claim can
     /// have held since; else one that is larger than all seen tokens, and than the time of all voters.
-    fn next(&self, agreed: &[usize]) -> Decision {
-        let own = self.candidate();
-        let others = self.votes().filter(|(_, vote)| vote.first != own);
+    fn token_to_write(&self, agreed: &[usize]) -> Decision {
+        let own_token = self.candidate();
+        let others = self.votes().filter(|(_, vote)| vote.first != own_token);
         let newest = others.map(|(_, vote)| vote.newest).max().unwrap_or(0);
-        let is_current = if own == self.guess {
-            !self.votes().any(|(_, vote)| vote.micros > own)
+        let is_current = if own_token == self.guess {
+            !self.votes().any(|(_, vote)| vote.micros > own_token)
         } else {
             self.votes().filter(|(_, vote)| vote.was_locked).count() >= self.quorum()
         };
-        if own > newest && is_current {
-            let tokens = self.votes().find(|(_, vote)| vote.first == own).map(|(_, vote)| vote.tokens);
-            return Decision::Write { first: own, tokens };
+        if own_token > newest && is_current {
+            let tokens = self.votes().find(|(_, vote)| vote.first == own_token).map(|(_, vote)| vote.tokens);
+            return Decision::Write { first: own_token, tokens };
         }
         let last = |vote: &Vote| (vote.first + u64::from(vote.tokens)).max(vote.newest + 1);
         let seen = self.votes().map(|(_, vote)| last(vote)).max().unwrap_or(1);
@@ -209,7 +209,7 @@ impl Tally {
 
     /// After a token could not be written: the next token, if a majority still has the lock. The same token, if it is
     /// there, and only the clocks are not known well enough.
-    pub(super) fn again(&self) -> Option<u64> {
+    pub(super) fn next_token(&self) -> Option<u64> {
         let (first, tokens, at) = self.written.as_ref()?;
         let agreed = self.may_agree();
         if agreed.len() < self.quorum() {
@@ -218,8 +218,8 @@ impl Tally {
         if agreed.iter().filter(|node| at[**node]).count() >= self.quorum() {
             return Some(*first);
         }
-        match self.next(&agreed) {
-            Decision::Write { first: next, .. } => Some(next.max(first + u64::from(*tokens))),
+        match self.token_to_write(&agreed) {
+            Decision::Write { first: token_to_write, .. } => Some(token_to_write.max(first + u64::from(*tokens))),
             _ => None,
         }
     }

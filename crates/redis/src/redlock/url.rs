@@ -7,7 +7,7 @@ use leasehold_core::Error;
 use crate::{config::Config, server::Address, servers::Servers};
 
 /// A longer list is a mistake.
-const MOST_NODES: usize = 15;
+const MAX_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.
 pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
@@ -51,7 +51,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
                 "two nodes stops when either fails: name 3 independent masters, or write redis:// for one durable server",
             );
         }
-        many if many > MOST_NODES => {
+        many if many > MAX_NODES => {
             return refuse(&format!("{many} nodes asks too many servers for each lock: name 3 or 5"));
         }
         even if even.is_multiple_of(2) => {

@@ -20,7 +20,7 @@ pub(super) struct ClaimRequest<'a> {
     /// The first token of a block, if one is to be tried at once.
     pub(super) guess: u64,
     pub(super) waits: Waits,
-    pub(super) longest: Duration,
+    pub(super) max_ttl: Duration,
     pub(super) channel: &'a str,
 }
 
@@ -45,8 +45,8 @@ pub(super) struct LockAnswer {
     pub(super) first: u64,
     pub(super) tokens: u32,
     /// How long the node has had its data.
-    pub(super) born: Duration,
-    pub(super) longest: Duration,
+    pub(super) data_age: Duration,
+    pub(super) max_ttl: Duration,
     pub(super) left: Option<Duration>,
 }
 
@@ -59,7 +59,7 @@ pub(super) enum LockOutcome {
     Taken,
     Absent,
     Dead,
-    Typed,
+    WrongType,
 }
 
 impl ClaimRequest<'_> {
@@ -76,7 +76,7 @@ impl ClaimRequest<'_> {
             self.attempt,
             millis(*ttl),
             self.guess,
-            millis(self.longest),
+            millis(self.max_ttl),
             self.channel,
         ))
     }
@@ -95,17 +95,17 @@ fn locked(text: &str) -> Option<LockAnswer> {
         "taken" => LockOutcome::Taken,
         "absent" => LockOutcome::Absent,
         "dead" => LockOutcome::Dead,
-        "typed" => LockOutcome::Typed,
+        "typed" => LockOutcome::WrongType,
         _ => return None,
     };
     let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let ended = previous::of_letter(words.next()?);
+    let ended = previous::from_letter(words.next()?);
     let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let born = Duration::from_micros(words.next()?.parse().ok()?);
-    let longest = Duration::from_millis(words.next()?.parse().ok()?);
+    let data_age = Duration::from_micros(words.next()?.parse().ok()?);
+    let max_ttl = Duration::from_millis(words.next()?.parse().ok()?);
     let left: i64 = words.next()?.parse().ok()?;
     let left = u64::try_from(left).ok().map(Duration::from_millis);
-    Some(LockAnswer { word, micros, newest, ended, first, tokens, born, longest, left })
+    Some(LockAnswer { word, micros, newest, ended, first, tokens, data_age, max_ttl, left })
 }
 
 /// The request to write a block of tokens for an attempt.
@@ -133,7 +133,7 @@ pub(super) struct ClaimEnd {
     /// Only this attempt.
     pub(super) attempt: Option<u32>,
     /// The claim may try again.
-    pub(super) goes_on: bool,
+    pub(super) may_retry: bool,
     /// 0 if it is unknown whether the claim holds.
     pub(super) token: u64,
     /// How it ended.
@@ -179,7 +179,7 @@ mod tests {
         let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
         assert_eq!((reply.word, reply.newest, reply.ended), (LockOutcome::Locked, 17, Previous::Lapsed));
         assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
-        assert_eq!((reply.born, reply.longest), (Duration::from_secs(5), Duration::from_secs(60)));
+        assert_eq!((reply.data_age, reply.max_ttl), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
         for bad in
             ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
