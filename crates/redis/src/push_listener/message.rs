@@ -19,7 +19,7 @@ pub(crate) enum Message {
     },
     /// An operator broke the hold.
     Broken { name: Name, id: ClaimId },
-    /// The claim is to ask again.
+    /// The state of the name changed: the claim asks again.
     Recheck { name: Name, id: ClaimId },
 }
 

@@ -20,17 +20,18 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::Destination};
 
-/// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
-/// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
+/// For this long after a slot was found at a node, the clients of its waiters may not be subscribed there yet: they learn of the move at about the same time as this client. During this time a missing listener does not exclude a waiter from a grant.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
 pub(crate) struct Cluster(Arc<Inner>);
 
+/// The shared state of a [`Cluster`], which background tasks and connections use too.
 pub(crate) struct Inner {
     weak_self: Weak<Inner>,
     pub(crate) client: Arc<Client>,
     contact: Contact,
+    /// The waiting claims, by slot.
     pub(crate) slot_waiters: SlotWaiters,
     map: Mutex<ClusterMap>,
     /// Notified when an attempt to learn the owners of the slots has ended.
@@ -49,10 +50,11 @@ pub(crate) struct ClusterMap {
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// The node to ask first: it reported the newest change.
+    /// The node to ask first for the owners of the slots: it reported the newest change.
     witness: Option<Arc<Node>>,
-    /// The node to ask last: it does not answer.
+    /// The node to ask last for the owners of the slots: it does not answer.
     suspect: Option<Arc<Node>>,
+    /// The task that asks for the owners of the slots.
     pub(crate) task: MapTask,
 }
 
@@ -106,20 +108,20 @@ impl Cluster {
             return Err(failure);
         }
         match self.0.owner(slot) {
-            Some(now) if !Arc::ptr_eq(&now.node, &owner.node) => {
-                self.connect(&now.node, self.destination(slot, &now)).await
+            Some(new_owner) if !Arc::ptr_eq(&new_owner.node, &owner.node) => {
+                self.connect(&new_owner.node, self.destination(slot, &new_owner)).await
             }
             _ => Err(failure),
         }
     }
 
-    /// The same connection, if it is made and nothing must be asked there first.
+    /// The connection to the node that has this slot, if it is made and can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
-        let (conn, destination) = (owner.node.made()?, self.destination(slot, &owner));
+        let (conn, to) = (owner.node.ready_conn()?, self.destination(slot, &owner));
         Some(Route {
             conn,
-            destination,
+            to,
             cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: owner.node }),
         })
     }
@@ -130,14 +132,14 @@ impl Cluster {
     }
 
     /// The connection to this node.
-    pub(crate) async fn connect(&self, node: &Arc<Node>, destination: Destination) -> Result<Route, EngineError> {
+    pub(crate) async fn connect(&self, node: &Arc<Node>, to: Destination) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
                 node.raise_token_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
                 Ok(Route {
                     conn,
-                    destination,
+                    to,
                     cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
                 })
             }
@@ -167,8 +169,8 @@ impl Cluster {
     }
 
     /// The node `from` reports that the slot is at `destination`, which is asked from now on.
-    pub(crate) fn moved(&self, slot: u16, destination: &str, from: &Node) -> Result<(), EngineError> {
-        let node = self.0.node_at(destination, from, slot)?;
+    pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
+        let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();
         {
             let mut map = self.0.lock();
@@ -181,11 +183,11 @@ impl Cluster {
     }
 
     /// The node to which a slot is migrating.
-    pub(crate) fn importer(&self, slot: u16, destination: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(destination, from, slot).inspect(|node| node.may_have_holds())
+    pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
+        self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
     }
 
-    /// The claim no longer waits.
+    /// Records that the claim no longer waits.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         self.0.waits_no_more(slot, claim);
     }
@@ -206,12 +208,12 @@ impl Cluster {
 }
 
 impl Inner {
-    /// The claim waits in this slot.
+    /// Records that the claim waits in this slot.
     pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
         self.slot_waiters.add(slot, claim, name);
     }
 
-    /// The claim no longer waits at any node: its slot may have been at another node when it began to wait.
+    /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another node.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
@@ -219,13 +221,13 @@ impl Inner {
         }
     }
 
-    /// This node did not answer: another may have taken its place.
+    /// Records that this node did not answer, and asks the other nodes for the owners of the slots.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         self.lock().suspect = Some(Arc::clone(node));
         self.want_map();
     }
 
-    /// Requests the owners of the slots, soon.
+    /// Makes the background task ask for the owners of the slots.
     pub(crate) fn want_map(&self) {
         MapTask::want(&self.weak_self);
     }
@@ -245,8 +247,7 @@ impl Inner {
         }
     }
 
-    /// The nodes to ask for the owners of the slots, in order: first the nodes that know of changes, then connected
-    /// ones, and at the end the one that may be gone.
+    /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then connected nodes, and last the node that did not answer.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
         let (witness, suspect) = (map.witness.take(), map.suspect.take());
@@ -256,12 +257,12 @@ impl Inner {
                 all.push(Arc::clone(node));
             }
         }
-        let is_suspect = |node: &Arc<Node>| suspect.as_ref().is_some_and(|one| Arc::ptr_eq(one, node));
+        let is_suspect = |node: &Arc<Node>| suspect.as_ref().is_some_and(|suspect| Arc::ptr_eq(suspect, node));
         all.sort_by_key(|node| (is_suspect(node), !node.is_live()));
         all
     }
 
-    /// Takes over the owners of the slots that `witness` reported.
+    /// Records the owners of the slots that `witness` reported.
     pub(crate) fn set_owners(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
             let message = format!("{} knows no node that has slots", witness.endpoint);
@@ -282,16 +283,16 @@ impl Inner {
                 nodes.push(node);
             }
         }
-        // A slot that no node has now stays where it was, and requests about it are refused there.
+        // A slot without an owner keeps its former owner in the map, which refuses requests about the slot.
         map.nodes = nodes;
-        let after = map.owners();
-        map.nodes.clone_from(&after);
+        let owners = map.owners();
+        map.nodes.clone_from(&owners);
         let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
-        map.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
+        map.seeds.iter().filter(|seed| !contains(&owners, seed)).for_each(|seed| seed.hang_up());
         let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
-        // A node without slots was replaced, perhaps by a node that lacks newer data.
-        if former_owners.iter().any(|node| !contains(&after, node)) {
+        // A node that lost all slots was replaced, perhaps by a node that lacks newer data.
+        if former_owners.iter().any(|node| !contains(&owners, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
         moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
@@ -327,40 +328,39 @@ impl Inner {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
-        // No panic under this lock can leave a change half done.
+        // A panic under this lock leaves no change half done.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClusterMap {
-    /// Records that the slot is at this node from now on. True if it was at another.
+    /// Records that the slot is at this node since `since`. True if it was at another node.
     fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
         let owner = &mut self.slots[usize::from(slot)];
         if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {
             return false;
         }
         node.may_have_holds();
-        let Some(before) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
-        if !self.former_owners.iter().any(|former_owners| Arc::ptr_eq(former_owners, &before.node)) {
-            self.former_owners.push(before.node);
+        let Some(former_owner) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
+        if !self.former_owners.iter().any(|node| Arc::ptr_eq(node, &former_owner.node)) {
+            self.former_owners.push(former_owner.node);
         }
         node.slots_arrived();
         true
     }
 
-    /// The reported node: found by its id, which outlasts its address, or by its address. A node with a new address
-    /// counts as a new node. `None` if its address is unknown.
+    /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids are known; without an address in the report, the same id. `None` if the report has no address, and the id is unknown. `new`: further known nodes.
     fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
-        let is_called = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
-        let Some(endpoint) = &report.endpoint else { return all().find(is_called).cloned() };
+        let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
+        let Some(endpoint) = &report.endpoint else { return all().find(has_id).cloned() };
         let endpoint = cluster.client.config.map.reachable(endpoint.clone());
-        let is_there = |node: &&Arc<Node>| {
+        let has_address = |node: &&Arc<Node>| {
             node.endpoint == endpoint
                 && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
-        let found = all().find(is_there).cloned();
-        let node = found.unwrap_or_else(|| {
+        let known = all().find(has_address).cloned();
+        let node = known.unwrap_or_else(|| {
             let nodes = self.nodes.len().max(self.seeds.len());
             Node::new(&cluster.weak_self, &cluster.client, endpoint, nodes)
         });
@@ -375,8 +375,8 @@ impl ClusterMap {
         let mut owners: Vec<Arc<Node>> = Vec::new();
         for owner in self.slots.iter().flatten() {
             // Neighbouring slots mostly have the same owner.
-            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
-            if !owners.iter().rev().any(is_known) {
+            let is_same = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
+            if !owners.iter().rev().any(is_same) {
                 owners.push(Arc::clone(&owner.node));
             }
         }

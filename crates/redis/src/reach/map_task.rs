@@ -1,4 +1,5 @@
-//! Asks nodes of a Redis Cluster for the owners of the slots: in the background, one node after the other, with pauses.
+//! The background task that asks nodes of a Redis Cluster for the owners of the slots (the map), one node after the other.
+
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -9,7 +10,7 @@ use leasehold_core::{EngineError, Fault};
 use super::{cluster::Inner, node::Node, slots};
 use crate::runtime;
 
-/// The pause after an attempt. Meanwhile redirections show the owners of single slots.
+/// The pause after an attempt. During the pause redirections show the owners of single slots.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -24,7 +25,7 @@ pub(crate) struct MapTask {
 }
 
 impl MapTask {
-    /// Starts an attempt, if none is running. Callers during an attempt get the result of the next one.
+    /// Requests the owners of the slots. Starts the task, if it is not running; otherwise the task makes another attempt after the present one.
     pub(crate) fn want(cluster: &Weak<Inner>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
@@ -44,9 +45,10 @@ impl MapTask {
     }
 }
 
-/// A running attempt. However it ends, the next request starts a new one.
+/// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request starts a new task.
 struct MapReader {
     cluster: Weak<Inner>,
+    /// The task has ended because no caller wants the map.
     is_idle: bool,
 }
 
@@ -81,7 +83,7 @@ impl Drop for MapReader {
     }
 }
 
-/// Asks one node after another until one answers. Of several errors, one that the user can repair is reported.
+/// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there is one.
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut failure: Option<EngineError> = None;
     for node in cluster.witnesses() {
@@ -101,6 +103,7 @@ async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     Err(failure.unwrap_or_else(|| EngineError::new(Fault::Retry, "no node of the Redis Cluster is known")))
 }
 
+/// Asks one node for the owners of the slots, and records them.
 async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
     let conn = node.conn().await?;
     let mut command = redis::cmd("CLUSTER");

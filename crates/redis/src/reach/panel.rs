@@ -23,25 +23,26 @@ use crate::{
     server::{Address, Server},
 };
 
-/// The poll interval of a Sentinel. Its announcements in between lead to a question at once, and may be lost.
+/// The poll interval of a Sentinel. An announcement of the Sentinel leads to a poll at once, but may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// After this time without an answer, a new connection to the Sentinel is made.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The pause after a failed or broken connection.
+/// The pause between a failed or broken connection and the next attempt.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// For this long a Sentinel that names another master by a later fail-over counts against the majority: Sentinels
-/// inform each other within 2 s. After that it is ignored: epochs restart where a group is removed and added again.
+/// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and added again.
 const VETO_TIME: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
 
 /// All Sentinels of the URL.
 pub(crate) struct Panel {
+    /// The name of the group.
     master: String,
     clock: Arc<dyn Clock>,
     states: Vec<Arc<SentinelState>>,
+    /// Changes with each report.
     changed: watch::Sender<()>,
-    /// Since when a Sentinel contradicts the majority.
+    /// Since when a Sentinel contradicts the majority; `None` if none does.
     disputed: Mutex<Option<Instant>>,
     _running: Vec<BackgroundTask>,
 }
@@ -54,7 +55,7 @@ struct SentinelState {
     clock: Arc<dyn Clock>,
     report: Mutex<LastReport>,
     changed: watch::Sender<()>,
-    /// Notified when it is to be asked at once.
+    /// Notified when the Sentinel is to be asked at once.
     poll_now: Notify,
 }
 
@@ -65,6 +66,7 @@ struct LastReport {
 }
 
 impl LastReport {
+    /// The report, if the Sentinel was asked at this instant or later.
     fn since(&self, since: Instant) -> &SentinelReport {
         if self.asked_at < since { &SentinelReport::Nothing } else { &self.report }
     }
@@ -100,7 +102,7 @@ impl Panel {
         self.verdict_since(Instant::from_nanos(0))
     }
 
-    /// The same by the reports of the Sentinels that were asked at this instant or later.
+    /// The master by the reports of the Sentinels that were asked at this instant or later.
     pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
         let verdict = self.with_answers(since, |answers| judge(answers, &self.master));
         let mut disputed = lock_mutex(&self.disputed);
@@ -119,7 +121,7 @@ impl Panel {
         }
     }
 
-    /// Whether any Sentinel knows of a later fail-over to another server than `master`.
+    /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name `master`.
     pub(crate) fn contradicts(&self, master: &Endpoint) -> bool {
         let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *master);
         vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, master))
@@ -135,6 +137,7 @@ impl Panel {
         self.states.iter().for_each(|state| state.poll_now.notify_one());
     }
 
+    /// Calls `judge` with the reports of the Sentinels that were asked at this instant or later.
     fn with_answers<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
         let reports: Vec<_> =
             self.states.iter().map(|state| (&state.endpoint, lock_mutex(&state.report))).collect();
@@ -145,6 +148,7 @@ impl Panel {
 }
 
 impl SentinelState {
+    /// Connects and asks, again and again.
     async fn poll(self: Arc<Self>) {
         loop {
             let (limit, asked_at) = (self.server.limit, self.clock.now());
@@ -173,18 +177,18 @@ impl SentinelState {
     async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
         let mut dialed =
             open::open(&self.server, CHANNEL, self).await.map_err(|error| self.as_sentinel_error(error))?;
-        let old = dialed.notification.is_some();
+        let is_resp2 = dialed.notification.is_some();
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
-        let asked_at = async {
+        let checks = async {
             let failed = |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
-            Identity::ask(&dialed.mux, old).await.map_err(failed)?.judge(ServerKind::Sentinel, &self.server)?;
-            if !old {
+            Identity::ask(&dialed.mux, is_resp2).await.map_err(failed)?.judge(ServerKind::Sentinel, &self.server)?;
+            if !is_resp2 {
                 dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
             }
             Ok::<_, EngineError>(())
         };
         tokio::select! {
-            asked_at = asked_at => asked_at?,
+            checked = checks => checked?,
             () = &mut driver => {
                 let hint = tls_hint_if_closed(&self.server);
                 let message = format!("the Sentinel at {} closed the connection{hint}", self.server.address);
@@ -220,18 +224,19 @@ impl SentinelState {
         }
     }
 
+    /// Asks the Sentinel once.
     async fn ask(&self, mux: &MultiplexedConnection) -> Result<SentinelReport, EngineError> {
-        let ask = async |what: &str| -> RedisResult<Value> {
-            redis::cmd("SENTINEL").arg(what).arg(&self.master).query_async(&mut mux.clone()).await
+        let ask = async |subcommand: &str| -> RedisResult<Value> {
+            redis::cmd("SENTINEL").arg(subcommand).arg(&self.master).query_async(&mut mux.clone()).await
         };
         let (address, master) = join(ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")).await;
         let address: Option<(String, u16)> = read(address.map_err(classify)?)?;
         let Some((host, port)) = address else {
             return Ok(SentinelReport::NotKnown(identity::masters(mux).await));
         };
-        let mut facts: HashMap<String, String> = read(master.map_err(classify)?)?;
+        let mut fields: HashMap<String, String> = read(master.map_err(classify)?)?;
         let mut number =
-            |key: &str| facts.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
+            |key: &str| fields.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
@@ -258,7 +263,7 @@ impl SentinelState {
 }
 
 impl PushHandler for SentinelState {
-    /// Reads `<name> <old host> <old port> <new host> <new port>`, also of other groups.
+    /// Polls at once after an announcement `<name> <old host> <old port> <new host> <new port>` of this group; announcements of other groups arrive too.
     fn receive(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
             self.poll_now.notify_one();
@@ -272,7 +277,7 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
     from_redis_value(value).map_err(|_| unreadable())
 }
 
-/// Where a Sentinel listens.
+/// The address of a Sentinel.
 pub(crate) fn tcp_address(endpoint: &Endpoint) -> Address {
     Address::Tcp(endpoint.clone())
 }

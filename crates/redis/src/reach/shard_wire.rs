@@ -14,10 +14,11 @@ use crate::{
 /// A part of the server's output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A word or a number.
+    /// A simple string or a number.
     Word(String),
     Error(String),
     Bytes(Vec<u8>),
+    /// A null.
     Nothing,
     List(Vec<Frame>),
 }
@@ -87,11 +88,12 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
     Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
 }
 
-/// Notifications are lists of texts: a deeper nesting is none.
+/// The deepest nesting of lists that is accepted: notifications are lists of texts.
 const MAX_DEPTH: u32 = 4;
 
+/// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come yet.
 fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
-    let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+    let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
     let Some((kind, line)) = line.split_first() else { return Err(Malformed) };
     let text = || std::str::from_utf8(line).map_err(|_| Malformed);

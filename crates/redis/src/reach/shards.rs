@@ -1,6 +1,8 @@
-//! Notifications of the slots of one node, on a separate connection. It is made when a claim waits, has one channel for
-//! each slot in which a claim of this process has waited, and is closed when none has waited for a while. Channels are
-//! never unsubscribed one by one: the answer looks like the notification that a slot has moved.
+//! Notifications of the slots of one node (sharded publish/subscribe), on a separate connection. The connection is made
+//! when a claim waits, subscribes to one channel for each slot in which a claim of this client waits, and is closed when
+//! no claim has waited for a while. Single channels are never unsubscribed: the answer looks like the notification that
+//! a slot has moved.
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
@@ -27,10 +29,11 @@ use crate::{
     server::Server,
 };
 
-/// The interval of pings, and the silence after which the server counts as gone: as on the other connection.
+/// The interval of pings: as on the connection for requests.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
+/// A server that is silent for this long counts as gone.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays without waiters: a client that waits once is likely to wait again.
+/// How long the connection stays open without waiters: a client that waits once is likely to wait again.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The notifications of the slots of a node.
@@ -44,18 +47,19 @@ pub(crate) struct ShardDialer {
     listener: Arc<PushListener>,
 }
 
-/// One such connection. Dropping it closes it.
+/// One connection for notifications. Dropping it closes the connection.
 pub(crate) struct ShardConn {
     address: String,
     subscriptions: Arc<Subscriptions>,
     _running: BackgroundTask,
 }
 
-/// The channels of one connection, and the pending subscriptions. Lives longer than the connection while callers wait
-/// for an answer.
+/// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an answer.
 struct Subscriptions {
     channels: Mutex<Channels>,
+    /// Passes the slots to subscribe to the task of the connection.
     requests: mpsc::UnboundedSender<u16>,
+    /// The connection has ended.
     dead: AtomicBool,
 }
 
@@ -64,9 +68,9 @@ type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
 #[derive(Default)]
 struct Channels {
+    /// The slots whose channels are subscribed.
     subscribed: HashSet<u16>,
-    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer. Bounded by
-    /// the slots.
+    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer: at most one for each slot.
     pending: VecDeque<(u16, Vec<AnswerSender>)>,
     /// The slot of each requested channel.
     slots: HashMap<Vec<u8>, u16>,
@@ -178,7 +182,7 @@ impl Subscriptions {
         Some(answer)
     }
 
-    /// The oldest request was answered.
+    /// Passes the answer to the oldest pending request on to its callers. False if no request is pending.
     fn answer_oldest(&self, answer: Result<(), Refused>) -> bool {
         let mut channels = self.lock();
         let Some((slot, senders)) = channels.pending.pop_front() else { return false };
@@ -252,7 +256,7 @@ impl ShardTask {
     }
 }
 
-/// Handles one frame. Returns `None` for a frame without a meaning: later frames cannot be matched to requests then.
+/// Handles one frame. Returns `None` for an unexpected frame, after which frames and requests can no longer be matched.
 fn handle_frame(
     subscriptions: &Subscriptions,
     listener: &PushListener,
@@ -278,7 +282,7 @@ fn handle_frame(
             }
             subscriptions.answer_oldest(Ok(()));
         }
-        // Unasked: the slot has moved to another node.
+        // Not the answer to a request: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = subscriptions.slot(channel)?;
             subscriptions.lock().subscribed.remove(&slot);
@@ -292,7 +296,7 @@ fn handle_frame(
     Some(())
 }
 
-/// However a connection ends, claims and callers that wait for it ask again.
+/// Owned by the task of a connection: when dropped, makes the waiting claims and callers ask again.
 struct EndNotice {
     subscriptions: Arc<Subscriptions>,
     cluster: Weak<Inner>,
