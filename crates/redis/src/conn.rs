@@ -146,7 +146,7 @@ impl Conn {
         Ok(reply)
     }
 
-    /// Whether [`wait_for_replicas`](Self::replicated) waits for replicas.
+    /// Whether a grant counts only when replicas have it (`wait=` in the URL).
     pub(crate) const fn needs_replicas(&self) -> bool {
         self.replicas.is_some()
     }

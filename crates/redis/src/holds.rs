@@ -201,8 +201,7 @@ impl RedisEngine {
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
-    /// Like [`renew_while_migrating`](Self::renew_alone). Other keys of the claim are released when the migration has ended;
-    /// until then it is unknown whether something of the claim is left.
+    /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other keys of the claim are released when the migration has ended; until then the result is unknown. `migration_error` is the error of the refused request.
     async fn release_while_migrating(&self, release: &Release, migration_error: &EngineError) -> Released {
         let script =
             if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseShared };

@@ -290,7 +290,7 @@ impl CallContext<'_> {
         self.read_reply(sent, self.client.clock.now(), reply)
     }
 
-    /// Like [`send_batch`](Self::once), for a whole load.
+    /// Like [`send_batch`](Self::send_batch), for a whole load in one write.
     async fn send_load(
         &self,
         mux: &mut MultiplexedConnection,

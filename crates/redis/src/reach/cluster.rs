@@ -168,7 +168,7 @@ impl Cluster {
         Ok(routes)
     }
 
-    /// The node `from` reports that the slot is at `destination`, which is asked from now on.
+    /// Records the report of the node `from` that the slot is at the address `to`, which is asked from now on.
     pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();

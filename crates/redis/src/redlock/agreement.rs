@@ -1,15 +1,16 @@
-//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: where one clock
-//! stepped, a lease may have ended early, and a client that connected later cannot see the step.
+//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: after a clock
+//! step of a node a lease may have ended early there, and a client that connected later cannot see the step.
 
 use std::time::Duration;
 
 use super::offset::ClockLead;
 
-/// The clocks of nodes that decide together may differ by this fraction of the ttl, and by this time at most.
+/// The clocks of nodes that decide together may differ by the ttl divided by this.
 const TOLERANCE_PART: u32 = 20;
+/// The clocks of nodes that decide together may differ by this at most, also for a long ttl.
 const MAX_TOLERANCE: Duration = Duration::from_millis(200);
 
-/// By how much the clocks of the nodes may differ that together grant a claim of this ttl.
+/// The tolerance: by how much the clocks of nodes that together grant a claim of this ttl may differ.
 pub(super) fn tolerance(ttl: Duration) -> Duration {
     (ttl / TOLERANCE_PART).min(MAX_TOLERANCE)
 }
@@ -20,23 +21,23 @@ pub(super) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(tolerance(ttl) * 2)
 }
 
-/// The largest set of these nodes whose clocks certainly differ by no more than this.
+/// The largest set of these nodes whose clocks certainly differ by no more than the tolerance. `clocks`: the number of each node, and how far its clock is ahead.
 pub(super) fn largest_agreeing(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
-    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let agreeing_with = |first: &ClockLead| -> Vec<usize> {
         let fits =
-            |clock_lead: &ClockLead| clock_lead.least >= first.least && clock_lead.most.saturating_sub(first.least) <= most;
+            |clock_lead: &ClockLead| clock_lead.least >= first.least && clock_lead.most.saturating_sub(first.least) <= tolerance;
         clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };
     clocks.iter().map(|(_, first)| agreeing_with(first)).max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The largest set of these nodes whose clocks, as far as is known, may differ by no more than this.
+/// The largest set of these nodes whose clocks, as far as is known, may differ by no more than the tolerance.
 pub(super) fn largest_possibly_agreeing(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
-    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let agreeing_with = |first: &ClockLead| -> Vec<usize> {
         let fits = |clock_lead: &ClockLead| {
-            clock_lead.least.saturating_sub(first.most) <= most && first.least.saturating_sub(clock_lead.most) <= most
+            clock_lead.least.saturating_sub(first.most) <= tolerance && first.least.saturating_sub(clock_lead.most) <= tolerance
         };
         clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };

@@ -14,19 +14,17 @@ use super::{
 };
 use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
-/// A guessed token is ahead of the nodes' clocks by this, in microseconds: it must be larger than their time when they
-/// are asked.
+/// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token must still be larger than the node's time.
 const TOKEN_LEAD_MICROS: u64 = 5_000;
 /// How often another token is tried after a node had one that is as large.
 const MAX_TOKEN_ATTEMPTS: u32 = 3;
-/// A node with less history than this may have forgotten how the last hold ended; `lua/redlock/head.lua` remembers it
-/// for as long.
+/// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its data for a shorter time may have forgotten that end.
 const END_MEMORY: Duration = Duration::from_secs(3600);
 /// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
 /// [`RedlockEngine::quarantine`].
 const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
 
-/// One attempt of a claim.
+/// One attempt of a claim. Each attempt has its own number, which is part of the value under the lock.
 struct ClaimAttempt<'a> {
     claim: &'a Claim,
     keys: &'a Keys<'a>,
@@ -34,6 +32,7 @@ struct ClaimAttempt<'a> {
 }
 
 impl RedlockEngine {
+    /// Claims a name: locks the nodes, writes the token if no majority has accepted the guessed token, and concludes.
     pub(super) async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if claim.mode != Mode::Exclusive {
             return Err(refused(claim.mode));
@@ -93,8 +92,7 @@ impl RedlockEngine {
         }
     }
 
-    /// A token larger than any granted before, except one that was granted just now: by the clocks of the nodes. 0 if
-    /// the clocks are not known.
+    /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was granted just now may be as large. 0 if the clocks are not known.
     fn guess(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
         let clocks: Vec<_> =
@@ -108,6 +106,7 @@ impl RedlockEngine {
         clock_lead.map_or(0, |clock_lead| u64::try_from(clock_lead.saturating_add(ours)).unwrap_or(0).saturating_add(TOKEN_LEAD_MICROS))
     }
 
+    /// Asks all responsive nodes for their locks, with the guessed token, until the votes decide.
     async fn lock(
         &self,
         attempt: &ClaimAttempt<'_>,
@@ -121,19 +120,20 @@ impl RedlockEngine {
             (true, false) => Waits::Now,
             (false, false) => Waits::Never,
         };
-        let asked = |node: &Node| {
+        let item = |node: &Node| {
             let (max_ttl, channel) = (self.max_ttl(), node.client.channel.as_str());
             ClaimRequest { claim, how, attempt: attempt.number, guess, waits, max_ttl, channel }
                 .item(attempt.keys)
         };
         let mut requests = Vec::with_capacity(self.nodes.len());
+        // Nodes that answer late are asked only if a majority needs them.
         let with_late = self.live() < self.quorum();
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
                 tally.ballots[index] = Ballot::Failed(node.unavailable());
                 continue;
             };
-            let (item, id) = (asked(node), claim.id);
+            let (item, id) = (item(node), claim.id);
             let (this, to) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
                 let in_flight = this.in_flight.start(id, to.number, this.client.clock.now());
@@ -157,7 +157,7 @@ impl RedlockEngine {
         Ok(if matches!(decision, Decision::Open) { tally.decide(true) } else { decision })
     }
 
-    /// The value of a node's answer.
+    /// Judges the answer of a node: whether it is a vote that counts.
     fn ballot(&self, index: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[index];
         let (locked, round_trip) = match reply {
@@ -180,7 +180,7 @@ impl RedlockEngine {
         let Some(clock_lead) = clock_lead else {
             return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // A lock that an ask found and extended needs no quarantine.
+        // `How::Ask` only extends a lock of this claim: a vote that needs no quarantine.
         if how == How::Create
             && let Some(error) = self.why_no_vote(node, &locked, round_trip.came)
         {
@@ -191,17 +191,17 @@ impl RedlockEngine {
         Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked, is_new })
     }
 
-    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
+    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid. `None` if the vote counts.
     fn why_no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
             let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
-        let runs = Duration::from_micros(locked.micros.saturating_sub(started));
-        let (has, wants) = (runs.min(locked.data_age), self.quarantine());
-        if has < wants {
-            let (since, left) = (has.as_secs(), (wants - has).as_secs() + 1);
-            let what = if runs <= locked.data_age { "started" } else { "was emptied, or first used," };
+        let uptime = Duration::from_micros(locked.micros.saturating_sub(started));
+        let (history, needed) = (uptime.min(locked.data_age), self.quarantine());
+        if history < needed {
+            let (since, left) = (history.as_secs(), (needed - history).as_secs() + 1);
+            let what = if uptime <= locked.data_age { "started" } else { "was emptied, or first used," };
             let message = format!(
                 "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
             );
@@ -212,14 +212,13 @@ impl RedlockEngine {
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
-    /// How long a node has no vote after a restart. Longer than the longest lease on a clock that is faster by a
-    /// hundredth; and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree with it.
+    /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree with the node.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN
     }
 
-    /// Writes a token on the nodes with the lock, and a larger one if it is too small there.
+    /// Writes a block of tokens on the nodes that voted, and a larger one if some node has a larger token.
     async fn write(
         &self,
         attempt: &ClaimAttempt<'_>,
@@ -272,6 +271,7 @@ impl RedlockEngine {
     }
 }
 
+/// The error for a mode that a Redlock does not support.
 fn refused(mode: Mode) -> EngineError {
     let message = match mode {
         Mode::Permits { .. } => {

@@ -7,14 +7,13 @@ use leasehold_core::{Error, Password};
 use super::url;
 use crate::config::Config;
 
-/// The default of the longest lease. A restarted node has no vote for as long, so it is not the day that a single
-/// server allows.
+/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so it is much shorter than the day that a single server allows.
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
-/// The range of the longest lease.
+/// The range of the longest ttl.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 /// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default a node gets this fraction of the ttl, within these bounds.
+/// By default the time limit for a node is the ttl divided by this, within the two bounds below.
 const NODE_TIMEOUT_PART: u32 = 20;
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
@@ -23,7 +22,9 @@ const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct RedlockConfig {
     pub(super) nodes: Vec<Config>,
+    /// `None`: the default, which depends on the ttl.
     pub(super) node_timeout: Option<Duration>,
+    /// The longest ttl of claims.
     pub(super) max_ttl: Duration,
 }
 
@@ -109,7 +110,7 @@ impl RedlockConfig {
         Ok(self)
     }
 
-    /// How long a node is waited for, for a claim or hold of this ttl.
+    /// How long to wait for a node's answer about a claim or hold of this ttl.
     pub(super) fn answer_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
             .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))

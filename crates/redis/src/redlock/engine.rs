@@ -25,11 +25,9 @@ use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
 /// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
 /// waiters.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
-/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process before another process
-/// gets the name.
+/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock before another process does.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown. A first request connects to all nodes, which takes most
-/// of it.
+/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long, at the first contact, the engine waits for nodes beyond the majority.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
@@ -40,14 +38,14 @@ pub struct RedlockEngine {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) clock: Arc<dyn Clock>,
     mailbox: Arc<Mailbox>,
-    /// Counts attempts to claim: each attempt has its own value under the locks.
+    /// The number of the next attempt to claim: each attempt has its own value under the locks.
     pub(super) attempts: AtomicU32,
     /// A majority was connected at some time.
     pub(super) was_connected: AtomicBool,
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
     max_ttl: AtomicU64,
-    /// Claims that were answered "taken", and wait.
+    /// Claims that wait: they were answered "taken".
     waiting: Mutex<HashSet<ClaimId>>,
     profile: Profile,
 }
@@ -86,6 +84,7 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
+    /// How long, at the first contact, the engine waits for nodes beyond the majority.
     pub(super) fn first_timeout(&self) -> Duration {
         self.config.node_timeout.unwrap_or(FIRST_TIMEOUT)
     }
@@ -105,12 +104,12 @@ impl RedlockEngine {
     }
 
     /// Records whether the claim waits.
-    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
+    pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
         let mut waiting = lock_mutex(&self.waiting);
-        let changed = if set_waiting { waiting.insert(claim) } else { waiting.remove(&claim) };
+        let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
         drop(waiting);
         if changed {
-            self.nodes.iter().for_each(|node| node.set_waiting(claim, set_waiting));
+            self.nodes.iter().for_each(|node| node.set_waiting(claim, waits));
         }
     }
 }
@@ -144,12 +143,11 @@ impl Engine for RedlockEngine {
                 notification = self.mailbox.read() => notification,
                 _ = mend => Vec::new(),
             };
-            // One node was restarted, or its clock went forward: the votes of the others still count, and a renewal
-            // repairs it.
-            let of_all = |notification| {
+            // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still count, and a renewal repairs the lock on that node.
+            let without_doubt = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };
-            notification.into_iter().map(of_all).collect()
+            notification.into_iter().map(without_doubt).collect()
         })
     }
 }

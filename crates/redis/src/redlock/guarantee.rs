@@ -15,7 +15,7 @@ use crate::{
     reply::unreadable,
 };
 
-/// Findings about a single server that do not matter here: a node that forgets has no vote.
+/// Findings about a single server that are no weakness of a Redlock: a node that may have forgotten its data has no vote.
 const IRRELEVANT_FINDINGS: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {
@@ -40,10 +40,12 @@ impl RedlockEngine {
             }
         }
         let now = self.clock.now();
-        let known: Vec<_> = self.nodes.iter().filter_map(|node| node.clock_lead(now)).collect();
-        let (least, most) = (known.iter().map(|a| a.most).min(), known.iter().map(|a| a.least).max());
-        if let (Some(least), Some(most)) = (least, most) {
-            let (difference, allowed) = (most.saturating_sub(least), tolerance(self.config.max_ttl));
+        let leads: Vec<_> = self.nodes.iter().filter_map(|node| node.clock_lead(now)).collect();
+        let slowest = leads.iter().map(|clock_lead| clock_lead.most).min();
+        let fastest = leads.iter().map(|clock_lead| clock_lead.least).max();
+        if let (Some(slowest), Some(fastest)) = (slowest, fastest) {
+            // The clocks differ by at least this.
+            let (difference, allowed) = (fastest.saturating_sub(slowest), tolerance(self.config.max_ttl));
             if difference > i64::try_from(allowed.as_micros()).unwrap_or(i64::MAX) {
                 all.lower(
                     "the clocks",
@@ -63,6 +65,7 @@ impl RedlockEngine {
     }
 }
 
+/// Learns the clock of a node, and judges the guarantees of that node alone.
 async fn read_guarantee(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
@@ -72,7 +75,7 @@ async fn read_guarantee(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     guarantee::read_guarantee(&conn, Topology::default()).await
 }
 
-/// Adds the findings about one node, under its name.
+/// Adds the findings about one node, with the address of the node.
 fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
     for finding in reply.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str())) {
         let what = format!("{} of {}", finding.what, node.address);

@@ -16,7 +16,7 @@ use super::{
     engine::RedlockEngine,
     node::Node,
     round::{NodeRequest, round},
-    words::{ClaimEnd, renew_item},
+    words::{ClaimEnd, MissingLock, renew_item},
 };
 use crate::{
     conn::Conn,
@@ -28,10 +28,9 @@ use crate::{
     scripts::Script,
 };
 
-/// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
-/// does not move, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the
-/// next one is not late.
+/// How long renewals and releases wait for the answers of a majority. A long wait costs nothing: the deadline of a hold does not move, and a hanging minority is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A renewal waits for at most the ttl divided by this, so that the next renewal is not late.
 const RENEWAL_PART: u32 = 4;
 
 /// The answers of one node, one for each item.
@@ -42,7 +41,7 @@ impl RedlockEngine {
         if holds.is_empty() {
             return Vec::new();
         }
-        // If nodes cannot be asked, the answers report it.
+        // If nodes cannot be asked, the counted answers show it.
         let _ = self.ready().await;
         let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
         let quarantine = self.quarantine();
@@ -52,8 +51,9 @@ impl RedlockEngine {
             .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
             .collect();
         let requests = self.all_nodes(|node, conn| {
-            let items =
-                holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
+            let items = holds.iter().map(|hold| {
+                Some(renew_item(&keys(node, &hold.name)?, hold, MissingLock::Report, quarantine))
+            });
             let reply = ask_node(node, conn, Script::RenewNode, items.collect());
             let reply = with_vote(Arc::clone(node), quarantine, reply);
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
@@ -108,7 +108,7 @@ impl RedlockEngine {
         for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| !asked.contains(index)) {
             let now = self.clock.now();
             for (name, claim_end) in &*ends {
-                // No further request of the claim is sent to it.
+                // Node 0 records all releases, so that `claim_now` sends no further request of the claim.
                 if index == 0 {
                     node.in_flight.release(claim_end.id, 0, now, now.after(REQUEST_LIFE));
                 }
@@ -126,7 +126,7 @@ impl RedlockEngine {
         answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
     }
 
-    /// One request to each node that can be asked.
+    /// Makes one request to each node that can be asked.
     fn all_nodes(
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
@@ -139,10 +139,12 @@ impl RedlockEngine {
     }
 }
 
+/// The keys of a name on a node; `None` if no claim can have this name.
 fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
     Keys::of(&node.client.config.prefix, name).ok()
 }
 
+/// The end of a claim that this release asks for.
 fn claim_end(release: &Release) -> ClaimEnd {
     let token = release.token.map_or(0, |token| token.number);
     ClaimEnd { id: release.id, attempt: None, may_retry: false, token, ended: release.ended }
@@ -157,7 +159,7 @@ fn ask_node(
 ) -> BoxFuture<'static, NodeReplies> {
     let (node, conn) = (Arc::clone(node), Arc::clone(conn));
     Box::pin(async move {
-        let known: Vec<bool> = items.iter().map(Option::is_some).collect();
+        let is_sent: Vec<bool> = items.iter().map(Option::is_some).collect();
         let mut batches: Vec<Items> = Vec::new();
         for item in items.into_iter().flatten() {
             match batches.last_mut().filter(|batch| batch.len() < MAX_BATCH_ITEMS) {
@@ -175,14 +177,14 @@ fn ask_node(
             }
         };
         let mut replies = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
-        let one = |is_known: bool| {
-            if is_known {
+        let reply = |is_sent: bool| {
+            if is_sent {
                 replies.next().unwrap_or_else(|| Err(unreadable()))
             } else {
                 Ok("absent".to_owned())
             }
         };
-        known.into_iter().map(one).collect()
+        is_sent.into_iter().map(reply).collect()
     })
 }
 
@@ -191,24 +193,23 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Counts a lock that a node has extended, unless the node was restarted: the node may have forgotten a vote for
-/// another claim, and a repaired lock there would give its vote to two claims.
+/// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second claim.
 fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
     replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let count = |reply: String| match reply.strip_prefix("extended ") {
+        let judged = |reply: String| match reply.strip_prefix("extended ") {
             Some(times) if has_vote(&node, times, quarantine) => "extended".to_owned(),
             Some(_) => "new".to_owned(),
             None => reply,
         };
-        replies.await.into_iter().map(|reply| reply.map(count)).collect()
+        replies.await.into_iter().map(|reply| reply.map(judged)).collect()
     })
 }
 
-/// Whether the node has been running, and has had its data, for at least the quarantine.
+/// Whether the node has been running, and has had its data, for at least the quarantine. `times`: the node's time, and how long it has had its data, both in microseconds.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
     let (Some(Some(micros)), Some(Some(data_age)), Some((_, started))) =
@@ -219,14 +220,13 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     Duration::from_micros(data_age.min(micros.saturating_sub(started))) >= quarantine
 }
 
-/// A hold, and whether its missing locks may be set again, because a majority has it.
+/// A hold, and whether its missing locks may be set again: only if a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
     is_allowed: AtomicBool,
 }
 
-/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs.
-/// Earlier reports are handled when all answers are counted.
+/// Repairs missing locks on a node whose report comes after those of a majority that has the lock. Earlier reports are handled by `renew_now` when all answers are counted.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -244,11 +244,10 @@ fn with_repairs(
     })
 }
 
-/// A majority has the lock: sets it again where it is missing, so that the next failure of a node does not end the
-/// hold.
+/// Sets a missing lock of a hold again on a node, so that the next failure of another node does not end the hold. Only for a hold whose lock a majority has.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
-    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
+    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
     runtime::detach(async move {
         let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
         if node.in_flight.is_released(id, node.client.clock.now())
@@ -259,7 +258,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// A release that a node does not answer is sent again later.
+/// Makes the releases that a node does not answer be sent again later.
 fn or_release_later(
     node: Arc<Node>,
     ends: Arc<[(Name, ClaimEnd)]>,
@@ -277,21 +276,25 @@ fn or_release_later(
     })
 }
 
-/// The nodes' answers for one hold or release.
+/// Counts the nodes' answers about one hold or release.
 #[derive(Default)]
 struct HoldTally {
-    /// The lock was there: it was extended or released.
+    /// How many nodes had the lock, and extended or released it.
     with_lock: usize,
-    /// The lock was not there.
+    /// How many nodes did not have the lock.
     without_lock: usize,
-    /// The node may have forgotten the lock, or has it without a vote; it has voted for no other claim since.
+    /// How many nodes may have forgotten the lock, or have it but no vote; such a node has voted for no other claim since.
     without_vote: usize,
+    /// The numbers of the nodes where the lock may be set again.
     lacking_nodes: Vec<usize>,
+    /// An operator broke the hold.
     broken: bool,
+    /// The last error of a node.
     error: Option<EngineError>,
 }
 
 impl HoldTally {
+    /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new" of [`with_vote`].
     fn add(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
             Ok("extended" | "freed") => self.with_lock += 1,
@@ -311,7 +314,7 @@ impl HoldTally {
         }
     }
 
-    /// Whether a majority has the lock, or certainly none can have it.
+    /// Whether it is certain that a majority has the lock, or that no majority has it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
         self.with_lock >= quorum || self.without_lock > nodes - quorum
     }
@@ -321,6 +324,7 @@ impl HoldTally {
         self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }
 
+    /// The error if too few nodes answered.
     fn unknown(&self) -> EngineError {
         let why = self.error.as_ref().map_or("the others do not answer in time", |error| &error.message);
         EngineError::new(Fault::Unknown, format!("no majority of the nodes answered: {why}"))

@@ -26,27 +26,40 @@ use crate::{
     token_counter::LINEAGE,
 };
 
-/// How long a node is waited for.
+/// How long to wait for a node's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
-/// Listing reads all keys of a node, step by step.
+/// How long to wait for a node's list: it reads all keys, step by step.
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
+/// The keys that one SCAN looks at.
 const SCAN_COUNT: u64 = 1000;
 
 /// A node's report about a name.
 struct NodeReport {
     /// The value of the lock key; empty if there is none.
     value: String,
+    /// How long the lock still lasts; `None` if it has no expiry.
     ttl_left: Option<Duration>,
-    /// The newest token: last, first, id, since in microseconds, owner; none if its hold has ended.
-    token: Option<(u64, u64, String, u64, String)>,
+    /// The newest token on the node.
+    token: Option<TokenRecord>,
+    /// The node's time, in microseconds.
     micros: u64,
     /// The node may have forgotten its locks.
     may_have_forgotten: bool,
+    /// The waiting claims: id, since when in microseconds, owner.
     waiters: Vec<(String, u64, String)>,
 }
 
+/// The newest block of tokens on a node, and the grant of these tokens: see `lua/redlock/head.lua`.
+#[derive(Clone)]
+struct TokenRecord {
+    first: u64,
+    id: String,
+    since_micros: u64,
+    owner: String,
+}
+
 impl RedlockEngine {
-    /// The reports of all nodes that can be asked; an error if they are no majority.
+    /// The answers of all nodes that can be asked, with the numbers of the nodes; an error if fewer than a majority answer.
     async fn ask_all(
         &self,
         script: Script,
@@ -88,8 +101,8 @@ impl RedlockEngine {
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         self.ready().await?;
-        let ours = &self.config.nodes[0].prefix;
-        let pattern = format!("{}*", escape(&format!("{ours}{prefix}")));
+        let lock_prefix = &self.config.nodes[0].prefix;
+        let pattern = format!("{}*", escape(&format!("{lock_prefix}{prefix}")));
         let mut requests = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
@@ -117,7 +130,7 @@ impl RedlockEngine {
         }
         let mut views = Vec::new();
         for lock in locks {
-            let Some(Ok(name)) = lock.strip_prefix(ours).map(Name::new) else { continue };
+            let Some(Ok(name)) = lock.strip_prefix(lock_prefix).map(Name::new) else { continue };
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
                 Ok(view) => views.push(view),
@@ -173,6 +186,7 @@ impl RedlockEngine {
     }
 }
 
+/// All keys of a node that match the pattern.
 async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Vec<String>, EngineError> {
     let (mut keys, mut cursor) = (Vec::new(), 0);
     loop {
@@ -187,6 +201,7 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     }
 }
 
+/// Reads the answer of `lua/redlock/look.lua`.
 fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeReport, EngineError> {
     let mut reply = Reply::new(values);
     let (value, ttl_left) = (reply.text()?, reply.millis()?);
@@ -200,28 +215,26 @@ fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeRepor
     let waiters = waiters.collect();
     let age = reply.number()?;
     let may_have_forgotten = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
-    // The node's clock, as far as it is known.
+    // The node's time now, by what is known of its clock.
     let now = node.client.clock.now();
     let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);
     let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
     Ok(NodeReport { value, ttl_left, token, micros: u64::try_from(micros).unwrap_or(0), may_have_forgotten, waiters })
 }
 
-fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
+/// Parses `<last> <first> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
+fn token(text: &str) -> Option<TokenRecord> {
     let mut words = text.splitn(7, ' ');
-    let (last, first) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (_last, first): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let id = words.next()?.to_owned();
-    let since = words.nth(2)?.parse().ok()?;
-    Some((last, first, id, since, words.next()?.to_owned()))
+    let since_micros = words.nth(2)?.parse().ok()?;
+    Some(TokenRecord { first, id, since_micros, owner: words.next()?.to_owned() })
 }
 
-/// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
-/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: no other claim
-/// can be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was
-/// refused, and its lock and token are on nodes that know nothing of the other.
+/// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and token are on nodes that do not know of the other claim.
 fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
-    // Whatever lock is on a node that may have forgotten another: the node had no vote to give.
+    // The nodes that do not answer, or may have forgotten their vote; a lock that is there now has no vote.
     let open = nodes - reports.len() + reports.iter().filter(|report| report.may_have_forgotten).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
@@ -231,12 +244,12 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
     }
     let may_hold = votes.iter().filter_map(|(id, votes)| {
         let sure = votes.iter().filter(|report| !report.may_have_forgotten || is_foreign(report)).count();
-        let is_granted = votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.2 == *id));
+        let is_granted = votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.id == *id));
         let holds = sure >= quorum || sure + open >= quorum && is_granted;
         holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
     });
     let mut may_hold: Vec<_> = may_hold.collect();
-    // A majority excludes the others. Else the older first: claims that try while it is held leave larger tokens.
+    // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its hold leave larger tokens.
     may_hold.sort_by_key(|(sure, holder)| (Reverse(*sure), holder.token));
     let is_sure = may_hold.first().is_some_and(|(sure, _)| *sure >= quorum);
     may_hold.truncate(if is_sure { 1 } else { nodes });
@@ -253,7 +266,7 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
     view
 }
 
-/// The claim of a value of the lock key; the value itself if it is another program's.
+/// The id of the claim in a value of the lock key; the value itself if another program wrote it.
 fn holder_of(value: &str) -> &str {
     let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match value.split_once('-') {
@@ -263,26 +276,28 @@ fn holder_of(value: &str) -> &str {
     }
 }
 
-/// Whether the lock is another program's, which knows no quarantine.
+/// Whether another program wrote the lock: such a lock counts on a restarted node too.
 fn is_foreign(report: &NodeReport) -> bool {
     holder_of(&report.value) == report.value
 }
 
+/// The holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The lock ends when so many of its votes have ended that no majority is left.
     let mut ttl_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
     ttl_left.sort_unstable_by(|one, other| other.cmp(one));
-    // Counted as its holder counts it.
+    // The validity that the holder itself counts with.
     let remaining = ttl_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|report| is_foreign(report));
     let known = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
-    let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
+    let known: Vec<_> = known.filter(|(_, token)| token.id == id).collect();
     // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
-    let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
-    let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
+    let nodes_with = |first: u64| known.iter().filter(|(_, token)| token.first == first).count();
+    let granted = known.iter().max_by_key(|(_, token)| (nodes_with(token.first), token.first)).copied();
     let (token, held, owner) = match granted {
-        Some((report, (_, first, _, since, owner))) => {
-            (Some(*first), Some(Duration::from_micros(report.micros.saturating_sub(*since))), owner.clone())
+        Some((report, TokenRecord { first, since_micros, owner, .. })) => {
+            let held = Duration::from_micros(report.micros.saturating_sub(*since_micros));
+            (Some(*first), Some(held), owner.clone())
         }
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),

@@ -1,4 +1,4 @@
-//! One node: its connection, its clock and process as far as known, and its pending releases.
+//! One node: its connection, what is known of its clock and process, and its pending releases.
 
 use std::{
     sync::{
@@ -25,31 +25,35 @@ use crate::{
     servers::Servers,
 };
 
-/// After a failed attempt to connect, the next one is not before this.
+/// The shortest time between an attempt to connect and the next attempt.
 const DIAL_PACE: Duration = Duration::from_millis(20);
 
 /// One of the servers.
 pub(super) struct Node {
-    /// Its address, for messages.
+    /// The address, for messages.
     pub(super) address: String,
     pub(super) client: Arc<Client>,
+    /// The connection.
     one: One,
-    /// Requests that may still arrive there.
+    /// Requests that may still arrive at the node.
     pub(super) in_flight: InFlight,
     clock: Mutex<Offset>,
-    /// The connection on which an answer was late, until one comes; 0 for none.
+    /// The number of the connection on which an answer was late, and none has come since; 0 for none.
     late_connection: AtomicU64,
+    /// An attempt to connect is running in the background.
     is_dialing: AtomicBool,
-    /// It was connected at some time, as a server of the right kind.
+    /// A connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
     dial_state: Mutex<DialState>,
     pub(super) pending: PendingReleases,
 }
 
-/// The result of the last failed attempt to connect.
+/// The result of the last attempt to connect.
 #[derive(Default)]
 struct DialState {
+    /// The error, if the attempt failed.
     error: Option<EngineError>,
+    /// When the next attempt may begin.
     next_dial_at: Option<Instant>,
 }
 
@@ -95,12 +99,12 @@ impl Node {
         self.one.live().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }
 
-    /// The connection, if there is one.
+    /// The connection, if there is one, even if it answers late.
     pub(super) fn conn(&self) -> Option<Arc<Conn>> {
         self.one.live()
     }
 
-    /// The reason why it cannot be asked.
+    /// The reason why the node cannot be asked.
     pub(super) fn unavailable(&self) -> EngineError {
         if self.one.live().is_some() {
             return self.with_name(&EngineError::new(Fault::Retry, "answers late"));
@@ -121,10 +125,10 @@ impl Node {
 
     /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
-        let made = self.one.conn().await;
+        let result = self.one.conn().await;
         let mut dial_state = lock_mutex(&self.dial_state);
         dial_state.next_dial_at = Some(self.client.clock.now().after(DIAL_PACE));
-        match made {
+        match result {
             Ok(_) => {
                 dial_state.error = None;
                 self.was_connected.store(true, Ordering::Release);
@@ -150,7 +154,7 @@ impl Node {
         });
     }
 
-    /// The error of a server of the wrong kind that never was of the right one.
+    /// The error of a node that is a server of the wrong kind, and was none of the right kind at any earlier time.
     pub(super) fn wrong_kind(&self) -> Option<EngineError> {
         if self.was_connected.load(Ordering::Acquire) {
             return None;
@@ -181,24 +185,24 @@ impl Node {
         }
     }
 
-    /// An answer on this connection was late: requests do not wait for it again before it answers.
+    /// Marks the connection as late: claims do not wait for it until it answers.
     pub(super) fn mark_late(&self, connection: u64) {
         self.late_connection.store(connection, Ordering::Relaxed);
     }
 
-    /// Learns from the clock of the node in an answer; returns how far it is ahead.
+    /// Learns from the node's time in an answer; returns how far the node's clock is ahead, if that is known.
     pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<ClockLead> {
         let mut clock = lock_mutex(&self.clock);
         clock.learn(round_trip.sent, round_trip.came, micros);
         clock.clock_lead(round_trip.came)
     }
 
-    /// How far its clock is ahead, if that is known.
+    /// How far the node's clock is ahead, if that is known.
     pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
         lock_mutex(&self.clock).clock_lead(now)
     }
 
-    /// How long its votes still do not count, because its clock went forward.
+    /// How long the node's votes still do not count, because its clock stepped forward; `None` if they count.
     pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
         lock_mutex(&self.clock).step_left(now, max_ttl)
     }
@@ -209,8 +213,8 @@ impl Node {
     }
 
     /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
-    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
-        self.one.listener().set_waiting(claim, set_waiting);
+    pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
+        self.one.listener().set_waiting(claim, waits);
     }
 
     /// Keeps a connection that was made once connected. Never returns.
@@ -219,7 +223,8 @@ impl Node {
     }
 }
 
+/// Locks a mutex of this engine.
 pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // A panic under these locks leaves no change half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,15 +1,15 @@
-//! How far the clock of one node is ahead of ours, between two bounds. A pure machine.
+//! How far the clock of one node is ahead of ours, between two bounds. A pure machine, without clock or I/O.
 
 use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// Bounds widen by a hundredth of the elapsed time: the speeds of clocks may differ by as much.
+/// The bounds widen by the elapsed time divided by this: the rates of clocks may differ by a hundredth.
 const DRIFT_DIVISOR: i64 = 100;
-/// A smaller difference is no step.
+/// The smallest difference that counts as a clock step, in microseconds.
 const MIN_STEP_MICROS: i64 = 2_000;
 
-/// By how much the clock of a node is ahead of ours, in microseconds, at least and at most.
+/// By how much the clock of a node is ahead of ours, in microseconds: the two bounds. Negative: the clock is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClockLead {
     pub(super) least: i64,
@@ -19,8 +19,9 @@ pub(super) struct ClockLead {
 /// The knowledge about the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct Offset {
+    /// The bounds, and when they were learned.
     known: Option<(ClockLead, Instant)>,
-    /// The clock stepped forward: until this moment, leases that last elsewhere may have ended there.
+    /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this one.
     suspect_until: Option<Instant>,
 }
 
@@ -30,18 +31,18 @@ impl Offset {
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
         let new = ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
-        // Answers may be learned out of order.
-        let now = self.known.map_or(came, |(_, at)| came.max(at));
+        // Answers may arrive out of order.
+        let now = self.known.map_or(came, |(_, learned_at)| came.max(learned_at));
         let next = match self.clock_lead(now) {
             Some(old) if new.least > old.most + MIN_STEP_MICROS => {
-                let by = Duration::from_micros(new.most.abs_diff(old.least));
-                self.suspect_until = self.suspect_until.max(Some(came.after(by)));
+                let step = Duration::from_micros(new.most.abs_diff(old.least));
+                self.suspect_until = self.suspect_until.max(Some(came.after(step)));
                 new
             }
             Some(old) if new.most + MIN_STEP_MICROS < old.least => new,
             Some(old) => {
                 let (least, most) = (new.least.max(old.least), new.most.min(old.most));
-                // Less than a step apart.
+                // Bounds that do not overlap, but by less than a step, are swapped.
                 ClockLead { least: least.min(most), most: most.max(least) }
             }
             None => new,
@@ -49,20 +50,21 @@ impl Offset {
         self.known = Some((next, now));
     }
 
-    /// How far it is ahead now.
+    /// How far the clock is ahead now; `None` before the first answer.
     pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
-        let (known, at) = self.known?;
-        let drift = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;
+        let (known, learned_at) = self.known?;
+        let drift = i64::try_from(now.since(learned_at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;
         Some(ClockLead { least: known.least.saturating_sub(drift), most: known.most.saturating_add(drift) })
     }
 
-    /// How long its votes still do not count after a step forward, where leases last `max_ttl` at most.
+    /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`: they count.
     pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
         let left = self.suspect_until?.since(now).min(max_ttl);
         (!left.is_zero()).then_some(left)
     }
 }
 
+/// Our time in microseconds.
 fn ours(at: Instant) -> i64 {
     i64::try_from(at.as_nanos() / 1000).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Before a claim: checks that enough nodes are connected, and that they are of the right kind.
+//! Checks before each request: enough nodes are connected, and they are servers of the right kind.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -9,8 +9,7 @@ use super::engine::RedlockEngine;
 use crate::runtime;
 
 impl RedlockEngine {
-    /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that errors
-    /// about them are found.
+    /// Waits until a majority of the nodes is connected. The first time, also waits a moment for the other nodes, so that wrong ones are found.
     ///
     /// # Errors
     /// There is no majority; or nodes are one server, or are not independent masters.
@@ -28,15 +27,17 @@ impl RedlockEngine {
         self.duplicate_server().map_or(Ok(()), Err)
     }
 
-    /// How many nodes answer in time.
+    /// How many nodes are connected and answer in time.
     pub(super) fn live(&self) -> usize {
         self.nodes.iter().filter(|node| node.live().is_some()).count()
     }
 
+    /// How many nodes are connected.
     fn connected(&self) -> usize {
         self.nodes.iter().filter(|node| node.conn().is_some()).count()
     }
 
+    /// Connects to the nodes that are not connected, until a majority is.
     async fn connect(&self) -> Result<(), EngineError> {
         let dial = |node: &std::sync::Arc<super::node::Node>| {
             let node = std::sync::Arc::clone(node);

@@ -8,7 +8,7 @@ use leasehold_core::BoxFuture;
 use super::node::Node;
 use crate::{conn::Conn, runtime};
 
-/// A request in flight to the node of this number, on this connection.
+/// A request in flight to a node, on this connection. `index`: the number of the node.
 pub(super) struct NodeRequest<T> {
     pub(super) index: usize,
     pub(super) node: Arc<Node>,
@@ -18,7 +18,7 @@ pub(super) struct NodeRequest<T> {
 
 /// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
 /// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
-/// whether or not a caller waits. A late node is not waited for again before it answers.
+/// whether or not a caller waits. Nodes that have not answered in time are marked as late.
 pub(super) async fn round<T: Send + 'static>(
     requests: Vec<NodeRequest<T>>,
     limit: Duration,

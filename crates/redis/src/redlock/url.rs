@@ -6,7 +6,7 @@ use leasehold_core::Error;
 
 use crate::{config::Config, server::Address, servers::Servers};
 
-/// A longer list is a mistake.
+/// The most nodes of a Redlock: a longer list is a mistake.
 const MAX_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.
@@ -36,7 +36,7 @@ pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
     Ok(nodes)
 }
 
-/// Refuses unsuitable numbers of nodes, with a recommendation.
+/// Refuses unsuitable numbers and kinds of nodes, with a recommendation.
 pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::misconfigured(format!("a Redlock of {what}")));
     match nodes.len() {
