@@ -238,7 +238,8 @@ impl Config {
         }
     }
 
-    /// Whenever one of our locks becomes free, also wakes the waiters of another program: those that sleep until a wake-up, instead of polling. Mutual exclusion does not depend on the wake-up.
+    /// Whenever one of our locks becomes free, also wakes the waiters of another program: those that sleep until a
+    /// wake-up, instead of polling. Mutual exclusion does not depend on the wake-up.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys with this

@@ -21,7 +21,7 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    error::{Refused, tls_hint_if_silent, classify, tls_hint_if_closed},
+    error::{Refused, classify, tls_hint_if_closed, tls_hint_if_silent},
     identity::{Identity, ServerKind},
     open,
     outbox::{Destination, Items, Outbox, Sender, Values},
@@ -33,7 +33,8 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The interval at which the server is asked for its time while a claim or request waits for the server. The interval is well below the shortest claim time, so that pushed grants can be dated.
+/// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
+/// is well below the shortest claim time, so that pushed grants can be dated.
 const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
@@ -73,7 +74,8 @@ impl Conn {
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
         let timed_out = |_| {
-            // A Redis without TLS reads the first bytes of a TLS client as a command, and waits for the end of that command.
+            // A Redis without TLS reads the first bytes of a TLS client as a command, and waits for the end of that
+            // command.
             let hint = tls_hint_if_silent(server);
             let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)

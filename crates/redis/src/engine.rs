@@ -23,14 +23,16 @@ use crate::{
 };
 
 /// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
-const POLL_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock before another process does. A hand-over to another process costs as much as some hundred hand-overs within a process:
-/// with 64 tokens the hand-overs to other processes took most of the time.
+const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(250)..=Duration::from_secs(2);
+/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock
+/// before another process does. A hand-over to another process costs as much as some hundred hand-overs within a
+/// process: with 64 tokens the hand-overs to other processes took most of the time.
 const TOKENS_PER_GRANT: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent again because its client was not subscribed to notifications yet. More attempts are needed only
-/// while a slot moves to and fro, and polling covers that case.
+/// How often a claim is sent again because its client was not subscribed to notifications yet. More attempts are needed
+/// only while a slot moves to and fro, and polling covers that case.
 const MAX_LISTEN_RETRIES: u32 = 3;
 /// How long after its sending a request may still be applied. `lua/name.lua` stores tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
@@ -99,8 +101,8 @@ impl RedisEngine {
     /// Claims a name with the whole script.
     async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut request = self.reach.request(keys.slot);
-        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
-        // a subscription costs a request, a claim is first tried without one; only a claim that must wait subscribes and
+        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where a
+        // subscription costs a request, a claim is first tried without one; only a claim that must wait subscribes and
         // asks again.
         let (mut listens, mut tries) = (how == How::Ask, 0);
         let (route, reply) = loop {
@@ -128,7 +130,10 @@ impl RedisEngine {
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
-                    if may_wait && tries < MAX_LISTEN_RETRIES && !(is_listening && route.is_listening().await?) {
+                    if may_wait
+                        && tries < MAX_LISTEN_RETRIES
+                        && !(is_listening && route.is_listening().await?)
+                    {
                         (listens, tries) = (true, tries + 1);
                         continue;
                     }
@@ -155,7 +160,12 @@ impl RedisEngine {
     }
 
     /// Returns the grant when the configured number of replicas has it. Releases a grant that too few replicas have.
-    async fn wait_for_replicas(&self, route: &Route, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
+    async fn wait_for_replicas(
+        &self,
+        route: &Route,
+        claim: &Claim,
+        grant: Grant,
+    ) -> Result<Answer, EngineError> {
         let Err(error) = route.conn.wait_for_replicas(route.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
@@ -166,7 +176,9 @@ impl RedisEngine {
         }
     }
 
-    /// Asks the server to report changes of a lock that another program holds; for a claim near the head of the queue. If the server cannot report them, polling finds the change. Not only the first claim watches: its process may hang, or its machine may have failed without notice.
+    /// Asks the server to report changes of a lock that another program holds; for a claim near the head of the queue.
+    /// If the server cannot report them, polling finds the change. Not only the first claim watches: its process may
+    /// hang, or its machine may have failed without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
@@ -175,7 +187,8 @@ impl RedisEngine {
         }
     }
 
-    /// The script's arguments for a claim. `is_listening`: the client is subscribed to `channel`, so the claim may be enqueued.
+    /// The script's arguments for a claim. `is_listening`: the client is subscribed to `channel`, so the claim may be
+    /// enqueued.
     fn claim_item(
         &self,
         keys: &Keys<'_>,

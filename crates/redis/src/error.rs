@@ -72,7 +72,8 @@ impl From<Refused> for EngineError {
     }
 }
 
-/// Whether this error code shows that the server is not a master: a replica refuses writes (`READONLY`); a replica without its master refuses to answer (`MASTERDOWN`); a replica of a new master first loads its data (`LOADING`).
+/// Whether this error code shows that the server is not a master: a replica refuses writes (`READONLY`); a replica
+/// without its master refuses to answer (`MASTERDOWN`); a replica of a new master first loads its data (`LOADING`).
 fn means_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
@@ -84,7 +85,8 @@ pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // The answers of our scripts begin with a small letter. Errors of servers before 7.0 begin with the position in the script.
+    // The answers of our scripts begin with a small letter. Errors of servers before 7.0 begin with the position in the
+    // script.
     if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(SCRIPT_NAME) {
         return None;
     }
@@ -129,7 +131,9 @@ pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineE
         // hidden.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
-        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(classified.message) + tls_hint_if_closed(server)),
+        (Fault::Unknown, cause) => {
+            (Fault::Retry, cause.unwrap_or(classified.message) + tls_hint_if_closed(server))
+        }
         (fault, _) => (fault, classified.message),
     };
     EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
@@ -227,7 +231,7 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         _ => (Fault::Internal, "the server answered with an error"),
     };
     // Cut off before the arguments of the command, which may be a whole script.
-    let detail = detail.code_and_detail(", with args beginning with").next().unwrap_or_default().trim();
+    let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
     EngineError::new(fault, message)
 }
@@ -247,10 +251,11 @@ fn code_of(error: &RedisError) -> Option<String> {
 /// How errors name a script; a line number follows.
 const SCRIPT_NAME: &str = "@user_script:";
 
-/// The code of an error and the text after it. In an error of a script, servers before 7.0 have the code within the text.
+/// The code of an error and the text after it. In an error of a script, servers before 7.0 have the code within the
+/// text.
 fn code_and_detail(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    let inner = text_in_script(text).map(|inner| inner.code_and_detail(' ').next().unwrap_or_default());
+    let inner = text_in_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
     let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
 }

@@ -9,7 +9,8 @@ use std::{
 
 use leasehold_core::{EngineError, Fault, Instant};
 
-/// Answers to requests sent within this time after a slow answer are no evidence either: a server that runs again needs a moment to learn of its successor.
+/// Answers to requests sent within this time after a slow answer are no evidence either: a server that runs again needs
+/// a moment to learn of its successor.
 const DOUBT_AFTER_SLOW_ANSWER: Duration = Duration::from_millis(200);
 
 /// Judges the answers of one connection.

@@ -16,7 +16,7 @@ use crate::{
     holds::Batch,
     keys::{Keys, after_tag},
     layout::Layout,
-    outbox::{MAX_BATCH_ITEMS, Items},
+    outbox::{Items, MAX_BATCH_ITEMS},
     reach::Route,
     reply::Reply,
     scripts::{Item, Script, millis},
@@ -38,7 +38,8 @@ impl RedisEngine {
             && !self.contention.is_likely(slot, self.client.clock.now())
     }
 
-    /// Claims by the short script. Returns the grant if the name is free and has no waiters; `None` if the claim is left to the whole script.
+    /// Claims by the short script. Returns the grant if the name is free and has no waiters; `None` if the claim is
+    /// left to the whole script.
     pub(crate) async fn claim_fast(
         &self,
         route: &Route,
@@ -57,10 +58,11 @@ impl RedisEngine {
             claim.owner
         ));
         let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
-        let reply = match route.run(self.short_script(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
-            Err(refused) if refused.is_unknown() => return Err(refused.into()),
-            reply => reply,
-        };
+        let reply =
+            match route.run(self.short_script(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
+                Err(refused) if refused.is_unknown() => return Err(refused.into()),
+                reply => reply,
+            };
         in_flight.complete();
         // If the server refuses the short script, the call of the whole script reports the reason.
         let Ok(reply) = reply else {
@@ -80,7 +82,8 @@ impl RedisEngine {
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
-    /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the whole script.
+    /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the
+    /// whole script.
     pub(crate) fn by_server(
         releases: &[Release],
         found_routes: Vec<Option<Route>>,
@@ -108,7 +111,9 @@ impl RedisEngine {
         (routes, batches)
     }
 
-    /// The route for a release by the short script; `None` if the release needs the whole script. The short script is enough if, as far as is known, only the lock and its record must be deleted, and no client must be notified. Does not wait for a connection: the whole script does that.
+    /// The route for a release by the short script; `None` if the release needs the whole script. The short script is
+    /// enough if, as far as is known, only the lock and its record must be deleted, and no client must be notified.
+    /// Does not wait for a connection: the whole script does that.
     pub(crate) fn fast_path_route(&self, release: &Release) -> Option<Route> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
@@ -134,14 +139,17 @@ impl RedisEngine {
                 Ok(Item::release_of(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
-            let mut reply =
-                Reply::new(route.run(self.short_script(Script::ReleaseFree, Script::ReleaseNode), items).await?);
+            let mut reply = Reply::new(
+                route.run(self.short_script(Script::ReleaseFree, Script::ReleaseNode), items).await?,
+            );
             releases.iter().map(|_| reply.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
         };
         match reply.await {
-            Ok(reply) => {
-                reply.into_iter().zip(releases).map(|(word, release)| self.fast_answer(word == 1, release)).collect()
-            }
+            Ok(reply) => reply
+                .into_iter()
+                .zip(releases)
+                .map(|(word, release)| self.fast_answer(word == 1, release))
+                .collect(),
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);
                 releases.iter().map(|_| Some(Released::Unknown(error.again()))).collect()

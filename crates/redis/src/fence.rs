@@ -1,5 +1,5 @@
-//! A fence around data on the server: in one step it compares the token of a holder and writes, so it refuses the writes
-//! of a holder that was overtaken by a newer one.
+//! A fence around data on the server: in one step it compares the token of a holder and writes, so it refuses the
+//! writes of a holder that was overtaken by a newer one.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::{
     scripts::{Item, Script},
 };
 
-/// Guards a resource on the server that holds the locks: the fence stores the largest token that it was shown, and refuses
-/// writes with a smaller token (Kleppmann, "How to do distributed locking", 2016).
+/// Guards a resource on the server that holds the locks: the fence stores the largest token that it was shown, and
+/// refuses writes with a smaller token (Kleppmann, "How to do distributed locking", 2016).
 ///
 /// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, holds that token and never
 /// expires; delete it together with the resource.

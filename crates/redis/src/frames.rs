@@ -25,7 +25,8 @@ pub(crate) struct Replies {
 enum Part {
     /// Before the first byte of a part.
     Start,
-    /// In the first line of a part. `kind` is the first byte of the line; `returned`: the last byte was a carriage return.
+    /// In the first line of a part. `kind` is the first byte of the line; `returned`: the last byte was a carriage
+    /// return.
     Line { kind: u8, digits: Vec<u8>, returned: bool },
     /// In a text: this many bytes are still to come, including its line end.
     Text(u64),
@@ -150,7 +151,8 @@ impl Frames for Replies {
     }
 }
 
-/// Whether the first line of a part of this kind is a number: the length of the text or the number of parts that follow.
+/// Whether the first line of a part of this kind is a number: the length of the text or the number of parts that
+/// follow.
 fn is_counted(kind: u8) -> bool {
     matches!(kind, b'$' | b'*' | b'~' | b'>' | b'%' | b'|' | b'!' | b'=')
 }

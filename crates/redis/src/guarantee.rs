@@ -59,11 +59,21 @@ pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Gu
     let mut settings = read_settings(conn, "*appendfsync*").await;
     settings.extend(read_settings(conn, "min-replicas-*").await);
     let fsync = settings.remove("appendfsync");
-    let fsync_pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|fsync_pauses| fsync_pauses == "yes");
-    let min_replicas = settings.get("min-replicas-to-write").and_then(|min_replicas| min_replicas.parse().ok());
+    let fsync_pauses =
+        settings.get("no-appendfsync-on-rewrite").is_some_and(|fsync_pauses| fsync_pauses == "yes");
+    let min_replicas =
+        settings.get("min-replicas-to-write").and_then(|min_replicas| min_replicas.parse().ok());
     let max_lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
     let clocks = read_clocks(conn).await?;
-    Ok(judge(&ServerReport { info: parse(&text), fsync, fsync_pauses, min_replicas, max_lag, clocks, topology }))
+    Ok(judge(&ServerReport {
+        info: parse(&text),
+        fsync,
+        fsync_pauses,
+        min_replicas,
+        max_lag,
+        clocks,
+        topology,
+    }))
 }
 
 /// Reads the settings whose names match the pattern; none if the user may not call `CONFIG`.
@@ -316,10 +326,19 @@ mod tests {
             ));
             let (fsync, max_lag) = (Some("always".to_owned()), "10".to_owned());
             let topology = Topology { sentinels, wait };
-            judge(&ServerReport { info, fsync, fsync_pauses: false, min_replicas, max_lag, clocks: clocks(0, 0, 0), topology })
+            judge(&ServerReport {
+                info,
+                fsync,
+                fsync_pauses: false,
+                min_replicas,
+                max_lag,
+                clocks: clocks(0, 0, 0),
+                topology,
+            })
         };
-        let judged =
-            |sentinels, wait, min_replicas, replicas: &str| judged_of("7.0.15", sentinels, wait, min_replicas, replicas);
+        let judged = |sentinels, wait, min_replicas, replicas: &str| {
+            judged_of("7.0.15", sentinels, wait, min_replicas, replicas)
+        };
         let alone = judged(None, 0, Some(0), "0");
         assert_eq!((alone.level, alone.findings.len()), (Level::LeaseBounded, 0), "{alone}");
         for (sentinels, wait, min_replicas, replicas, expected) in [

@@ -41,7 +41,8 @@ impl RedisEngine {
             if releases.len() <= MAX_BATCH_ITEMS {
                 return self.release_batch(Some(route), releases).await;
             }
-            let requests = releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_batch(Some(route), chunk));
+            let requests =
+                releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_batch(Some(route), chunk));
             return join_all(requests).await.into_iter().flatten().collect();
         }
         let (routes, batches) = Self::by_server(releases, routes);
@@ -52,7 +53,8 @@ impl RedisEngine {
         in_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
-    /// Releases on one server by the fast path, then what it has not released by the whole script. `None` as the route: only by the whole script.
+    /// Releases on one server by the fast path, then what it has not released by the whole script. `None` as the route:
+    /// only by the whole script.
     async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match route {
             Some(route) => self.release_fast(route, releases).await,
@@ -64,7 +66,10 @@ impl RedisEngine {
             let mut reply = Box::pin(self.release_full(&unanswered)).await.into_iter();
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = reply.next());
         }
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(missing_answer()))).collect()
+        answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| Released::Unknown(missing_answer())))
+            .collect()
     }
 
     /// Releases by the whole script.
@@ -93,7 +98,8 @@ impl RedisEngine {
         positions.map(|positions| Batch::new(all, positions)).collect()
     }
 
-    /// The slot of a request: the slot of its first name. Where servers share the slots, all its names are in that slot.
+    /// The slot of a request: the slot of its first name. Where servers share the slots, all its names are in that
+    /// slot.
     fn slot(&self, first: Option<&Name>) -> Result<u16, EngineError> {
         first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
     }
@@ -125,7 +131,9 @@ impl RedisEngine {
         };
         match replies.await {
             Ok(answers) => answers.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
-            Err(Refused::Split(_)) => join_all(holds.iter().map(|hold| self.renew_while_migrating(hold))).await,
+            Err(Refused::Split(_)) => {
+                join_all(holds.iter().map(|hold| self.renew_while_migrating(hold))).await
+            }
             Err(refused) => {
                 let error = EngineError::from(refused);
                 holds.iter().map(|_| Renewed::Unknown(error.again())).collect()
@@ -133,8 +141,8 @@ impl RedisEngine {
         }
     }
 
-    /// Renews while the slot is migrating, only by the lock and the set of the holds: each of these keys is certainly on
-    /// one of the two servers.
+    /// Renews while the slot is migrating, only by the lock and the set of the holds: each of these keys is certainly
+    /// on one of the two servers.
     async fn renew_while_migrating(&self, hold: &Hold) -> Renewed {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
         let replies = async {
@@ -148,7 +156,8 @@ impl RedisEngine {
         }
     }
 
-    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. A name that no claim can have is answered as not there.
+    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. A name
+    /// that no claim can have is answered as not there.
     async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
         let possible = |release: &&Release| self.keys(&release.name).is_ok();
         let valid: Vec<Release> = releases.iter().filter(possible).cloned().collect();
@@ -159,7 +168,8 @@ impl RedisEngine {
                 .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
         {
             // The server refuses a call if the user has no rights on one of its locks: each release is sent alone.
-            let requests = valid.iter().map(|release| self.release_valid_names(std::slice::from_ref(release)));
+            let requests =
+                valid.iter().map(|release| self.release_valid_names(std::slice::from_ref(release)));
             answers = join_all(requests).await.into_iter().flatten().collect();
         }
         let mut answers = answers.into_iter();
@@ -201,7 +211,9 @@ impl RedisEngine {
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
-    /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other keys of the claim are released when the migration has ended; until then the result is unknown. `migration_error` is the error of the refused request.
+    /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other
+    /// keys of the claim are released when the migration has ended; until then the result is unknown. `migration_error`
+    /// is the error of the refused request.
     async fn release_while_migrating(&self, release: &Release, migration_error: &EngineError) -> Released {
         let script =
             if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseShared };
@@ -257,7 +269,10 @@ pub(crate) struct Batch<T> {
 impl<T: Clone> Batch<T> {
     /// The items at these positions.
     pub(crate) fn new(all: &[T], positions: &[usize]) -> Self {
-        Self { items: positions.iter().map(|&position| all[position].clone()).collect(), positions: positions.to_vec() }
+        Self {
+            items: positions.iter().map(|&position| all[position].clone()).collect(),
+            positions: positions.to_vec(),
+        }
     }
 }
 

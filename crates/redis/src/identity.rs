@@ -136,7 +136,9 @@ pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<St
 
 /// The run id of the server, and for how many seconds its process has been running, if this user has the
 /// right to read them.
-pub(crate) async fn run_and_uptime(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
+pub(crate) async fn run_and_uptime(
+    mux: &MultiplexedConnection,
+) -> RedisResult<(Option<String>, Option<u64>)> {
     let reply: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
     match reply {
         Ok(text) => {
@@ -177,7 +179,13 @@ mod tests {
             ("standalone", "replica", ServerKind::Single, None, ""),
             ("standalone", "master", ServerKind::Independent, None, ""),
             ("standalone", "replica", ServerKind::Independent, Some(Fault::Misconfigured), "name its master"),
-            ("sentinel", "", ServerKind::Independent, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
+            (
+                "sentinel",
+                "",
+                ServerKind::Independent,
+                Some(Fault::Misconfigured),
+                "redis+sentinel://h:7/NAME",
+            ),
             ("cluster", "master", ServerKind::Independent, Some(Fault::Misconfigured), "redis+cluster://h:7"),
             ("", "", ServerKind::Single, None, ""),
             ("sentinel", "master", ServerKind::Sentinel, None, ""),

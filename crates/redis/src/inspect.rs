@@ -21,7 +21,8 @@ use leasehold_core::{
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
-    /// Asks all servers for their time: a user without the right to `TIME` cannot lock, while a right to `PING` proves nothing.
+    /// Asks all servers for their time: a user without the right to `TIME` cannot lock, while a right to `PING` proves
+    /// nothing.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for route in self.reach.servers().await? {
             route.conn.ask(&redis::cmd("TIME")).await?;
@@ -67,7 +68,8 @@ impl RedisEngine {
                 Ok(view) => views.push(view),
                 // Its keys are migrating to another server.
                 Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
-                // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the list of the other names.
+                // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the
+                // list of the other names.
                 Err(Refused::Failed(error))
                     if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
                 {
@@ -88,7 +90,8 @@ impl RedisEngine {
         Ok(())
     }
 
-    /// Scans one server. A step without an answer, for example over keys of many MiB on a busy machine, is repeated for fewer keys.
+    /// Scans one server. A step without an answer, for example over keys of many MiB on a busy machine, is repeated for
+    /// fewer keys.
     async fn scan_one(
         &self,
         mut route: Route,

@@ -18,7 +18,8 @@ pub(crate) const COMMON_COUNTER_PREFIX: &str = "leasehold:{}";
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) name: &'a str,
-    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, whatever braces the lock key has.
+    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, whatever
+    /// braces the lock key has.
     pub(crate) tag: &'static str,
     /// The letter after the tag in the side keys, which names the layout; empty for plain locks.
     pub(crate) layout_letter: &'static str,
@@ -52,7 +53,9 @@ fn is_side_key(prefix: &str, name: &str) -> bool {
     }
 }
 
-/// The key of the token counter of a prefix and slot. Each prefix has its own, so that a user with access to the locks of one prefix needs no other counter. Where servers share the slots, there is one counter for each slot; otherwise `slot` is `None`, and there is one for all.
+/// The key of the token counter of a prefix and slot. Each prefix has its own, so that a user with access to the locks
+/// of one prefix needs no other counter. Where servers share the slots, there is one counter for each slot; otherwise
+/// `slot` is `None`, and there is one for all.
 pub(crate) fn counter_key(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED_PREFIX}{}}}t{prefix}", slot.map_or("", tag))
 }
@@ -84,7 +87,8 @@ pub(crate) fn after_tag(channel: &str) -> &str {
     if channel.starts_with(RESERVED_PREFIX) { channel.get(start..).unwrap_or_default() } else { channel }
 }
 
-/// The slot of a key that consists of these two parts: the hash of its hash tag, if the key has one, otherwise of the key.
+/// The slot of a key that consists of these two parts: the hash of its hash tag, if the key has one, otherwise of the
+/// key.
 pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
@@ -109,7 +113,8 @@ const TAG_LENGTH: usize = 4;
 /// The checksum that Redis Cluster uses for slots.
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// For every slot a word of four letters whose hash is that slot. These words are part of the stored format: never change them.
+/// For every slot a word of four letters whose hash is that slot. These words are part of the stored format: never
+/// change them.
 static TAGS: [[u8; TAG_LENGTH]; SLOTS] = {
     let mut tags = [[0; TAG_LENGTH]; SLOTS];
     let mut number = 0;

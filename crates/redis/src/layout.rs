@@ -28,7 +28,8 @@ const REDISSON_PREFIX: &str = "redisson_";
 const READER_KEY_PART: &str = ":rwlock_timeout:";
 
 impl Layout {
-    /// The letter after the tag in a side key: a name that is locked in both layouts has two records, which do not mention each other.
+    /// The letter after the tag in a side key: a name that is locked in both layouts has two records, which do not
+    /// mention each other.
     pub(crate) const fn layout_letter(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -53,7 +54,9 @@ impl Layout {
         Some(digest)
     }
 
-    /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are migrating, the server then refuses every such script, even if all other declared keys are present: needed for scripts that also read keys that are not known in advance.
+    /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
+    /// migrating, the server then refuses every such script, even if all other declared keys are present: needed for
+    /// scripts that also read keys that are not known in advance.
     pub(crate) const fn declares_absent_key(self) -> bool {
         matches!(self, Self::Redisson)
     }
@@ -127,7 +130,8 @@ impl Layout {
     }
 }
 
-/// The text of a script for Redisson's locks; `None` for a script that reads no lock, or that is only for plain strings.
+/// The text of a script for Redisson's locks; `None` for a script that reads no lock, or that is only for plain
+/// strings.
 const fn redisson_text(script: Script) -> Option<&'static str> {
     Some(match script {
         Script::Claim => redisson::CLAIM,

@@ -17,7 +17,8 @@ use crate::{
     stream,
 };
 
-/// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. The order of commands holds only while no command waits for room in the queue.
+/// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. The order of
+/// commands holds only while no command waits for room in the queue.
 const MAX_QUEUED_COMMANDS: usize = 65_536;
 
 /// Whether to ask for the server's run id. A user without the right to read it does not ask again.
@@ -37,7 +38,8 @@ pub(crate) struct Dialed {
     pub(crate) notification: Option<PubSubSink>,
 }
 
-/// Connects and logs in. For a server that knows only the old protocol (RESP2), also makes a second connection, which subscribes to `channel`; on RESP3, [`Dialed::prepare`] subscribes.
+/// Connects and logs in. For a server that knows only the old protocol (RESP2), also makes a second connection, which
+/// subscribes to `channel`; on RESP3, [`Dialed::prepare`] subscribes.
 pub(crate) async fn open<L: PushHandler>(
     server: &Server,
     channel: &str,
@@ -64,7 +66,8 @@ pub(crate) async fn open<L: PushHandler>(
         return Err(failed(refused));
     }
     let resp2 = info(server, password, ProtocolVersion::RESP2);
-    let connection = MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
+    let connection =
+        MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
     let (mux, driver) = connection.map_err(failed)?;
     let notification = PubSub::new(&resp2, stream::open(server).await?).await.map_err(failed)?;
     let (mut notification, mut messages) = notification.split();
@@ -121,7 +124,9 @@ impl Dialed {
         let (mux, is_resp2) = (&self.mux, self.notification.is_some());
         let answers = join4(
             Identity::ask(mux, is_resp2),
-            async { if run_id_query == RunIdQuery::Ask { run_and_uptime(mux).await } else { Ok((None, None)) } },
+            async {
+                if run_id_query == RunIdQuery::Ask { run_and_uptime(mux).await } else { Ok((None, None)) }
+            },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if is_resp2 { Ok(()) } else { listen(mux, channel).await } },
         );
@@ -161,7 +166,8 @@ pub(crate) async fn open_without_pushes(
     };
     let info = info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
     let options = AsyncConnectionConfig::new().set_response_timeout(None);
-    let connection = MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
+    let connection =
+        MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
     let (mux, driver) = connection.map_err(|error| classify_connecting(error, server))?;
     Ok((mux, Box::pin(driver)))
 }

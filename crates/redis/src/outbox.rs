@@ -26,7 +26,8 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The most items of one call. More items would hardly make each cheaper, and the server answers no item before it has executed all: with 100 items the server was idle while we read its answers, and we were idle while it wrote them.
+/// The most items of one call. More items would hardly make each cheaper, and the server answers no item before it has
+/// executed all: with 100 items the server was idle while we read its answers, and we were idle while it wrote them.
 pub(crate) const MAX_BATCH_ITEMS: usize = 32;
 /// The capacity of the queue of calls; further calls wait in their own tasks.
 const MAX_QUEUED_CALLS: usize = 4096;
@@ -137,7 +138,8 @@ impl Sender {
                         return;
                     }
                     for load in loads(batches(queued.drain(..))) {
-                        // The request is built at the first poll, which leaves out calls without a waiting caller: so a claim that was given up is not sent after its release.
+                        // The request is built at the first poll, which leaves out calls without a waiting caller: so a
+                        // claim that was given up is not sent after its release.
                         in_flight.push(self.send(load));
                     }
                 }
@@ -188,13 +190,15 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
     batches
 }
 
-/// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to [`MAX_BATCH_ITEMS`] slots share one write: half of the cost of a request on this side is its sending and receiving.
+/// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to
+/// [`MAX_BATCH_ITEMS`] slots share one write: half of the cost of a request on this side is its sending and receiving.
 fn loads(batches: Vec<CallBatch>) -> Vec<Load> {
     let mut loads: Vec<Load> = Vec::new();
     for batch in batches {
         let may_share_write = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
-        let fits =
-            |load: &&mut Load| load.len() < MAX_BATCH_ITEMS && may_share_write(&load[0]) && may_share_write(&batch);
+        let fits = |load: &&mut Load| {
+            load.len() < MAX_BATCH_ITEMS && may_share_write(&load[0]) && may_share_write(&batch)
+        };
         match loads.last_mut().filter(fits) {
             Some(load) => load.push(batch),
             None => loads.push(vec![batch]),
@@ -250,7 +254,8 @@ impl CallContext<'_> {
     ) {
         reply = self.with_loaded_script(mux, reply, &mut batch).await;
         if reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
-            // The user has no rights on one of the locks, so the server did nothing for any of them: each is sent alone.
+            // The user has no rights on one of the locks, so the server did nothing for any of them: each is sent
+            // alone.
             for call in batch {
                 let mut alone = vec![call];
                 let reply = self.send_batch(mux, &mut alone).await;
@@ -262,7 +267,8 @@ impl CallContext<'_> {
         hand_out(reply.map_err(CallError::into_refused), batch);
     }
 
-    /// Returns this reply. If the server does not know the script, loads the script, and returns the reply to a new call.
+    /// Returns this reply. If the server does not know the script, loads the script, and returns the reply to a new
+    /// call.
     async fn with_loaded_script(
         &self,
         mux: &mut MultiplexedConnection,
@@ -332,7 +338,10 @@ impl CallContext<'_> {
         let Call { script, to, .. } = batch.first()?;
         let counter_key = self.client.token_counter.key(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(self.client.config.layout, *to, &counter_key, self.listener.time.floor(), items)))
+        Some((
+            *to,
+            script.call(self.client.config.layout, *to, &counter_key, self.listener.time.floor(), items),
+        ))
     }
 
     /// Checks that a reply counts, learns the server's time from its first value, and returns the other values.
@@ -359,7 +368,11 @@ impl CallContext<'_> {
 }
 
 /// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
-async fn send_command(mux: &mut MultiplexedConnection, to: Destination, command: Cmd) -> RedisResult<Vec<Value>> {
+async fn send_command(
+    mux: &mut MultiplexedConnection,
+    to: Destination,
+    command: Cmd,
+) -> RedisResult<Vec<Value>> {
     if !to.asking {
         return reply_items(mux.req_packed_command(&command).await?.extract_error()?);
     }

@@ -1,5 +1,5 @@
-//! Waits until replicas have a grant, on a separate connection, so that the wait delays no other request. One wait covers
-//! all earlier grants.
+//! Waits until replicas have a grant, on a separate connection, so that the wait delays no other request. One wait
+//! covers all earlier grants.
 
 use std::time::Duration;
 
@@ -17,7 +17,8 @@ use crate::{
     server::Server,
 };
 
-/// How long one `WAIT` lasts at most: replicas are some round trips away, and the master does not notice at once that a replica is gone.
+/// How long one `WAIT` lasts at most: replicas are some round trips away, and the master does not notice at once that a
+/// replica is gone.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
@@ -42,7 +43,8 @@ struct ReplicaWaiter {
 }
 
 impl Replicas {
-    /// Connects. Also returns the work to run beside the main connection; without replicas to wait for, that work never ends.
+    /// Connects. Also returns the work to run beside the main connection; without replicas to wait for, that work never
+    /// ends.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -97,7 +99,8 @@ impl Replicas {
     }
 }
 
-/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Checked at the connection, so that a missing right is reported before the first grant.
+/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Checked at the connection,
+/// so that a missing right is reported before the first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
     match reply.map_err(classify) {
@@ -124,7 +127,8 @@ impl ReplicaWaiter {
     async fn ask(&self, to: Destination) -> Result<(), EngineError> {
         let wanted = self.wanted;
         let mut pipeline = redis::pipe();
-        pipeline.cmd("SET")
+        pipeline
+            .cmd("SET")
             .arg(wait_key(&self.prefix, to.slot))
             .arg(1)
             .arg("PX")
@@ -136,8 +140,9 @@ impl ReplicaWaiter {
         if have >= wanted {
             return Ok(());
         }
-        let message =
-            format!("only {have} of the {wanted} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}");
+        let message = format!(
+            "only {have} of the {wanted} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
+        );
         Err(EngineError::new(Fault::Unknown, message))
     }
 }

@@ -105,7 +105,8 @@ fn digest(index: usize) -> String {
     sha1_smol::Sha1::from(TEXTS[index]).digest().to_string()
 }
 
-/// One item of a call: a lock, and the script's arguments for that lock. All parts share one allocation, because calls are frequent.
+/// One item of a call: a lock, and the script's arguments for that lock. All parts share one allocation, because calls
+/// are frequent.
 #[derive(Debug)]
 pub(crate) struct Item {
     bytes: Vec<u8>,
@@ -254,7 +255,8 @@ impl Script {
         ) || self.is_fast_path()
     }
 
-    /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a script accepts names in any slots, and declares none of their keys.
+    /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a
+    /// script accepts names in any slots, and declares none of their keys.
     pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
@@ -268,7 +270,8 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The letters of the side keys that the script declares. Where servers share the slots, these are all keys that the script may use.
+    /// The letters of the side keys that the script declares. Where servers share the slots, these are all keys that
+    /// the script may use.
     const fn side_keys(self, to: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
@@ -288,8 +291,8 @@ impl Script {
         matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
-    /// The call of the script for these items. `counter_key` is the key of the newest token, `floor` the server's time when
-    /// the connection was made, in microseconds.
+    /// The call of the script for these items. `counter_key` is the key of the newest token, `floor` the server's time
+    /// when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
@@ -345,9 +348,10 @@ impl Script {
         let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);
         command.arg("EVALSHA").arg(&*DIGESTS[self as usize]);
         match self {
-            Self::ClaimNode => {
-                command.arg(0).arg(floor).arg(counter_key.strip_prefix(COMMON_COUNTER_PREFIX).unwrap_or_default())
-            }
+            Self::ClaimNode => command
+                .arg(0)
+                .arg(floor)
+                .arg(counter_key.strip_prefix(COMMON_COUNTER_PREFIX).unwrap_or_default()),
             Self::ReleaseNode => command.arg(0),
             Self::ClaimFree => command.arg(1).arg(counter_key).arg(floor).arg(""),
             _ => command.arg(1).arg(counter_key),

@@ -1,6 +1,6 @@
-//! The task of a connection, which the thread of a caller can poll too: after the caller has queued a call, and while no
-//! other thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for the
-//! answer.
+//! The task of a connection, which the thread of a caller can poll too: after the caller has queued a call, and while
+//! no other thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for
+//! the answer.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,8 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls at most. It polls again while its own poll wakes the task, because a call passes two queues of the connection.
+/// How often the thread of a caller polls at most. It polls again while its own poll wakes the task, because a call
+/// passes two queues of the connection.
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
@@ -48,7 +49,8 @@ impl SharedTask {
         (Self(inner), task)
     }
 
-    /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the task.
+    /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the
+    /// task.
     pub(crate) fn poll_after<T>(&self, queue_call: impl FnOnce() -> T) -> T {
         let outer = POLLED.replace((self.0.address(), false));
         let result = queue_call();
@@ -86,7 +88,8 @@ impl Inner {
         std::ptr::from_ref(self).addr()
     }
 
-    /// One poll by the task. Never blocks: the keeper has other connections, and the thread that polls may be suspended.
+    /// One poll by the task. Never blocks: the keeper has other connections, and the thread that polls may be
+    /// suspended.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
         // The flag is set before the attempt to lock: a thread that is polling now reads the flag when it stops.

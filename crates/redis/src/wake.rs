@@ -57,7 +57,8 @@ impl Wake {
         }
     }
 
-    /// Refuses, on a Redis Cluster, programs whose wake-up is a key in another slot than the lock, because no script can write that key. A wake-up by a message is possible: messages reach all nodes.
+    /// Refuses, on a Redis Cluster, programs whose wake-up is a key in another slot than the lock, because no script
+    /// can write that key. A wake-up by a message is possible: messages reach all nodes.
     pub(crate) fn check_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",

@@ -1,5 +1,5 @@
-//! Counts the requests in flight on one server. While there are some, or claims wait, the connection asks the server for
-//! signs of life.
+//! Counts the requests in flight on one server. While there are some, or claims wait, the connection asks the server
+//! for signs of life.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

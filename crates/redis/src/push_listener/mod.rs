@@ -24,7 +24,8 @@ use waiting_claims::WaitingClaims;
 /// The pushes, the clock and the process of one server, for one client.
 pub(crate) struct PushListener {
     prefix: String,
-    /// The messages on this connection may have been published by other servers, because the servers relay messages to each other.
+    /// The messages on this connection may have been published by other servers, because the servers relay messages to
+    /// each other.
     is_relayed: bool,
     /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
@@ -57,7 +58,8 @@ impl PushListener {
         })
     }
 
-    /// Records the process to which a new connection leads. Reports doubt if the last connection led to another process.
+    /// Records the process to which a new connection leads. Reports doubt if the last connection led to another
+    /// process.
     pub(crate) fn identified(&self, identity: &Identity) {
         if self.process.connected(identity) {
             tracing::debug!("another server, or one that was restarted: holds are in doubt");
@@ -65,7 +67,8 @@ impl PushListener {
         }
     }
 
-    /// Records a new connection, begun at `sent` and made at `now`, and the server's clock at that time, `floor`. Reports doubt if the clock is ahead of the expected time, because the machine was restarted or is another one.
+    /// Records a new connection, begun at `sent` and made at `now`, and the server's clock at that time, `floor`.
+    /// Reports doubt if the clock is ahead of the expected time, because the machine was restarted or is another one.
     pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
         self.learn(sent, now, floor);
         self.claims.clear_watches();
@@ -110,7 +113,8 @@ impl PushListener {
         self.deliver(message, self.process.is_trusted(now));
     }
 
-    /// Passes a message on to the keeper. `is_dated`: the time in a grant is of this server's clock, and no other server can have replaced this one.
+    /// Passes a message on to the keeper. `is_dated`: the time in a grant is of this server's clock, and no other
+    /// server can have replaced this one.
     fn deliver(&self, message: &[u8], is_dated: bool) {
         let Some(message) = Message::parse(message, &self.prefix) else { return };
         self.mailbox.push(match message {

@@ -16,7 +16,8 @@ use crate::{identity::Identity, open::RunIdQuery};
 /// Which process answered last, and for how long no other process can have taken its place.
 pub(crate) struct ServerProcess {
     state: Mutex<ProcessState>,
-    /// The trust period, in nanoseconds: an answer within it is prompt, and for so long after the request no other server can have replaced this one.
+    /// The trust period, in nanoseconds: an answer within it is prompt, and for so long after the request no other
+    /// server can have replaced this one.
     trust_period: AtomicU64,
     /// When the newest request with a prompt answer was sent, in nanoseconds.
     newest_prompt: AtomicU64,
@@ -43,7 +44,9 @@ impl ServerProcess {
         }
     }
 
-    /// Records the process to which a new connection leads. Returns true if holds are in doubt: our holds may be missing in the process, because it is, or may be, another one than at the last connection: a replica that became the master, or a server that was started from an older copy.
+    /// Records the process to which a new connection leads. Returns true if holds are in doubt: our holds may be
+    /// missing in the process, because it is, or may be, another one than at the last connection: a replica that became
+    /// the master, or a server that was started from an older copy.
     pub(crate) fn connected(&self, identity: &Identity) -> bool {
         let mut state = lock_mutex(&self.state);
         state.was_master |= identity.role == "master";
@@ -84,7 +87,9 @@ impl ServerProcess {
         lock_mutex(&self.state).was_master
     }
 
-    /// Sets the trust period. A notification that comes later than this after a prompt answer proves nothing: a server that was stopped for so long may have been replaced, and still grants for requests in its socket when it runs again.
+    /// Sets the trust period. A notification that comes later than this after a prompt answer proves nothing: a server
+    /// that was stopped for so long may have been replaced, and still grants for requests in its socket when it runs
+    /// again.
     pub(crate) fn set_trust_period(&self, period: Duration) {
         self.trust_period.store(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

@@ -29,7 +29,8 @@ impl ServerTime {
         lock_mutex(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
     }
 
-    /// Converts the time of a pushed grant, by the server's clock, into a local time that is certainly not after the grant. `None` if the grant must be confirmed with the server before it counts.
+    /// Converts the time of a pushed grant, by the server's clock, into a local time that is certainly not after the
+    /// grant. `None` if the grant must be confirmed with the server before it counts.
     pub(crate) fn granted_since(&self, granted_at: Duration) -> Option<Instant> {
         let must_confirm = self.must_confirm.load(Ordering::Relaxed);
         if must_confirm { None } else { lock_mutex(&self.clock).not_after(granted_at) }

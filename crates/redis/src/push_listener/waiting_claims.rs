@@ -40,7 +40,8 @@ impl WaitingClaims {
         });
     }
 
-    /// Makes a claim watch a lock: it asks again when the server reports that the lock changed. The waiting claims bound the number of watches.
+    /// Makes a claim watch a lock: it asks again when the server reports that the lock changed. The waiting claims
+    /// bound the number of watches.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
         lock_mutex(&self.watched).entry(lock).or_default().insert(claim);
     }

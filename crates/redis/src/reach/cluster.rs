@@ -20,7 +20,9 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::Destination};
 
-/// For this long after a slot was found at a node, the clients of its waiters may not be subscribed there yet: they learn of the move at about the same time as this client. During this time a missing listener does not exclude a waiter from a grant.
+/// For this long after a slot was found at a node, the clients of its waiters may not be subscribed there yet: they
+/// learn of the move at about the same time as this client. During this time a missing listener does not exclude a
+/// waiter from a grant.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
@@ -213,7 +215,8 @@ impl Inner {
         self.slot_waiters.add(slot, claim, name);
     }
 
-    /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another node.
+    /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another
+    /// node.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
@@ -247,7 +250,8 @@ impl Inner {
         }
     }
 
-    /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then connected nodes, and last the node that did not answer.
+    /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then
+    /// connected nodes, and last the node that did not answer.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
         let (witness, suspect) = (map.witness.take(), map.suspect.take());
@@ -257,7 +261,8 @@ impl Inner {
                 all.push(Arc::clone(node));
             }
         }
-        let is_suspect = |node: &Arc<Node>| suspect.as_ref().is_some_and(|suspect| Arc::ptr_eq(suspect, node));
+        let is_suspect =
+            |node: &Arc<Node>| suspect.as_ref().is_some_and(|suspect| Arc::ptr_eq(suspect, node));
         all.sort_by_key(|node| (is_suspect(node), !node.is_live()));
         all
     }
@@ -349,7 +354,9 @@ impl ClusterMap {
         true
     }
 
-    /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids are known; without an address in the report, the same id. `None` if the report has no address, and the id is unknown. `new`: further known nodes.
+    /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids
+    /// are known; without an address in the report, the same id. `None` if the report has no address, and the id is
+    /// unknown. `new`: further known nodes.
     fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
         let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();

@@ -1,4 +1,5 @@
-//! The background task that asks nodes of a Redis Cluster for the owners of the slots (the map), one node after the other.
+//! The background task that asks nodes of a Redis Cluster for the owners of the slots (the map), one node after the
+//! other.
 
 use std::{
     sync::{Arc, Weak},
@@ -25,7 +26,8 @@ pub(crate) struct MapTask {
 }
 
 impl MapTask {
-    /// Requests the owners of the slots. Starts the task, if it is not running; otherwise the task makes another attempt after the present one.
+    /// Requests the owners of the slots. Starts the task, if it is not running; otherwise the task makes another
+    /// attempt after the present one.
     pub(crate) fn want(cluster: &Weak<Inner>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
@@ -45,7 +47,8 @@ impl MapTask {
     }
 }
 
-/// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request starts a new task.
+/// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request
+/// starts a new task.
 struct MapReader {
     cluster: Weak<Inner>,
     /// The task has ended because no caller wants the map.
@@ -83,7 +86,8 @@ impl Drop for MapReader {
     }
 }
 
-/// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there is one.
+/// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there
+/// is one.
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut failure: Option<EngineError> = None;
     for node in cluster.witnesses() {

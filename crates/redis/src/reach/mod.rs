@@ -80,10 +80,14 @@ impl Client {
 
     /// A listener for one of several servers that relay published messages to each other.
     pub(crate) fn cluster_node_listener(&self) -> Arc<PushListener> {
-        self.with_confirmed_grants(PushListener::of_cluster_node(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.with_confirmed_grants(PushListener::of_cluster_node(
+            &self.config.prefix,
+            Arc::clone(&self.mailbox),
+        ))
     }
 
-    /// If grants wait for replicas, makes the listener confirm pushed grants: they are pushed before any replica has them.
+    /// If grants wait for replicas, makes the listener confirm pushed grants: they are pushed before any replica has
+    /// them.
     fn with_confirmed_grants(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
@@ -134,7 +138,8 @@ impl Reach {
         RoutedRequest::new(self, slot)
     }
 
-    /// Runs a script on the server of this slot, and follows redirections. `items` builds the items anew for each server that is asked.
+    /// Runs a script on the server of this slot, and follows redirections. `items` builds the items anew for each
+    /// server that is asked.
     pub(crate) async fn run(
         &self,
         slot: u16,
@@ -151,7 +156,8 @@ impl Reach {
         }
     }
 
-    /// Handles the report of a server that it is not a master. Returns the error, if the request is not to be sent to another server. `connection` is the number of the connection.
+    /// Handles the report of a server that it is not a master. Returns the error, if the request is not to be sent to
+    /// another server. `connection` is the number of the connection.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.demoted(connection, error)),

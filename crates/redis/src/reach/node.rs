@@ -23,7 +23,9 @@ use crate::{
     conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
 };
 
-/// The longest trust period: for how long after a prompt answer no other node can have replaced this one. An answer that took longer proves nothing. The period is half of the node timeout of the cluster, and at most half of the default of that.
+/// The longest trust period: for how long after a prompt answer no other node can have replaced this one. An answer
+/// that took longer proves nothing. The period is half of the node timeout of the cluster, and at most half of the
+/// default of that.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// A node, as long as its address stays the same.
@@ -66,7 +68,8 @@ impl Node {
             evidence_limit: Some(MAX_TRUST_PERIOD),
             ..Dialer::with_listener(client, server.clone(), Arc::clone(&listener))
         };
-        let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, was_connected: AtomicBool::new(false) };
+        let dialer =
+            NodeDialer { cluster: Weak::clone(cluster), dialer, was_connected: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
         let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
@@ -109,7 +112,8 @@ impl Node {
         self.slot_arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Raises the floor of the token counter to the node's present time, if slots came to the node since the last call. To be called before a request about such a slot: its counter may be a copy that lacks the newest tokens.
+    /// Raises the floor of the token counter to the node's present time, if slots came to the node since the last call.
+    /// To be called before a request about such a slot: its counter may be a copy that lacks the newest tokens.
     pub(crate) async fn raise_token_floor(&self, conn: &Conn) -> Result<(), EngineError> {
         if self.is_floor_current() {
             return Ok(());

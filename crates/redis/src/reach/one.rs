@@ -61,7 +61,8 @@ impl One {
         self.0.mend().await;
     }
 
-    /// Ends a connection to a server that is not a master: the next request connects to the server that has the host name by then. Returns the error for the refused request.
+    /// Ends a connection to a server that is not a master: the next request connects to the server that has the host
+    /// name by then. Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
         let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
@@ -69,7 +70,8 @@ impl One {
     }
 }
 
-/// Ends the connection of this number, if it is the newest. With a listener in `doubt`, reports through it that all holds are in doubt.
+/// Ends the connection of this number, if it is the newest. With a listener in `doubt`, reports through it that all
+/// holds are in doubt.
 pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&PushListener>) {
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();

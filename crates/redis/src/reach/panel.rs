@@ -14,7 +14,7 @@ use tokio::sync::{Notify, watch};
 
 use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
 use crate::{
-    error::{tls_hint_if_silent, classify, classify_connecting, tls_hint_if_closed},
+    error::{classify, classify_connecting, tls_hint_if_closed, tls_hint_if_silent},
     identity::{self, Identity, ServerKind},
     open::{self, Dialed},
     push_listener::PushHandler,
@@ -29,7 +29,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The pause between a failed or broken connection and the next attempt.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and added again.
+/// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform
+/// each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and
+/// added again.
 const VETO_TIME: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
@@ -121,7 +123,8 @@ impl Panel {
         }
     }
 
-    /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name `master`.
+    /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name
+    /// `master`.
     pub(crate) fn contradicts(&self, master: &Endpoint) -> bool {
         let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *master);
         vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, master))
@@ -181,7 +184,10 @@ impl SentinelState {
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
         let checks = async {
             let failed = |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
-            Identity::ask(&dialed.mux, is_resp2).await.map_err(failed)?.judge(ServerKind::Sentinel, &self.server)?;
+            Identity::ask(&dialed.mux, is_resp2)
+                .await
+                .map_err(failed)?
+                .judge(ServerKind::Sentinel, &self.server)?;
             if !is_resp2 {
                 dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
             }
@@ -263,7 +269,8 @@ impl SentinelState {
 }
 
 impl PushHandler for SentinelState {
-    /// Polls at once after an announcement `<name> <old host> <old port> <new host> <new port>` of this group; announcements of other groups arrive too.
+    /// Polls at once after an announcement `<name> <old host> <old port> <new host> <new port>` of this group;
+    /// announcements of other groups arrive too.
     fn receive(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
             self.poll_now.notify_one();
@@ -303,7 +310,10 @@ mod tests {
             endpoint,
             master: "mymaster".to_owned(),
             clock: Env::system().clock,
-            report: Mutex::new(LastReport { report: SentinelReport::Nothing, asked_at: Instant::from_nanos(0) }),
+            report: Mutex::new(LastReport {
+                report: SentinelReport::Nothing,
+                asked_at: Instant::from_nanos(0),
+            }),
             changed: watch::Sender::new(()),
             poll_now: Notify::new(),
         };

@@ -73,7 +73,8 @@ impl<'a> RoutedRequest<'a> {
         Ok(route)
     }
 
-    /// Reacts to a refused request. Returns the error, if no other server is to be asked; otherwise [`route`](Self::route) leads to that server.
+    /// Reacts to a refused request. Returns the error, if no other server is to be asked; otherwise
+    /// [`route`](Self::route) leads to that server.
     pub(crate) async fn retry(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
@@ -144,7 +145,8 @@ impl Route {
         }
     }
 
-    /// Whether the client is subscribed to notifications of the slot from this server. True while the slot is migrating to the server: no client can subscribe there, and a missing listener excludes no claim.
+    /// Whether the client is subscribed to notifications of the slot from this server. True while the slot is migrating
+    /// to the server: no client can subscribe there, and a missing listener excludes no claim.
     pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
         match (&self.cluster_node, self.to.slot) {
             (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
@@ -177,7 +179,8 @@ impl Route {
     }
 }
 
-/// A request in flight to a node. When it is dropped after a while without an answer, the node is suspected: a node that hangs sends no redirection.
+/// A request in flight to a node. When it is dropped after a while without an answer, the node is suspected: a node
+/// that hangs sends no redirection.
 struct Overdue<'a> {
     /// `None` once the answer came.
     cluster_node: Option<&'a ClusterNode>,

@@ -1,5 +1,5 @@
-//! The master of a group that Sentinels watch. A connection to the master lives as long as the Sentinels name that server:
-//! a demoted master does not know of its demotion for seconds, and answers as before.
+//! The master of a group that Sentinels watch. A connection to the master lives as long as the Sentinels name that
+//! server: a demoted master does not know of its demotion for seconds, and answers as before.
 
 use std::{
     sync::{
@@ -32,7 +32,9 @@ use crate::{
 const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a request waits for a connection at least.
 const CONN_WAIT: Duration = Duration::from_millis(300);
-/// The bounds of the trust period: for how long a master is trusted without a majority that names it, and a slower answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they cannot have promoted another server.
+/// The bounds of the trust period: for how long a master is trusted without a majority that names it, and a slower
+/// answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they
+/// cannot have promoted another server.
 const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
@@ -113,7 +115,8 @@ impl MasterDialer {
             let Sentinels { endpoints, master, login, .. } = &self.sentinels;
             let server = |endpoint: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
-                let server = Server::new(tcp_address(endpoint), login.clone(), timeout, endpoints.len().max(2));
+                let server =
+                    Server::new(tcp_address(endpoint), login.clone(), timeout, endpoints.len().max(2));
                 #[cfg(feature = "tls")]
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
                 (endpoint.clone(), server)
@@ -122,7 +125,8 @@ impl MasterDialer {
         })
     }
 
-    /// Connects to the named server. The server itself must report that it is the master, and then a majority of the Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
+    /// Connects to the named server. The server itself must report that it is the master, and then a majority of the
+    /// Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.endpoint.clone());
@@ -134,8 +138,14 @@ impl MasterDialer {
             ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
         };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
-        let watching =
-            || watch(Arc::clone(self.panel()), named.endpoint.clone(), trust_period, Arc::clone(&self.client.clock));
+        let watching = || {
+            watch(
+                Arc::clone(self.panel()),
+                named.endpoint.clone(),
+                trust_period,
+                Arc::clone(&self.client.clock),
+            )
+        };
         let replaced = |other: &str| {
             EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.endpoint))
         };

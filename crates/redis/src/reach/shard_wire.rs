@@ -91,7 +91,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
 /// The deepest nesting of lists that is accepted: notifications are lists of texts.
 const MAX_DEPTH: u32 = 4;
 
-/// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come yet.
+/// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come
+/// yet.
 fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
     let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);

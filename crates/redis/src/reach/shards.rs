@@ -1,7 +1,7 @@
 //! Notifications of the slots of one node (sharded publish/subscribe), on a separate connection. The connection is made
-//! when a claim waits, subscribes to one channel for each slot in which a claim of this client waits, and is closed when
-//! no claim has waited for a while. Single channels are never unsubscribed: the answer looks like the notification that
-//! a slot has moved.
+//! when a claim waits, subscribes to one channel for each slot in which a claim of this client waits, and is closed
+//! when no claim has waited for a while. Single channels are never unsubscribed: the answer looks like the notification
+//! that a slot has moved.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -54,7 +54,8 @@ pub(crate) struct ShardConn {
     _running: BackgroundTask,
 }
 
-/// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an answer.
+/// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an
+/// answer.
 struct Subscriptions {
     channels: Mutex<Channels>,
     /// Passes the slots to subscribe to the task of the connection.
@@ -70,7 +71,8 @@ type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 struct Channels {
     /// The slots whose channels are subscribed.
     subscribed: HashSet<u16>,
-    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer: at most one for each slot.
+    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer: at most
+    /// one for each slot.
     pending: VecDeque<(u16, Vec<AnswerSender>)>,
     /// The slot of each requested channel.
     slots: HashMap<Vec<u8>, u16>,

@@ -29,7 +29,8 @@ pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineErr
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
 
-/// Reads the host and port of a redirection. An empty host stands for `host`, the redirecting node; `None` for an unknown host.
+/// Reads the host and port of a redirection. An empty host stands for `host`, the redirecting node; `None` for an
+/// unknown host.
 pub(crate) fn endpoint(text: &str, host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
     let (host_text, port) = text.rsplit_once(':')?;

@@ -76,7 +76,8 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
     Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
 }
 
-/// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt the server that the client follows, but not enough to follow another.
+/// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt
+/// the server that the client follows, but not enough to follow another.
 pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
     let epochs = |is_followed: bool| {
         let named = answers.iter().filter_map(move |(_, report)| match report {
@@ -104,7 +105,8 @@ fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
     )
 }
 
-/// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is returned: waiting does not help. `spare` is how many Sentinels may be missing.
+/// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is
+/// returned: waiting does not help. `spare` is how many Sentinels may be missing.
 fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(

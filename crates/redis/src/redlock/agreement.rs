@@ -21,12 +21,14 @@ pub(super) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(tolerance(ttl) * 2)
 }
 
-/// The largest set of these nodes whose clocks certainly differ by no more than the tolerance. `clocks`: the number of each node, and how far its clock is ahead.
+/// The largest set of these nodes whose clocks certainly differ by no more than the tolerance. `clocks`: the number of
+/// each node, and how far its clock is ahead.
 pub(super) fn largest_agreeing(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
     let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let agreeing_with = |first: &ClockLead| -> Vec<usize> {
-        let fits =
-            |clock_lead: &ClockLead| clock_lead.least >= first.least && clock_lead.most.saturating_sub(first.least) <= tolerance;
+        let fits = |clock_lead: &ClockLead| {
+            clock_lead.least >= first.least && clock_lead.most.saturating_sub(first.least) <= tolerance
+        };
         clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };
     clocks.iter().map(|(_, first)| agreeing_with(first)).max_by_key(Vec::len).unwrap_or_default()
@@ -37,7 +39,8 @@ pub(super) fn largest_possibly_agreeing(clocks: &[(usize, ClockLead)], tolerance
     let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let agreeing_with = |first: &ClockLead| -> Vec<usize> {
         let fits = |clock_lead: &ClockLead| {
-            clock_lead.least.saturating_sub(first.most) <= tolerance && first.least.saturating_sub(clock_lead.most) <= tolerance
+            clock_lead.least.saturating_sub(first.most) <= tolerance
+                && first.least.saturating_sub(clock_lead.most) <= tolerance
         };
         clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };
@@ -60,9 +63,15 @@ mod tests {
             largest_agreeing(&clocks, tolerance)
         };
         assert_eq!(largest_agreeing(&[]), Vec::<usize>::new());
-        assert_eq!(largest_agreeing(&[clock_lead(0, 10), clock_lead(20, 30), clock_lead(90, 100)]), [0, 1, 2]);
+        assert_eq!(
+            largest_agreeing(&[clock_lead(0, 10), clock_lead(20, 30), clock_lead(90, 100)]),
+            [0, 1, 2]
+        );
         assert_eq!(largest_agreeing(&[clock_lead(0, 10), clock_lead(20, 30), clock_lead(900, 910)]), [0, 1]);
-        assert_eq!(largest_agreeing(&[clock_lead(-900, -890), clock_lead(20, 30), clock_lead(0, 10)]), [1, 2]);
+        assert_eq!(
+            largest_agreeing(&[clock_lead(-900, -890), clock_lead(20, 30), clock_lead(0, 10)]),
+            [1, 2]
+        );
         // Too little is known of one node: it may differ by more.
         assert_eq!(largest_agreeing(&[clock_lead(0, 10), clock_lead(5, 102), clock_lead(1, 2)]), [0, 2]);
         assert_eq!(largest_agreeing(&[clock_lead(0, 101)]), Vec::<usize>::new(), "not even of itself");

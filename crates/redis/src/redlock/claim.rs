@@ -14,11 +14,13 @@ use super::{
 };
 use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
-/// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token must still be larger than the node's time.
+/// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token
+/// must still be larger than the node's time.
 const TOKEN_LEAD_MICROS: u64 = 5_000;
 /// How often another token is tried after a node had one that is as large.
 const MAX_TOKEN_ATTEMPTS: u32 = 3;
-/// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its data for a shorter time may have forgotten that end.
+/// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its
+/// data for a shorter time may have forgotten that end.
 const END_MEMORY: Duration = Duration::from_secs(3600);
 /// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
 /// [`RedlockEngine::quarantine`].
@@ -49,7 +51,8 @@ impl RedlockEngine {
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         self.ready().await?;
-        let attempt = ClaimAttempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
+        let attempt =
+            ClaimAttempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
         let guess = if how == How::Ask { 0 } else { self.guess(claim.ttl) };
         let mut tally = Tally::new(self.nodes.len(), claim.ttl, guess);
         let mut decision = self.lock(&attempt, how, guess, &mut tally).await?;
@@ -75,7 +78,8 @@ impl RedlockEngine {
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
-            let end = ClaimEnd { id, attempt: Some(attempt.number), may_retry: claim.may_queue, token, ended };
+            let end =
+                ClaimEnd { id, attempt: Some(attempt.number), may_retry: claim.may_queue, token, ended };
             let may_have =
                 |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
@@ -92,18 +96,29 @@ impl RedlockEngine {
         }
     }
 
-    /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was granted just now may be as large. 0 if the clocks are not known.
+    /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was
+    /// granted just now may be as large. 0 if the clocks are not known.
     fn guess(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
-        let clocks: Vec<_> =
-            self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index, node.clock_lead(now)?))).collect();
+        let clocks: Vec<_> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some((index, node.clock_lead(now)?)))
+            .collect();
         let agreed = largest_agreeing(&clocks, tolerance(ttl));
         if agreed.len() < self.quorum() {
             return 0;
         }
-        let clock_lead = clocks.iter().filter(|(index, _)| agreed.contains(index)).map(|(_, clock_lead)| clock_lead.most).max();
+        let clock_lead = clocks
+            .iter()
+            .filter(|(index, _)| agreed.contains(index))
+            .map(|(_, clock_lead)| clock_lead.most)
+            .max();
         let ours = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
-        clock_lead.map_or(0, |clock_lead| u64::try_from(clock_lead.saturating_add(ours)).unwrap_or(0).saturating_add(TOKEN_LEAD_MICROS))
+        clock_lead.map_or(0, |clock_lead| {
+            u64::try_from(clock_lead.saturating_add(ours)).unwrap_or(0).saturating_add(TOKEN_LEAD_MICROS)
+        })
     }
 
     /// Asks all responsive nodes for their locks, with the guessed token, until the votes decide.
@@ -191,7 +206,8 @@ impl RedlockEngine {
         Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked, is_new })
     }
 
-    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid. `None` if the vote counts.
+    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid. `None` if
+    /// the vote counts.
     fn why_no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
             let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
@@ -212,7 +228,9 @@ impl RedlockEngine {
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
-    /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree with the node.
+    /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster
+    /// by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree
+    /// with the node.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN

@@ -7,7 +7,8 @@ use leasehold_core::{Error, Password};
 use super::url;
 use crate::config::Config;
 
-/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so it is much shorter than the day that a single server allows.
+/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so it is much shorter
+/// than the day that a single server allows.
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 /// The range of the longest ttl.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
@@ -135,7 +136,10 @@ mod tests {
     fn the_node_timeout_is_a_bounded_part_of_the_ttl() {
         let config = RedlockConfig::from_url("//a,b,c").unwrap();
         for (ttl, answer_timeout) in [(100, 20), (400, 20), (1000, 50), (4000, 200), (60_000, 200)] {
-            assert_eq!(config.answer_timeout(Duration::from_millis(ttl)), Duration::from_millis(answer_timeout));
+            assert_eq!(
+                config.answer_timeout(Duration::from_millis(ttl)),
+                Duration::from_millis(answer_timeout)
+            );
         }
         let config = config.node_timeout(Duration::from_millis(7)).unwrap();
         assert_eq!(config.answer_timeout(Duration::from_secs(60)), Duration::from_millis(7));

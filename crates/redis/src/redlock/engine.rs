@@ -24,10 +24,13 @@ use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
 
 /// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
 /// waiters.
-const POLL_INTERVALS: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
-/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock before another process does.
+const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(250);
+/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock
+/// before another process does.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take most of this time.
+/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
+/// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long, at the first contact, the engine waits for nodes beyond the majority.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
@@ -143,7 +146,8 @@ impl Engine for RedlockEngine {
                 notification = self.mailbox.read() => notification,
                 _ = mend => Vec::new(),
             };
-            // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still count, and a renewal repairs the lock on that node.
+            // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still
+            // count, and a renewal repairs the lock on that node.
             let without_doubt = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };

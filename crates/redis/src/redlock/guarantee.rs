@@ -15,7 +15,8 @@ use crate::{
     reply::unreadable,
 };
 
-/// Findings about a single server that are no weakness of a Redlock: a node that may have forgotten its data has no vote.
+/// Findings about a single server that are no weakness of a Redlock: a node that may have forgotten its data has no
+/// vote.
 const IRRELEVANT_FINDINGS: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {
@@ -77,7 +78,9 @@ async fn read_guarantee(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
 
 /// Adds the findings about one node, with the address of the node.
 fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
-    for finding in reply.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str())) {
+    for finding in
+        reply.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str()))
+    {
         let what = format!("{} of {}", finding.what, node.address);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
     }

@@ -22,13 +22,14 @@ use crate::{
     conn::Conn,
     engine::REQUEST_LIFE,
     keys::Keys,
-    outbox::{MAX_BATCH_ITEMS, Items},
+    outbox::{Items, MAX_BATCH_ITEMS},
     reply::{Reply, unreadable},
     runtime,
     scripts::Script,
 };
 
-/// How long renewals and releases wait for the answers of a majority. A long wait costs nothing: the deadline of a hold does not move, and a hanging minority is not waited for.
+/// How long renewals and releases wait for the answers of a majority. A long wait costs nothing: the deadline of a hold
+/// does not move, and a hanging minority is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A renewal waits for at most the ttl divided by this, so that the next renewal is not late.
 const RENEWAL_PART: u32 = 4;
@@ -43,7 +44,8 @@ impl RedlockEngine {
         }
         // If nodes cannot be asked, the counted answers show it.
         let _ = self.ready().await;
-        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
+        let limit =
+            holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
         let quarantine = self.quarantine();
         let mut answers: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
         let repairable: Arc<[RepairableHold]> = holds
@@ -193,7 +195,9 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second claim.
+/// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the
+/// node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second
+/// claim.
 fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
@@ -209,7 +213,8 @@ fn with_vote(
     })
 }
 
-/// Whether the node has been running, and has had its data, for at least the quarantine. `times`: the node's time, and how long it has had its data, both in microseconds.
+/// Whether the node has been running, and has had its data, for at least the quarantine. `times`: the node's time, and
+/// how long it has had its data, both in microseconds.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
     let (Some(Some(micros)), Some(Some(data_age)), Some((_, started))) =
@@ -226,7 +231,8 @@ struct RepairableHold {
     is_allowed: AtomicBool,
 }
 
-/// Repairs missing locks on a node whose report comes after those of a majority that has the lock. Earlier reports are handled by `renew_now` when all answers are counted.
+/// Repairs missing locks on a node whose report comes after those of a majority that has the lock. Earlier reports are
+/// handled by `renew_now` when all answers are counted.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -244,10 +250,12 @@ fn with_repairs(
     })
 }
 
-/// Sets a missing lock of a hold again on a node, so that the next failure of another node does not end the hold. Only for a hold whose lock a majority has.
+/// Sets a missing lock of a hold again on a node, so that the next failure of another node does not end the hold. Only
+/// for a hold whose lock a majority has.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
-    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
+    let (node, item, id) =
+        (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
     runtime::detach(async move {
         let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
         if node.in_flight.is_released(id, node.client.clock.now())
@@ -283,7 +291,8 @@ struct HoldTally {
     with_lock: usize,
     /// How many nodes did not have the lock.
     without_lock: usize,
-    /// How many nodes may have forgotten the lock, or have it but no vote; such a node has voted for no other claim since.
+    /// How many nodes may have forgotten the lock, or have it but no vote; such a node has voted for no other claim
+    /// since.
     without_vote: usize,
     /// The numbers of the nodes where the lock may be set again.
     lacking_nodes: Vec<usize>,
@@ -294,7 +303,8 @@ struct HoldTally {
 }
 
 impl HoldTally {
-    /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new" of [`with_vote`].
+    /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new"
+    /// of [`with_vote`].
     fn add(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
             Ok("extended" | "freed") => self.with_lock += 1,
@@ -344,7 +354,9 @@ impl HoldTally {
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
-        } else if self.without_lock > nodes - quorum || self.with_lock == 0 && self.without_lock + self.without_vote == nodes {
+        } else if self.without_lock > nodes - quorum
+            || self.with_lock == 0 && self.without_lock + self.without_vote == nodes
+        {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())

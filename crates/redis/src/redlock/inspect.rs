@@ -59,7 +59,8 @@ struct TokenRecord {
 }
 
 impl RedlockEngine {
-    /// The answers of all nodes that can be asked, with the numbers of the nodes; an error if fewer than a majority answer.
+    /// The answers of all nodes that can be asked, with the numbers of the nodes; an error if fewer than a majority
+    /// answer.
     async fn ask_all(
         &self,
         script: Script,
@@ -219,7 +220,14 @@ fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeRepor
     let now = node.client.clock.now();
     let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);
     let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
-    Ok(NodeReport { value, ttl_left, token, micros: u64::try_from(micros).unwrap_or(0), may_have_forgotten, waiters })
+    Ok(NodeReport {
+        value,
+        ttl_left,
+        token,
+        micros: u64::try_from(micros).unwrap_or(0),
+        may_have_forgotten,
+        waiters,
+    })
 }
 
 /// Parses `<last> <first> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
@@ -231,7 +239,10 @@ fn token(text: &str) -> Option<TokenRecord> {
     Some(TokenRecord { first, id, since_micros, owner: words.next()?.to_owned() })
 }
 
-/// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and token are on nodes that do not know of the other claim.
+/// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still
+/// holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name
+/// before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and
+/// token are on nodes that do not know of the other claim.
 fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // The nodes that do not answer, or may have forgotten their vote; a lock that is there now has no vote.
@@ -244,12 +255,14 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
     }
     let may_hold = votes.iter().filter_map(|(id, votes)| {
         let sure = votes.iter().filter(|report| !report.may_have_forgotten || is_foreign(report)).count();
-        let is_granted = votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.id == *id));
+        let is_granted =
+            votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.id == *id));
         let holds = sure >= quorum || sure + open >= quorum && is_granted;
         holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
     });
     let mut may_hold: Vec<_> = may_hold.collect();
-    // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its hold leave larger tokens.
+    // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its
+    // hold leave larger tokens.
     may_hold.sort_by_key(|(sure, holder)| (Reverse(*sure), holder.token));
     let is_sure = may_hold.first().is_some_and(|(sure, _)| *sure >= quorum);
     may_hold.truncate(if is_sure { 1 } else { nodes });
@@ -287,7 +300,8 @@ fn holder(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     let mut ttl_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
     ttl_left.sort_unstable_by(|one, other| other.cmp(one));
     // The validity that the holder itself counts with.
-    let remaining = ttl_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
+    let remaining =
+        ttl_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|report| is_foreign(report));
     let known = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
     let known: Vec<_> = known.filter(|(_, token)| token.id == id).collect();
@@ -352,7 +366,8 @@ mod tests {
     fn a_majority_holds_and_a_minority_does_not() {
         let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
         let of = |nodes: Vec<NodeReport>| view(&name, "lock:a".to_owned(), nodes, 3);
-        let ours = |ttl_left| report(&format!("{id}-3"), ttl_left, &format!("18 17 {id} - c 1000000 me at home"));
+        let ours =
+            |ttl_left| report(&format!("{id}-3"), ttl_left, &format!("18 17 {id} - c 1000000 me at home"));
         let shown = of(vec![ours(500), ours(900), report("other", 70, "")]);
         let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
         assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));

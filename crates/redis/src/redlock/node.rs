@@ -143,7 +143,8 @@ impl Node {
 
     /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
-        let too_soon = lock_mutex(&self.dial_state).next_dial_at.is_some_and(|at| self.client.clock.now() < at);
+        let too_soon =
+            lock_mutex(&self.dial_state).next_dial_at.is_some_and(|at| self.client.clock.now() < at);
         if self.one.live().is_some() || too_soon || self.is_dialing.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -176,7 +177,8 @@ impl Node {
         let reply = conn.run(Destination::default(), script, items).await;
         // Any answer, also an error, shows that the node is responsive.
         if !reply.as_ref().is_err_and(Refused::is_unknown) {
-            let _ = self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         match reply {
             Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),

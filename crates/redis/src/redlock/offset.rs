@@ -21,7 +21,8 @@ pub(super) struct ClockLead {
 pub(super) struct Offset {
     /// The bounds, and when they were learned.
     known: Option<(ClockLead, Instant)>,
-    /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this one.
+    /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this
+    /// one.
     suspect_until: Option<Instant>,
 }
 
@@ -30,7 +31,8 @@ impl Offset {
     /// `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
-        let new = ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
+        let new =
+            ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
         // Answers may arrive out of order.
         let now = self.known.map_or(came, |(_, learned_at)| came.max(learned_at));
         let next = match self.clock_lead(now) {
@@ -57,7 +59,8 @@ impl Offset {
         Some(ClockLead { least: known.least.saturating_sub(drift), most: known.most.saturating_add(drift) })
     }
 
-    /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`: they count.
+    /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`:
+    /// they count.
     pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
         let left = self.suspect_until?.since(now).min(max_ttl);
         (!left.is_zero()).then_some(left)

@@ -22,7 +22,8 @@ const MAX_PENDING: usize = 65_536;
 /// The pause between two attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is the longest time that an operator is likely to wait.
+/// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is
+/// the longest time that an operator is likely to wait.
 const BUDGET: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.
@@ -94,7 +95,8 @@ impl Node {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // A claim that may try again needs no tombstone: a lock that a late request of this attempt sets becomes the lock of a later attempt, or the release of the claim ends it.
+                // A claim that may try again needs no tombstone: a lock that a late request of this attempt sets
+                // becomes the lock of a later attempt, or the release of the claim ends it.
                 Some(_) => !end.may_retry && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));

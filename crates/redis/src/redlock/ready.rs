@@ -9,7 +9,8 @@ use super::engine::RedlockEngine;
 use crate::runtime;
 
 impl RedlockEngine {
-    /// Waits until a majority of the nodes is connected. The first time, also waits a moment for the other nodes, so that wrong ones are found.
+    /// Waits until a majority of the nodes is connected. The first time, also waits a moment for the other nodes, so
+    /// that wrong ones are found.
     ///
     /// # Errors
     /// There is no majority; or nodes are one server, or are not independent masters.

@@ -54,7 +54,8 @@ pub(super) struct Tally {
     tolerance: Duration,
     /// The token that was sent with the request; 0 for none. It must not be behind the clock of a node that wrote it.
     guess: u64,
-    /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the block is written there.
+    /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the
+    /// block is written there.
     written: Option<(u64, u32, Vec<bool>)>,
 }
 
@@ -102,8 +103,15 @@ impl Tally {
         self.written = Some((first, tokens, vec![false; self.ballots.len()]));
     }
 
-    /// Records the answer of a node: whether the block is written there, how far its clock is ahead, and its newest token.
-    pub(super) fn record_write(&mut self, node: usize, is_written: bool, clock_lead: Option<ClockLead>, newest: u64) {
+    /// Records the answer of a node: whether the block is written there, how far its clock is ahead, and its newest
+    /// token.
+    pub(super) fn record_write(
+        &mut self,
+        node: usize,
+        is_written: bool,
+        clock_lead: Option<ClockLead>,
+        newest: u64,
+    ) {
         if let (Some((.., is_written_on)), true) = (&mut self.written, is_written) {
             is_written_on[node] = true;
         }
@@ -130,7 +138,8 @@ impl Tally {
         let open = self.count(|ballot| matches!(ballot, Ballot::Open));
         if votes >= quorum && self.written.is_none() {
             let agreed = self.may_agree();
-            // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept the guess; but a node may have an earlier token of the claim.
+            // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
+            // the guess; but a node may have an earlier token of the claim.
             let (own_token, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
             let is_split = refused && (own_token == 0 || own_token == self.guess);
             if agreed.len() >= quorum && (is_split || last || open == 0) {
@@ -167,7 +176,8 @@ impl Tally {
             None => {
                 let first = self.candidate();
                 let tokens = self.votes().find(|(_, vote)| vote.first == first)?.1.tokens;
-                // A guess that is behind the clock of a node that wrote it does not count: a node that forgets the guess could accept a smaller token later.
+                // A guess that is behind the clock of a node that wrote it does not count: a node that forgets the
+                // guess could accept a smaller token later.
                 let is_current = |vote: &Vote| first != self.guess || vote.micros <= first;
                 (first, tokens, self.agreed(|_, vote| vote.first == first && is_current(vote)))
             }
@@ -192,7 +202,9 @@ impl Tally {
         largest_possibly_agreeing(&clocks, self.tolerance)
     }
 
-    /// The token to write. The one that some nodes have for this claim, if no larger one is known, and no other claim can have held since; else one that is larger than all known tokens, and not smaller than the time of all voters that agree.
+    /// The token to write. The one that some nodes have for this claim, if no larger one is known, and no other claim
+    /// can have held since; else one that is larger than all known tokens, and not smaller than the time of all voters
+    /// that agree.
     fn token_to_write(&self, agreed: &[usize]) -> Decision {
         let own_token = self.candidate();
         let others = self.votes().filter(|(_, vote)| vote.first != own_token);
@@ -213,7 +225,8 @@ impl Tally {
         Decision::Write { first: above_all.max(clock.unwrap_or(0)), tokens: None }
     }
 
-    /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any more. The same token, if a majority has it and only the clocks are not known well enough.
+    /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any
+    /// more. The same token, if a majority has it and only the clocks are not known well enough.
     pub(super) fn next_token(&self) -> Option<u64> {
         let (first, tokens, is_written_on) = self.written.as_ref()?;
         let agreed = self.may_agree();
@@ -241,7 +254,8 @@ impl Tally {
         }
     }
 
-    /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is unknown.
+    /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is
+    /// unknown.
     fn free_in(&self) -> Option<Duration> {
         let lacking = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut left: Vec<_> = self

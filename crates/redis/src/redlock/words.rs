@@ -153,7 +153,8 @@ pub(super) struct ClaimEnd {
 }
 
 impl ClaimEnd {
-    /// The script's arguments: see `lua/redlock/release.lua`. `tombstone`: an earlier request of the claim may still arrive. `quarantine`: for how long after a restart a node may have forgotten the claim.
+    /// The script's arguments: see `lua/redlock/release.lua`. `tombstone`: an earlier request of the claim may still
+    /// arrive. `quarantine`: for how long after a restart a node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
@@ -170,7 +171,8 @@ pub(super) enum MissingLock {
     SetAgain,
 }
 
-/// The script's arguments for a renewal: see `lua/redlock/renew.lua`. `quarantine`: for how long after a restart a node may have forgotten the lock.
+/// The script's arguments for a renewal: see `lua/redlock/renew.lua`. `quarantine`: for how long after a restart a node
+/// may have forgotten the lock.
 pub(super) fn renew_item(
     keys: &Keys<'_>,
     hold: &leasehold_core::Hold,
