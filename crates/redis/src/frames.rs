@@ -5,7 +5,7 @@ use leasehold_core::{Frames, Room, TooLong};
 
 /// The deepest nesting of lists that is accepted, which is the limit of the client library.
 const MAX_DEPTH: usize = 100;
-/// The memory that a part of a reply takes besides its bytes.
+/// The memory that a part of a reply needs besides its bytes.
 const PART_OVERHEAD: u64 = 64;
 /// The longest line with a number, in bytes. Servers write neither blanks nor zeros before a number.
 const MAX_NUMBER_LINE: usize = 32;

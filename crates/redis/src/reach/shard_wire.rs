@@ -1,4 +1,4 @@
-//! A connection for notifications of slots, with its own writer and parser: the client library takes the unrequested
+//! A connection for notifications of slots, with its own writer and parser: the client library mistakes the unrequested
 //! `sunsubscribe` of a slot that moved for the answer to a command. The connection uses the old protocol (RESP2), in
 //! which every notification names its kind.
 
@@ -11,7 +11,7 @@ use crate::{
     stream,
 };
 
-/// A part of the server's output.
+/// One value that the server sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A simple string or a number.

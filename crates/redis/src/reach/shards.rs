@@ -335,8 +335,8 @@ mod tests {
         Frame::List(vec![bytes(kind), bytes(channel), Frame::Word("1".to_owned())])
     }
 
-    /// The client library takes such a notification for the answer to the oldest request, and every later answer for
-    /// the one before.
+    /// The client library would mistake such a notification for the answer to the oldest request, and pass each later
+    /// answer to the wrong request.
     #[test]
     fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
