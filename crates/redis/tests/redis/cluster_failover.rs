@@ -66,7 +66,8 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
     }
 }
 
-/// The promoted replica never had the hold. The hold is reported as lost, and is never valid together with the next hold.
+/// The promoted replica never had the hold. The hold is reported as lost, and is never valid together with the next
+/// hold.
 #[test]
 fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
