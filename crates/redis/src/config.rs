@@ -17,19 +17,21 @@ pub const DEFAULT_PREFIX: &str = "lock:";
 /// The longest prefix, in bytes. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap, the same value as in `lua/head.lua`. A queue entry lives longer than this without a sign of life.
+/// The longest gap, the same value as in `lua/head.lua`. The queue entry of a silent client lives longer than this.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) servers: Servers,
+    /// Maps the addresses that servers announce to reachable ones.
     pub(crate) map: AddressMap,
     pub(crate) login: Login,
+    /// The database number.
     pub(crate) db: u32,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
-    /// `None`: a gap of the length that other programs usually need, where one was seen.
+    /// The gap for other programs, see [`gap`](Self::gap); `None` for the default.
     pub(crate) gap: Option<Duration>,
     /// The program whose waiters a release wakes, and its description for the scripts.
     pub(crate) wake: Option<(Wake, String)>,
@@ -185,7 +187,7 @@ impl Config {
         "redis"
     }
 
-    /// One of the servers of the URL; `servers` is their number.
+    /// The server at this address, with the settings of the URL; `servers` is the number of servers in the URL.
     pub(crate) fn server(&self, address: Address, servers: usize) -> Server {
         let server = Server::new(address, self.login.clone(), self.connect_timeout, servers);
         Server {
@@ -236,8 +238,8 @@ impl Config {
         }
     }
 
-    /// Whenever a lock of ours becomes free, wakes the waiters of another program that sleep until they get a wake-up,
-    /// and would otherwise sleep on. Mutual exclusion does not depend on it.
+    /// Whenever one of our locks becomes free, also wakes the waiters of another program: those that sleep until a
+    /// wake-up, instead of polling. Mutual exclusion does not depend on the wake-up.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys with this
@@ -256,8 +258,7 @@ impl Config {
     /// choose the pause between their attempts. Readers that follow each other without a break leave no gap.
     ///
     /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
-    /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which claims of ours always
-    /// wait.
+    /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which our claims always wait.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = Some(gap.min(MAX_GAP));

@@ -21,8 +21,8 @@ use redis::{
 use tokio::sync::{Notify, oneshot};
 
 use crate::{
-    error::{Refused, is_tls_there, sort, wants_tls},
-    identity::{Identity, Wanted},
+    error::{Refused, classify, tls_hint_if_closed, tls_hint_if_silent},
+    identity::{Identity, ServerKind},
     open,
     outbox::{Destination, Items, Outbox, Sender, Values},
     push_listener::PushListener,
@@ -33,9 +33,9 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The interval at which the server is asked for its time while a claim or request waits for it. It is well below the
-/// shortest claim time, so that pushed grants can be dated.
-const PULSE: Duration = Duration::from_millis(500);
+/// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
+/// is well below the shortest claim time, so that pushed grants can be dated.
+const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 
@@ -44,20 +44,24 @@ pub(crate) struct Conn {
     /// The serial number of the connection. Requests on one connection are applied in order.
     pub(crate) number: u64,
     pub(crate) address: String,
+    /// Sends commands other than scripts.
     mux: MultiplexedConnection,
+    /// Sends the calls of scripts.
     outbox: Outbox,
+    /// The task that runs the connection; the calling thread can poll it too.
     shared: SharedTask,
-    /// Confirms that replicas have a grant before the grant counts.
+    /// Confirms that replicas have a grant before the grant counts; `None` if no replicas are waited for.
     replicas: Option<Replicas>,
+    /// The connection is gone: no request may use it.
     dead: Arc<AtomicBool>,
-    /// The push listener of its server.
+    /// Handles the pushes of the server.
     pub(crate) listener: Arc<PushListener>,
     /// Dropping this ends the task of the connection.
     _alive: oneshot::Sender<()>,
 }
 
 impl Conn {
-    /// Connects, and returns when the server has answered all first requests. `broken` is notified when the connection
+    /// Connects, sends the first requests, and returns after their answers. `broken` is notified when the connection
     /// is gone. When `watch` ends, the server is no longer trusted: the connection ends, and then all holds are in
     /// doubt.
     pub(crate) async fn open(
@@ -69,20 +73,21 @@ impl Conn {
         let Dialer { client, server, listener, wanted, evidence_limit } = dialer;
         let (channel, clock) = (&client.channel, &client.clock);
         let (address, limit) = (&server.address, server.limit);
-        let late = |_| {
-            // A Redis without TLS takes the first bytes of a TLS client for a command, and waits for the rest of it.
-            let hint = is_tls_there(server);
+        let timed_out = |_| {
+            // A Redis without TLS reads the first bytes of a TLS client as a command, and waits for the end of that
+            // command.
+            let hint = tls_hint_if_silent(server);
             let message = format!("cannot connect to {address}: no answer within {limit:?}{hint}");
             EngineError::new(Fault::Retry, message)
         };
-        let begun = clock.now();
+        let started_at = clock.now();
         let connecting = async {
             let mut dialed = open::open(server, channel, listener).await?;
             let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
             let (identity, time) = tokio::select! {
                 prepared = dialed.prepare(channel, server, *wanted, listener.process.asks_for_run()) => prepared?,
                 () = &mut driver => {
-                    let hint = wants_tls(server);
+                    let hint = tls_hint_if_closed(server);
                     let message = format!("cannot connect to {address}: it closed the connection{hint}");
                     return Err(EngineError::new(Fault::Retry, message));
                 }
@@ -92,26 +97,26 @@ impl Conn {
             let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
             listener.identified(&identity);
             listener.process.set_uptime(identity.uptime, time);
-            listener.connected(begun, clock.now(), time);
+            listener.connected(started_at, clock.now(), time);
             let (alive, gone) = oneshot::channel();
             let dead = Arc::new(AtomicBool::new(false));
             let (outbox, sender) =
                 Sender::new(mux.clone(), Arc::clone(client), Arc::clone(listener), *evidence_limit);
             let pulse = pulse(mux.clone(), dialed.notification, Arc::clone(listener), Arc::clone(clock));
             let end_notice = EndNotice { dead: Arc::clone(&dead), broken };
-            let (demoted, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
+            let (is_dead, mailbox) = (Arc::clone(&dead), Arc::clone(&listener.mailbox));
             let (shared, task) = SharedTask::new(Box::pin(async move {
                 let _end_notice = end_notice;
                 tokio::select! {
-                    // In this order: requests that the sender hands over are written at once.
+                    // The sender is polled before the driver, so that the driver writes new requests at once.
                     biased;
                     () = sender.run() => {}
                     () = driver => {}
                     () = pulse => {}
                     () = confirming => {}
                     () = watch => {
-                        // In this order: renewals that the doubt causes must not use this connection.
-                        demoted.store(true, Ordering::Release);
+                        // The flag first: renewals that the doubt causes must not use this connection.
+                        is_dead.store(true, Ordering::Release);
                         mailbox.push(Notification::Doubt);
                     }
                     _ = gone => {}
@@ -121,66 +126,66 @@ impl Conn {
             let (address, listener) = (address.to_string(), Arc::clone(listener));
             Ok(Self { number, address, mux, outbox, shared, replicas, dead, listener, _alive: alive })
         };
-        tokio::time::timeout(limit, connecting).await.map_err(late)?
+        tokio::time::timeout(limit, connecting).await.map_err(timed_out)?
     }
 
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
-    pub(crate) fn trust(&self, evidence_limit: Duration) {
-        self.outbox.evidence.trust(evidence_limit);
+    /// From now on, an answer that takes longer than `evidence_limit` does not prove the state of the locks.
+    pub(crate) fn set_evidence_limit(&self, evidence_limit: Duration) {
+        self.outbox.evidence.set_evidence_limit(evidence_limit);
     }
 
-    /// Runs a script for these items.
+    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if configured.
     pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;
-        if script.renews() && self.waits_for_replicas() {
-            Box::pin(self.replicated(to)).await.map_err(Refused::Failed)?;
+        if script.renews() && self.needs_replicas() {
+            Box::pin(self.wait_for_replicas(to)).await.map_err(Refused::Failed)?;
         }
         Ok(reply)
     }
 
-    /// Whether [`replicated`](Self::replicated) waits for replicas.
-    pub(crate) const fn waits_for_replicas(&self) -> bool {
+    /// Whether a grant counts only when replicas have it (`wait=` in the URL).
+    pub(crate) const fn needs_replicas(&self) -> bool {
         self.replicas.is_some()
     }
 
-    /// Waits until the wanted number of replicas has everything that was done here before.
-    pub(crate) async fn replicated(&self, to: Destination) -> Result<(), EngineError> {
+    /// Waits until the configured number of replicas has all earlier writes of this connection.
+    pub(crate) async fn wait_for_replicas(&self, to: Destination) -> Result<(), EngineError> {
         match &self.replicas {
-            Some(replicas) => replicas.have_all(to).await,
+            Some(replicas) => replicas.wait_for_all(to).await,
             None => Ok(()),
         }
     }
 
-    /// Asks the server to report when a lock that another program holds changes. True if the lock is gone already.
+    /// Asks the server to report changes of a lock that another program holds. True if the lock is gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
         let _in_flight = self.listener.demand.start_request();
-        let mut asked = redis::pipe();
-        // Works for a key of any type and size.
-        asked.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
-        let found: (u64,) = asked.query_async(&mut self.mux.clone()).await.map_err(sort)?;
-        Ok(found.0 == 0)
+        let mut request = redis::pipe();
+        // EXISTS works for a key of any type and size.
+        request.cmd("CLIENT").arg(&["CACHING", "YES"]).ignore().cmd("EXISTS").arg(lock);
+        let exists: (u64,) = request.query_async(&mut self.mux.clone()).await.map_err(classify)?;
+        Ok(exists.0 == 0)
     }
 
     /// Sends a command other than a script.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
         let _in_flight = self.listener.demand.start_request();
-        command.query_async(&mut self.mux.clone()).await.map_err(sort)
+        command.query_async(&mut self.mux.clone()).await.map_err(classify)
     }
 }
 
-/// Refuses a server that was a master and is a replica now: another server will get its name.
+/// Refuses a server that was a master and is a replica now: its host name will soon lead to another server.
 fn still_master(
     identity: &Identity,
-    wanted: Wanted,
+    wanted: ServerKind,
     listener: &PushListener,
     server: &Server,
 ) -> Result<(), EngineError> {
-    if wanted == Wanted::Alone && identity.role == "replica" && listener.process.was_master() {
+    if wanted == ServerKind::Single && identity.role == "replica" && listener.process.was_master() {
         let message = format!("{} is a replica now: a fail-over may be under way", server.address);
         return Err(EngineError::new(Fault::Retry, message));
     }
@@ -188,7 +193,7 @@ fn still_master(
 }
 
 /// While a claim or request waits, asks the server for its time, and pings the separate connection for notifications,
-/// if there is one. Ends when one of the two does not answer.
+/// if there is one. Ends when one of the two connections is silent for [`MAX_SILENCE`].
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,
@@ -206,24 +211,24 @@ async fn pulse(
                 listener.learn(sent, clock.now(), open::micros(time));
             }
         };
-        let sign = async {
+        let ping = async {
             if let Some(notification) = &mut notification {
                 let _ = notification.ping::<Value>().await;
             }
         };
-        if tokio::time::timeout(MAX_SILENCE, join(time, sign)).await.is_err() {
+        if tokio::time::timeout(MAX_SILENCE, join(time, ping)).await.is_err() {
             return;
         }
-        tokio::time::sleep(PULSE).await;
+        tokio::time::sleep(PULSE_INTERVAL).await;
     }
 }
 
-/// This machine's time of day, since 1970. For display beside the server's time: nothing is decided by it.
+/// This machine's time of day, since 1970. Only for display beside the server's time: no decision uses it.
 pub(crate) fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Reports that the connection is gone when its task ends, however it ends.
+/// Owned by the task of a connection: when dropped, reports that the connection is gone.
 struct EndNotice {
     dead: Arc<AtomicBool>,
     broken: Arc<Notify>,

@@ -9,8 +9,9 @@ use std::{
 use leasehold_core::Instant;
 
 /// How long a slot counts as contended after one of its names was wanted by several claims, or needed the whole script.
-const MEMORY: Duration = Duration::from_secs(5);
-/// Entries; slots share them. A name that wrongly counts as contended costs what it would cost without the fast path.
+const CONTENTION_MEMORY: Duration = Duration::from_secs(5);
+/// The number of entries, which slots share: a name of a slot that wrongly counts as contended only misses the fast
+/// path.
 const ENTRIES: usize = 1024;
 
 /// For each entry the moment until which it counts as contended, in nanoseconds.
@@ -25,7 +26,7 @@ impl Default for Contention {
 impl Contention {
     /// Notes that a name of this slot is contended.
     pub(crate) fn note(&self, slot: u16, now: Instant) {
-        self.0[usize::from(slot) % ENTRIES].store(now.after(MEMORY).as_nanos(), Ordering::Relaxed);
+        self.0[usize::from(slot) % ENTRIES].store(now.after(CONTENTION_MEMORY).as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether names of this slot are likely to be contended.

@@ -23,17 +23,18 @@ use crate::{
 };
 
 /// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
-const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process before another
-/// process gets the name. A hand-over to another process costs as much as some hundred hand-overs within a process:
-/// with 64 tokens it took most of the time.
-const TOKENS: u32 = 1 + 256;
+const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(250)..=Duration::from_secs(2);
+/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock
+/// before another process does. A hand-over to another process costs as much as some hundred hand-overs within a
+/// process: with 64 tokens the hand-overs to other processes took most of the time.
+const TOKENS_PER_GRANT: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent again because its client did not receive notifications yet. More attempts are needed only
-/// while a slot moves to and fro, and polling covers that case.
-const MOST_TRIES: u32 = 3;
-/// How long after it was sent a request may still be applied. `lua/name.lua` stores tombstones for the same time.
+/// How often a claim is sent again because its client was not subscribed to notifications yet. More attempts are needed
+/// only while a slot moves to and fro, and polling covers that case.
+const MAX_LISTEN_RETRIES: u32 = 3;
+/// How long after its sending a request may still be applied. `lua/name.lua` stores tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
@@ -42,7 +43,7 @@ pub struct RedisEngine {
     pub(crate) reach: Reach,
     pub(crate) in_flight: InFlight,
     pub(crate) contention: Contention,
-    /// What a release does for other programs, as `lua/release.lua` reads it.
+    /// What a release does for other programs, in the words of `lua/release.lua`: the gap, and the waiters to wake.
     pub(crate) for_others: String,
     profile: Profile,
 }
@@ -53,6 +54,7 @@ impl RedisEngine {
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
+        // "a" (automatic): see `lua/release.lua`.
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
         if !config.wake_words().is_empty() {
             for_others += " ";
@@ -69,10 +71,11 @@ impl RedisEngine {
         let config = &self.client.config;
         let mut keys = Keys::of(&config.prefix, name)?;
         config.layout.check(&keys, name, self.reach.shares_slots())?;
-        keys.mark = config.layout.mark();
+        keys.layout_letter = config.layout.layout_letter();
         Ok(keys)
     }
 
+    /// Claims a name: by the fast path if the name is likely to be free, otherwise by the whole script.
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let keys = self.keys(&claim.name)?;
         if self.in_flight.is_released(claim.id, self.client.clock.now()) {
@@ -85,8 +88,8 @@ impl RedisEngine {
                 None => Box::pin(self.reach.route(keys.slot)).await?,
             };
             if let Some(grant) = self.claim_fast(&route, &keys, claim).await? {
-                if route.conn.waits_for_replicas() {
-                    return Box::pin(self.replicated(&route, claim, grant)).await;
+                if route.conn.needs_replicas() {
+                    return Box::pin(self.wait_for_replicas(&route, claim, grant)).await;
                 }
                 return Ok(Answer::Held(grant));
             }
@@ -98,8 +101,9 @@ impl RedisEngine {
     /// Claims a name with the whole script.
     async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut request = self.reach.request(keys.slot);
-        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where
-        // listening costs a request, a claim without it first tries, then listens, and then enqueues or asks.
+        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where a
+        // subscription costs a request, a claim is first tried without one; only a claim that must wait subscribes and
+        // asks again.
         let (mut listens, mut tries) = (how == How::Ask, 0);
         let (route, reply) = loop {
             let route = request.route().await?;
@@ -126,7 +130,10 @@ impl RedisEngine {
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
-                    if may_wait && tries < MOST_TRIES && !(is_listening && route.is_listening().await?) {
+                    if may_wait
+                        && tries < MAX_LISTEN_RETRIES
+                        && !(is_listening && route.is_listening().await?)
+                    {
                         (listens, tries) = (true, tries + 1);
                         continue;
                     }
@@ -139,8 +146,8 @@ impl RedisEngine {
                 }
             }
         };
-        let answer = match answer(claim, &reply, self.client.config.layout) {
-            Ok(Answer::Held(grant)) => self.replicated(&route, claim, grant).await,
+        let answer = match read_answer(claim, &reply, self.client.config.layout) {
+            Ok(Answer::Held(grant)) => self.wait_for_replicas(&route, claim, grant).await,
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
@@ -152,21 +159,26 @@ impl RedisEngine {
         answer
     }
 
-    /// Returns the grant when the wanted number of replicas has it. A grant that too few replicas have is given back.
-    async fn replicated(&self, route: &Route, claim: &Claim, grant: Grant) -> Result<Answer, EngineError> {
-        let Err(error) = route.conn.replicated(route.to).await else { return Ok(Answer::Held(grant)) };
+    /// Returns the grant when the configured number of replicas has it. Releases a grant that too few replicas have.
+    async fn wait_for_replicas(
+        &self,
+        route: &Route,
+        claim: &Claim,
+        grant: Grant,
+    ) -> Result<Answer, EngineError> {
+        let Err(error) = route.conn.wait_for_replicas(route.to).await else { return Ok(Answer::Held(grant)) };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, min_hold: None, ended };
-        match self.release_real(&[release]).await[..] {
+        match self.release_valid_names(&[release]).await[..] {
             [Released::Unknown(_)] => Err(error),
             _ => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
-    /// The claim is near the head of the queue of a lock that another program holds: asks the server to report when the
-    /// lock changes. If the server cannot, polling finds the change. More claims than the first watch, because the
-    /// first one's process may hang, or its machine may be gone without notice.
+    /// Asks the server to report changes of a lock that another program holds; for a claim near the head of the queue.
+    /// If the server cannot report them, polling finds the change. Not only the first claim watches: its process may
+    /// hang, or its machine may have failed without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
@@ -175,7 +187,8 @@ impl RedisEngine {
         }
     }
 
-    /// `is_listening`: the client would receive notifications about its queue entry, on this channel.
+    /// The script's arguments for a claim. `is_listening`: the client is subscribed to `channel`, so the claim may be
+    /// enqueued.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
@@ -190,7 +203,7 @@ impl RedisEngine {
             Mode::Permits { count, limit } if (1..=limit).contains(&count) => ('p', count, limit),
             _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
         };
-        let asked = format_args!(
+        let arguments = format_args!(
             "{} {mode} {count} {limit} {} {} {} {} {} {} {}",
             if how == How::Ask { "ask" } else { "create" },
             millis(claim.ttl),
@@ -201,7 +214,7 @@ impl RedisEngine {
             channel,
             claim.owner,
         );
-        Ok(Item::new(keys).id(claim.id).words(asked))
+        Ok(Item::new(keys).id(claim.id).words(arguments))
     }
 }
 
@@ -239,47 +252,51 @@ impl Engine for RedisEngine {
 }
 
 /// Reads the script's answer to a claim, see `lua/claim.lua`.
-fn answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
+fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, EngineError> {
     let mut words = reply.split(' ');
-    let what = words.next().unwrap_or_default();
-    match what {
-        "held" => held(words).ok_or_else(unreadable),
-        "waiting" => Ok(Answer::Waiting(hint(words, layout).ok_or_else(unreadable)?)),
-        "taken" => Ok(Answer::Taken(hint(words, layout).ok_or_else(unreadable)?)),
+    let outcome = words.next().unwrap_or_default();
+    match outcome {
+        "held" => read_grant(words).ok_or_else(unreadable),
+        "waiting" => Ok(Answer::Waiting(read_hint(words, layout).ok_or_else(unreadable)?)),
+        "taken" => Ok(Answer::Taken(read_hint(words, layout).ok_or_else(unreadable)?)),
         "gone" => Ok(Answer::Gone),
         "clash" => {
-            let found = match words.next() {
+            // The limit of the present kind of lock; 0 for a mutex or read-write lock.
+            let present_kind = match words.next() {
                 None | Some("0") => "a mutex or read-write lock".to_owned(),
                 Some(limit) => format!("a semaphore of {limit}"),
             };
             Err(EngineError::new(
                 Fault::Misconfigured,
                 format!(
-                    "it is in use now as {found} and cannot be claimed as {}: one name is one kind of lock with one limit",
+                    "it is in use now as {present_kind} and cannot be claimed as {}: one name is one kind of lock with one limit",
                     claim.mode
                 ),
             ))
         }
         "full" => Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already")),
-        "counter" => Err(EngineError::new(Fault::Misconfigured, layout.no_counter())),
+        "counter" => Err(EngineError::new(Fault::Misconfigured, layout.unusable_counter())),
         "layout" => Err(unknown_layout()),
         _ => Err(script_error(reply)),
     }
 }
 
-fn held<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
+/// Reads the words after `held`.
+fn read_grant<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     let token = Token { lineage: LINEAGE, number: words.next()?.parse().ok()? };
     let tokens = words.next()?.parse().ok()?;
     let ttl = Some(Duration::from_millis(words.next()?.parse().ok()?));
-    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous::of_letter(words.next()?) }))
+    Some(Answer::Held(Grant { token, tokens, ttl, previous: previous::from_letter(words.next()?) }))
 }
 
-fn hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {
+/// Reads the words after `waiting` and `taken`.
+fn read_hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {
     let ahead = words.next()?.parse().ok()?;
     let free_in: i64 = words.next()?.parse().ok()?;
+    // The word `foreign` of `lua/claim.lua`.
     let obstacle = match words.next()? {
-        "2" => Some(layout.no_lock()),
-        "3" => Some(layout.other_layout()),
+        "2" => Some(layout.obstacle_not_a_lock()),
+        "3" => Some(layout.obstacle_other_layout()),
         _ => None,
     };
     Some(Hint {
@@ -301,8 +318,8 @@ fn profile(contact: Contact) -> Profile {
     profile.life = Life::Lease;
     profile.push = true;
     profile.direct = true;
-    profile.poll = POLL;
-    profile.tokens = TOKENS;
+    profile.poll = POLL_INTERVALS;
+    profile.tokens = TOKENS_PER_GRANT;
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;

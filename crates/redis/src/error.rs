@@ -5,7 +5,7 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::server::{Address, Server};
 
-/// Why the call of a script failed.
+/// Why the call of a script failed, as far as the caller reacts to it.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// Nothing was done: the slot belongs to another server from now on.
@@ -14,9 +14,9 @@ pub(crate) enum Refused {
     Ask { to: String, error: EngineError },
     /// Nothing was done: some of the keys are on another server already.
     Split(EngineError),
-    /// Nothing was done: the server is not the master, or not yet. Others are asked for the master.
+    /// Nothing was done: the server is not the master, or not yet. The caller looks for the master.
     Demoted(EngineError),
-    /// Any other error, as of every request.
+    /// Any other error.
     Failed(EngineError),
 }
 
@@ -24,15 +24,15 @@ impl Refused {
     pub(crate) fn new(error: RedisError) -> Self {
         let (code, to) = (code_of(&error), error.redirect_node().map(|(to, _)| to.to_owned()));
         match (code.as_deref(), to) {
-            (Some("MOVED"), Some(to)) => Self::Moved { to, error: sort(error) },
-            (Some("ASK"), Some(to)) => Self::Ask { to, error: sort(error) },
-            (Some("TRYAGAIN"), _) => Self::Split(sort(error)),
-            (Some(code), _) if is_of_no_master(code) => Self::Demoted(sort(error)),
-            _ => Self::Failed(sort(error)),
+            (Some("MOVED"), Some(to)) => Self::Moved { to, error: classify(error) },
+            (Some("ASK"), Some(to)) => Self::Ask { to, error: classify(error) },
+            (Some("TRYAGAIN"), _) => Self::Split(classify(error)),
+            (Some(code), _) if means_no_master(code) => Self::Demoted(classify(error)),
+            _ => Self::Failed(classify(error)),
         }
     }
 
-    /// Reads the text of a server's error.
+    /// Classifies the text of a server's error.
     pub(crate) fn parse(text: &str) -> Self {
         let mut words = text.split_ascii_whitespace();
         let (code, to) = (words.next().unwrap_or_default(), words.nth(1).map(str::to_owned));
@@ -62,7 +62,7 @@ impl Refused {
     }
 }
 
-/// The meaning for a caller that follows no redirection.
+/// For a caller that follows no redirection.
 impl From<Refused> for EngineError {
     fn from(refused: Refused) -> Self {
         match refused {
@@ -72,30 +72,30 @@ impl From<Refused> for EngineError {
     }
 }
 
-/// A replica refuses writes; a replica without its master refuses to answer; a replica of a new master first loads its
-/// data.
-fn is_of_no_master(code: &str) -> bool {
+/// Whether this error code shows that the server is not a master: a replica refuses writes (`READONLY`); a replica
+/// without its master refuses to answer (`MASTERDOWN`); a replica of a new master first loads its data (`LOADING`).
+fn means_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// The error, if the answer to one item of a batch shows that the server is no longer a master. Then every write fails
-/// with it.
+/// The error, if the answer to one item of a batch shows that the server is no longer a master: then every write fails.
 pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
     let text = match reply {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // Our own answers begin with a small letter. Servers before 7.0 begin with the place in the script.
-    if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(WHERE) {
+    // The answers of our scripts begin with a small letter. Errors of servers before 7.0 begin with the position in the
+    // script.
+    if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(SCRIPT_NAME) {
         return None;
     }
-    let (code, detail) = split(text);
-    is_of_no_master(&code).then(|| error_of(&code, detail))
+    let (code, detail) = code_and_detail(text);
+    means_no_master(&code).then(|| error_of(&code, detail))
 }
 
 /// Classifies the error of a request that may have been sent.
-pub(crate) fn sort(error: RedisError) -> EngineError {
+pub(crate) fn classify(error: RedisError) -> EngineError {
     match code_of(&error) {
         Some(code) => {
             let detail = error.detail().unwrap_or_default().to_owned();
@@ -114,36 +114,38 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 }
 
 /// Classifies an error at the start of a connection: no request was sent yet.
-pub(crate) fn sort_connecting(error: RedisError, server: &Server) -> EngineError {
+pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
-        // Another program answers at this port, or a server that requires TLS.
+        // At this port answers another program, or a server that requires TLS.
         let why = format!(
             "the answer is not of a Redis server: check host and port of the URL{}",
-            wants_tls(server)
+            tls_hint_if_closed(server)
         );
         let message = format!("cannot connect to {}: {why}", server.address);
         return EngineError::new(Fault::Misconfigured, message).with_source(error);
     }
-    let sorted = sort(error);
-    let cause = sorted.source.as_ref().map(ToString::to_string);
-    let (fault, why) = match (sorted.fault, cause) {
+    let classified = classify(error);
+    let cause = classified.source.as_ref().map(ToString::to_string);
+    let (fault, why) = match (classified.fault, cause) {
         // A server refuses our certificate in this form, after the connection was made. By then its error type is
         // hidden.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
-        (Fault::Unknown, cause) => (Fault::Retry, cause.unwrap_or(sorted.message) + wants_tls(server)),
-        (fault, _) => (fault, sorted.message),
+        (Fault::Unknown, cause) => {
+            (Fault::Retry, cause.unwrap_or(classified.message) + tls_hint_if_closed(server))
+        }
+        (fault, _) => (fault, classified.message),
     };
     EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
 }
 
 /// The hint for a server that never answers on an encrypted connection.
-pub(crate) fn is_tls_there(server: &Server) -> &'static str {
+pub(crate) fn tls_hint_if_silent(server: &Server) -> &'static str {
     if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" }
 }
 
 /// The hint for a server that closes the connection before its first answer.
-pub(crate) fn wants_tls(server: &Server) -> &'static str {
+pub(crate) fn tls_hint_if_closed(server: &Server) -> &'static str {
     match &server.address {
         _ if server.is_encrypted() => "",
         Address::Tcp(_) => {
@@ -155,30 +157,31 @@ pub(crate) fn wants_tls(server: &Server) -> &'static str {
 
 /// Classifies the error of one item of a batch inside a script.
 pub(crate) fn script_error(text: &str) -> EngineError {
-    let (code, detail) = split(text);
+    let (code, detail) = code_and_detail(text);
     error_of(&code, detail)
 }
 
-/// True if there is something other than a string under the key of a lock: certainly not a hold of ours.
+/// True if the key of a lock has a value of a foreign type, which is certainly not one of our holds.
 pub(crate) fn is_foreign_type(text: &str) -> bool {
-    split(text).0 == "WRONGTYPE"
+    code_and_detail(text).0 == "WRONGTYPE"
 }
 
-/// The texts of Redis 6, and of Redis 8 and Valkey.
+/// Whether the error is about missing rights, in the texts of Redis 6, of Redis 8 and of Valkey.
 fn is_about_rights(detail: &str) -> bool {
     let words = ["can't run this command", "can't access at least one", "ACL failure in script"];
     words.iter().any(|words| detail.contains(words))
 }
 
-/// An error about a key that a script uses, in the texts of Redis 7 and of Redis 6.
+/// Whether the error is about a key of a script in another slot, in the texts of Redis 7 and of Redis 6.
 fn is_about_slots(detail: &str) -> bool {
     let words = ["non local key", "hash to the same slot", "undeclared key"];
     words.iter().any(|words| detail.contains(words))
 }
 
-/// The text of such an error in a script, see `unpacked` in name.lua.
+/// The error of our scripts for a record that they cannot read, see `unpacked` in `lua/name.lua`.
 const UNREADABLE_RECORD: &str = "cannot read what is packed";
 
+/// The error for a server's error code and text.
 fn error_of(code: &str, detail: &str) -> EngineError {
     let (fault, what) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
@@ -227,7 +230,7 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
-    // The arguments follow: they may be a whole script.
+    // Cut off before the arguments of the command, which may be a whole script.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
     EngineError::new(fault, message)
@@ -242,24 +245,25 @@ fn is_unknown_in_script(detail: &str) -> bool {
 /// The server's error code, if the error came from the server.
 fn code_of(error: &RedisError) -> Option<String> {
     let code = error.code()?;
-    Some(split(&format!("{code} {}", error.detail().unwrap_or_default())).0)
+    Some(code_and_detail(&format!("{code} {}", error.detail().unwrap_or_default())).0)
 }
 
-/// The name of a script in errors.
-const WHERE: &str = "@user_script:";
+/// How errors name a script; a line number follows.
+const SCRIPT_NAME: &str = "@user_script:";
 
-/// The code of an error and what follows. Servers before 7.0 hide the code of an error inside a script in its text.
-fn split(text: &str) -> (String, &str) {
+/// The code of an error and the text after it. In an error of a script, servers before 7.0 have the code within the
+/// text.
+fn code_and_detail(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
-    let inner = inner_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
+    let inner = text_in_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());
     let is_code = |word: &&str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_uppercase());
     (inner.filter(is_code).unwrap_or(code.trim_start_matches('-')).to_owned(), detail)
 }
 
-/// The text after the line number of the script, as in `@user_script:9: -OOM command not allowed`, or
+/// The text of an error after the line number of the script, as in `@user_script:9: -OOM command not allowed`, or
 /// `@user_script: 9: WRONGTYPE Operation`.
-fn inner_script(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once(WHERE)?;
+fn text_in_script(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once(SCRIPT_NAME)?;
     let rest = rest.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).strip_prefix(": ")?;
     Some(rest.strip_prefix('-').unwrap_or(rest))
 }
@@ -329,9 +333,9 @@ mod tests {
     #[test]
     fn a_broken_connection_is_unknown_only_after_connecting() {
         let broken = || RedisError::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
-        assert_eq!(sort(broken()).fault, Fault::Unknown);
+        assert_eq!(classify(broken()).fault, Fault::Unknown);
         let server = Server::new(Address::Unix("/s".into()), Login::default(), Duration::ZERO, 1);
-        let connecting = sort_connecting(broken(), &server);
+        let connecting = classify_connecting(broken(), &server);
         assert_eq!(connecting.fault, Fault::Retry);
         assert!(connecting.message.starts_with("cannot connect to /s: "), "{}", connecting.message);
     }

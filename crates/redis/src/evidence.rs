@@ -1,5 +1,6 @@
-//! Judges which answers prove the current state. A server that was stopped or cut off does not know that another server
-//! has replaced it: it answers earlier requests, and those in its socket, as if it still had the locks.
+//! Judges which answers prove the current state of the locks (are evidence). A server that was stopped or cut off does
+//! not know that another server has replaced it: when it runs again, it answers earlier requests, and those in its
+//! socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,37 +9,37 @@ use std::{
 
 use leasehold_core::{EngineError, Fault, Instant};
 
-/// Requests sent within this time after a slow answer are in doubt too: a server that runs again needs a moment to
-/// learn of its successor.
-const AFTERMATH: Duration = Duration::from_millis(200);
+/// Answers to requests sent within this time after a slow answer are no evidence either: a server that runs again needs
+/// a moment to learn of its successor.
+const DOUBT_AFTER_SLOW_ANSWER: Duration = Duration::from_millis(200);
 
 /// Judges the answers of one connection.
 pub(crate) struct Evidence {
-    /// An answer that took longer is no evidence, in nanoseconds.
+    /// An answer that took longer than this is no evidence, in nanoseconds.
     evidence_limit: AtomicU64,
-    /// Requests sent before this moment are in doubt, in nanoseconds of our clock.
-    doubtful: AtomicU64,
+    /// Answers to requests sent before this moment are no evidence, in nanoseconds of our clock.
+    doubted_until: AtomicU64,
 }
 
 impl Evidence {
     pub(crate) fn new(evidence_limit: Option<Duration>) -> Self {
         Self {
             evidence_limit: AtomicU64::new(evidence_limit.map_or(u64::MAX, nanos)),
-            doubtful: AtomicU64::new(0),
+            doubted_until: AtomicU64::new(0),
         }
     }
 
     /// From now on, an answer that takes longer than `evidence_limit` is no evidence.
-    pub(crate) fn trust(&self, evidence_limit: Duration) {
+    pub(crate) fn set_evidence_limit(&self, evidence_limit: Duration) {
         self.evidence_limit.store(nanos(evidence_limit), Ordering::Relaxed);
     }
 
-    /// Judges an answer that came at `now` to a request sent at `sent`.
+    /// Judges an answer that came at `now` to a request sent at `sent`: an error if the answer is no evidence.
     pub(crate) fn judge(&self, sent: Instant, now: Instant) -> Result<(), EngineError> {
         if nanos(now.since(sent)) > self.evidence_limit.load(Ordering::Relaxed) {
-            self.doubtful.fetch_max(now.after(AFTERMATH).as_nanos(), Ordering::Relaxed);
+            self.doubted_until.fetch_max(now.after(DOUBT_AFTER_SLOW_ANSWER).as_nanos(), Ordering::Relaxed);
         }
-        if sent.as_nanos() >= self.doubtful.load(Ordering::Relaxed) {
+        if sent.as_nanos() >= self.doubted_until.load(Ordering::Relaxed) {
             return Ok(());
         }
         let message = "the server answered so late that another server may have replaced it by then";

@@ -1,7 +1,7 @@
-//! The fast path: short scripts claim free names, and release names without waiters. Most claims and releases are of
-//! this kind; all others are left to the whole scripts. Short scripts take fewer arguments, and names in any slots of
-//! one server, so in a Redis Cluster too many names share one request, where a request of a whole script is about one
-//! slot. For an item that it leaves, a short script has done nothing.
+//! The fast path: short scripts claim free names, and release names without waiters, which are most names. The whole
+//! scripts handle all other items. A short script needs fewer arguments, and accepts names in any slots of one server,
+//! so names of several slots of a Redis Cluster share one request; a request of a whole script is about one slot. A
+//! short script changes nothing for an item that it leaves to the whole script.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::{
     holds::Batch,
     keys::{Keys, after_tag},
     layout::Layout,
-    outbox::{BATCH, Items},
+    outbox::{Items, MAX_BATCH_ITEMS},
     reach::Route,
     reply::Reply,
     scripts::{Item, Script, millis},
@@ -25,20 +25,21 @@ use crate::{
 
 impl RedisEngine {
     /// The script for a single server, or for a node of a cluster.
-    const fn short(&self, of_one: Script, of_node: Script) -> Script {
-        if self.reach.shares_slots() { of_node } else { of_one }
+    const fn short_script(&self, for_single_server: Script, for_cluster_node: Script) -> Script {
+        if self.reach.shares_slots() { for_cluster_node } else { for_single_server }
     }
 
     /// Whether to try the short script: if no other claim is known to have wanted a name of this slot lately.
     pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
-            // The short scripts know only the lock that is a string.
+            // The short scripts support only locks that are strings.
             && self.client.config.layout == Layout::Plain
             && !self.contention.is_likely(slot, self.client.clock.now())
     }
 
-    /// The grant, if the name is free and has no waiters; `None` if the whole script must be asked.
+    /// Claims by the short script. Returns the grant if the name is free and has no waiters; `None` if the claim is
+    /// left to the whole script.
     pub(crate) async fn claim_fast(
         &self,
         route: &Route,
@@ -57,16 +58,18 @@ impl RedisEngine {
             claim.owner
         ));
         let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
-        let reply = match route.run(self.short(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
-            Err(refused) if refused.is_unknown() => return Err(refused.into()),
-            reply => reply,
-        };
+        let reply =
+            match route.run(self.short_script(Script::ClaimFree, Script::ClaimNode), [item].into()).await {
+                Err(refused) if refused.is_unknown() => return Err(refused.into()),
+                reply => reply,
+            };
         in_flight.complete();
-        // If the script itself is refused, the whole script gets the reason.
+        // If the server refuses the short script, the call of the whole script reports the reason.
         let Ok(reply) = reply else {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
+        // The first token; negative if the claim got only that one; 0 if the claim is left to the whole script.
         let first = Reply::new(reply).number()?;
         if first == 0 {
             self.contention.note(keys.slot, self.client.clock.now());
@@ -79,52 +82,55 @@ impl RedisEngine {
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
-    /// Groups releases by the node that has them. The last group needs the whole script anyway, and has no node.
+    /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the
+    /// whole script.
     pub(crate) fn by_server(
         releases: &[Release],
-        found: Vec<Option<Route>>,
+        found_routes: Vec<Option<Route>>,
     ) -> (Vec<Option<Route>>, Vec<Batch<Release>>) {
         let mut nodes: BTreeMap<u64, (Route, Vec<usize>)> = BTreeMap::new();
-        let mut rest = Vec::new();
-        for (at, route) in found.into_iter().enumerate() {
+        let mut without_route = Vec::new();
+        for (position, route) in found_routes.into_iter().enumerate() {
             match route {
-                Some(route) => nodes.entry(route.conn.number).or_insert((route, Vec::new())).1.push(at),
-                None => rest.push(at),
+                Some(route) => nodes.entry(route.conn.number).or_insert((route, Vec::new())).1.push(position),
+                None => without_route.push(position),
             }
         }
         let batch = |positions: &[usize]| Batch::new(releases, positions);
         let (mut routes, mut batches) = (Vec::new(), Vec::new());
         for (route, positions) in nodes.into_values() {
-            for positions in positions.chunks(BATCH) {
+            for positions in positions.chunks(MAX_BATCH_ITEMS) {
                 routes.push(Some(route.clone()));
                 batches.push(batch(positions));
             }
         }
-        if !rest.is_empty() {
+        if !without_route.is_empty() {
             routes.push(None);
-            batches.push(batch(&rest));
+            batches.push(batch(&without_route));
         }
         (routes, batches)
     }
 
-    /// The node to which the short release is sent: only if, as far as we know, nothing but the lock and its record
-    /// must go, and no client must be notified. Does not wait for a connection: the whole script does that.
-    pub(crate) fn node_of(&self, release: &Release) -> Option<Route> {
+    /// The route for a release by the short script; `None` if the release needs the whole script. The short script is
+    /// enough if, as far as is known, only the lock and its record must be deleted, and no client must be notified.
+    /// Does not wait for a connection: the whole script does that.
+    pub(crate) fn fast_path_route(&self, release: &Release) -> Option<Route> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
-        let plain = release.mode == Mode::Exclusive
+        let is_simple = release.mode == Mode::Exclusive
             && release.min_hold.is_none()
             && release.ended == Previous::Clean
             && release.token.is_some()
+            // No fixed gap, and no waiters of other programs to wake.
             && ["a", "0"].contains(&&*self.for_others)
             && !self.contention.is_likely(keys.slot, now);
-        let route = self.reach.ready_route(keys.slot).filter(|_| plain)?;
+        let route = self.reach.ready_route(keys.slot).filter(|_| is_simple)?;
         let wants_tombstone =
             self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
         (!wants_tombstone).then_some(route)
     }
 
-    /// Releases by the short script on this connection; `None` for each that is left to the whole script.
+    /// Releases by the short script on this connection. An answer is `None` if the release is left to the whole script.
     pub(crate) async fn release_fast(&self, route: &Route, releases: &[Release]) -> Vec<Option<Released>> {
         let reply = async {
             let item = |release: &Release| {
@@ -133,25 +139,29 @@ impl RedisEngine {
                 Ok(Item::release_of(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
-            let mut reply =
-                Reply::new(route.run(self.short(Script::ReleaseFree, Script::ReleaseNode), items).await?);
+            let mut reply = Reply::new(
+                route.run(self.short_script(Script::ReleaseFree, Script::ReleaseNode), items).await?,
+            );
             releases.iter().map(|_| reply.number()).collect::<Result<Vec<_>, _>>().map_err(Refused::Failed)
         };
         match reply.await {
-            Ok(reply) => {
-                reply.into_iter().zip(releases).map(|(freed, one)| self.freed(freed == 1, one)).collect()
-            }
+            Ok(reply) => reply
+                .into_iter()
+                .zip(releases)
+                .map(|(word, release)| self.fast_answer(word == 1, release))
+                .collect(),
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);
                 releases.iter().map(|_| Some(Released::Unknown(error.again()))).collect()
             }
-            // The whole script gets the reason.
-            Err(_) => releases.iter().map(|one| self.freed(false, one)).collect(),
+            // The call of the whole script reports the reason.
+            Err(_) => releases.iter().map(|release| self.fast_answer(false, release)).collect(),
         }
     }
 
-    fn freed(&self, freed: bool, release: &Release) -> Option<Released> {
-        if freed {
+    /// The answer to a release of the fast path. If the name was not freed, records that its slot is contended.
+    fn fast_answer(&self, is_freed: bool, release: &Release) -> Option<Released> {
+        if is_freed {
             self.in_flight.settle(release.id);
             return Some(Released::Freed);
         }

@@ -1,4 +1,5 @@
-//! A fence around data on the server: it refuses the writes of a holder that was overtaken, in the step that writes.
+//! A fence around data on the server: in one step it compares the token of a holder and writes, so it refuses the
+//! writes of a holder that was overtaken by a newer one.
 
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ use crate::{
     scripts::{Item, Script},
 };
 
-/// Guards a resource on the server that holds the locks: it remembers the largest token that it was shown, and refuses
-/// writes with a smaller one (Kleppmann, "How to do distributed locking", 2016).
+/// Guards a resource on the server that holds the locks: the fence stores the largest token that it was shown, and
+/// refuses writes with a smaller token (Kleppmann, "How to do distributed locking", 2016).
 ///
 /// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, holds that token and never
 /// expires; delete it together with the resource.
@@ -28,9 +29,9 @@ pub struct Fence {
 /// The outcome of a guarded step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guarded {
-    /// It was done; the server's replies to the commands.
+    /// The step was done; the server's replies to its commands.
     Done(Vec<Reply>),
-    /// A holder with this larger token was here before: nothing was done.
+    /// Nothing was done: the fence was shown this larger token earlier.
     Overtaken(u64),
 }
 
@@ -103,6 +104,7 @@ impl Reply {
     }
 }
 
+/// Converts a reply of the client library.
 fn read(value: Value) -> Result<Reply, EngineError> {
     Ok(match value {
         Value::Nil => Reply::Nothing,

@@ -1,29 +1,32 @@
 //! Finds the boundaries of replies in the bytes that a server sends
-//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to enforce the bound on their size.
+//! (<https://redis.io/docs/latest/develop/reference/protocol-spec/>), to enforce the bound on the size of a reply.
 
 use leasehold_core::{Frames, Room, TooLong};
 
-/// The deepest nesting of lists: the client library reads no deeper ones.
-const DEEPEST: usize = 100;
-/// The memory that a part of a reply takes besides its bytes.
-const PART: u64 = 64;
+/// The deepest nesting of lists that is accepted, which is the limit of the client library.
+const MAX_DEPTH: usize = 100;
+/// The memory that a part of a reply needs besides its bytes.
+const PART_OVERHEAD: u64 = 64;
 /// The longest line with a number, in bytes. Servers write neither blanks nor zeros before a number.
-const NUMBER: usize = 32;
+const MAX_NUMBER_LINE: usize = 32;
 
-/// The reply that is being read.
+/// Follows the replies of a connection: how far the present reply is read.
 #[derive(Debug)]
 pub(crate) struct Replies {
+    /// How many bytes of memory the reply may still need.
     room: Room,
     part: Part,
-    /// How many parts each open list lacks, the innermost list last.
+    /// For each open list, the innermost last: how many of its parts are still to come.
     lists: Vec<u64>,
 }
 
+/// The position within the part of the reply that is being read: a value, or the header of a list.
 #[derive(Debug)]
 enum Part {
     /// Before the first byte of a part.
     Start,
-    /// In the first line of a part of this kind.
+    /// In the first line of a part. `kind` is the first byte of the line; `returned`: the last byte was a carriage
+    /// return.
     Line { kind: u8, digits: Vec<u8>, returned: bool },
     /// In a text: this many bytes are still to come, including its line end.
     Text(u64),
@@ -36,23 +39,24 @@ impl Replies {
 
     /// Whether no reply is being read.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn is_between(&self) -> bool {
+    pub(crate) fn is_between_replies(&self) -> bool {
         matches!(self.part, Part::Start) && self.lists.is_empty()
     }
 
     /// Whether a line with a number has just become too long.
     #[cfg(any(test, feature = "fuzz"))]
-    pub(crate) fn is_at_long_number(&self) -> bool {
-        matches!(&self.part, Part::Line { digits, .. } if digits.len() > NUMBER)
+    pub(crate) fn has_too_long_number(&self) -> bool {
+        matches!(&self.part, Part::Line { digits, .. } if digits.len() > MAX_NUMBER_LINE)
     }
 
+    /// Follows one byte outside of texts.
     fn byte(&mut self, byte: u8) -> Result<(), TooLong> {
         self.room.take(1)?;
         match &mut self.part {
             Part::Start => {
                 // The room for its parts was taken with the header of the list.
                 if self.lists.is_empty() {
-                    self.room.take(PART)?;
+                    self.room.take(PART_OVERHEAD)?;
                 }
                 self.part = Part::Line { kind: byte, digits: Vec::new(), returned: false };
             }
@@ -61,7 +65,7 @@ impl Replies {
                     *returned = byte == b'\r';
                     if is_counted(*kind) && byte != b'\r' {
                         digits.push(byte);
-                        return if digits.len() > NUMBER { Err(TooLong) } else { Ok(()) };
+                        return if digits.len() > MAX_NUMBER_LINE { Err(TooLong) } else { Ok(()) };
                     }
                     return Ok(());
                 }
@@ -75,12 +79,13 @@ impl Replies {
         Ok(())
     }
 
-    /// The first line of a part has ended. A negative number stands for null where the protocol allows it.
+    /// Handles the end of the first line of a part. A negative number stands for null where the protocol allows it.
     fn line(&mut self, kind: u8, number: i64) -> Result<(), TooLong> {
         let count = u64::try_from(number);
         match (kind, count) {
             (b'$' | b'*' | b'~' | b'>', Err(_)) => self.ended(),
             (b'$' | b'!' | b'=', Ok(length)) => {
+                // The text and its line end.
                 let length = length.checked_add(2).ok_or(TooLong)?;
                 self.room.take(length)?;
                 self.part = Part::Text(length);
@@ -97,13 +102,14 @@ impl Replies {
         }
     }
 
+    /// Begins a list of so many parts.
     fn list(&mut self, parts: u64) -> Result<(), TooLong> {
-        // The client library reserves room for all of them before they arrive.
-        self.room.take(parts.checked_mul(PART).ok_or(TooLong)?)?;
+        // The client library reserves memory for all parts before they arrive.
+        self.room.take(parts.checked_mul(PART_OVERHEAD).ok_or(TooLong)?)?;
         if parts == 0 {
             return self.ended();
         }
-        if self.lists.len() >= DEEPEST {
+        if self.lists.len() >= MAX_DEPTH {
             return Err(TooLong);
         }
         self.lists.push(parts);
@@ -111,12 +117,12 @@ impl Replies {
         Ok(())
     }
 
-    /// A part has ended. The last part of a list ends the list.
+    /// Handles the end of a part. The last part of a list ends the list too.
     fn ended(&mut self) -> Result<(), TooLong> {
         self.part = Part::Start;
-        while let Some(lacks) = self.lists.last_mut() {
-            *lacks -= 1;
-            if *lacks > 0 {
+        while let Some(parts_left) = self.lists.last_mut() {
+            *parts_left -= 1;
+            if *parts_left > 0 {
                 return Ok(());
             }
             self.lists.pop();
@@ -129,11 +135,11 @@ impl Replies {
 impl Frames for Replies {
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if let Part::Text(left) = &mut self.part {
-                let here = bytes.len().min(usize::try_from(*left).unwrap_or(usize::MAX));
-                *left -= here as u64;
-                bytes = bytes.get(here..).unwrap_or_default();
-                if *left == 0 {
+            if let Part::Text(to_come) = &mut self.part {
+                let skipped = bytes.len().min(usize::try_from(*to_come).unwrap_or(usize::MAX));
+                *to_come -= skipped as u64;
+                bytes = bytes.get(skipped..).unwrap_or_default();
+                if *to_come == 0 {
                     self.ended()?;
                 }
                 continue;
@@ -145,7 +151,8 @@ impl Frames for Replies {
     }
 }
 
-/// Whether the first line of this kind is a number: the length or the count of what follows.
+/// Whether the first line of a part of this kind is a number: the length of the text or the number of parts that
+/// follow.
 fn is_counted(kind: u8) -> bool {
     matches!(kind, b'$' | b'*' | b'~' | b'>' | b'%' | b'|' | b'!' | b'=')
 }
@@ -160,9 +167,9 @@ mod tests {
 
     use super::*;
 
-    fn followed(bytes: &[u8], at_once: usize) -> Result<Replies, TooLong> {
+    fn followed(bytes: &[u8], chunk_size: usize) -> Result<Replies, TooLong> {
         let mut replies = Replies::new();
-        bytes.chunks(at_once).try_for_each(|bytes| replies.follow(bytes)).map(|()| replies)
+        bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes)).map(|()| replies)
     }
 
     #[test]
@@ -188,15 +195,15 @@ mod tests {
             "=7\r\ntxt:abc\r\n",
             "!3\r\nERR\r\n",
         ] {
-            for at_once in [1, 2, 3, 1024] {
+            for chunk_size in [1, 2, 3, 1024] {
                 let twice = reply.repeat(2);
                 let (whole, half) = (
-                    followed(twice.as_bytes(), at_once),
-                    followed(&reply.as_bytes()[..reply.len() - 1], at_once),
+                    followed(twice.as_bytes(), chunk_size),
+                    followed(&reply.as_bytes()[..reply.len() - 1], chunk_size),
                 );
-                let is_over = |replies: Result<Replies, TooLong>| replies.unwrap().is_between();
-                assert!(is_over(whole), "{reply:?} in parts of {at_once}");
-                assert!(!is_over(half), "{reply:?} in parts of {at_once}, cut short");
+                let is_over = |replies: Result<Replies, TooLong>| replies.unwrap().is_between_replies();
+                assert!(is_over(whole), "{reply:?} in parts of {chunk_size}");
+                assert!(!is_over(half), "{reply:?} in parts of {chunk_size}, cut short");
             }
         }
     }
@@ -213,10 +220,10 @@ mod tests {
             "%-1\r\n",
             "=-5\r\n",
             "$x\r\n",
-            &format!("${}1\r\n", " ".repeat(NUMBER)),
+            &format!("${}1\r\n", " ".repeat(MAX_NUMBER_LINE)),
             "*?\r\n",
             "*99999999999999999999\r\n",
-            &"*1\r\n".repeat(DEEPEST + 1),
+            &"*1\r\n".repeat(MAX_DEPTH + 1),
             &format!("*2\r\n$9000000\r\n{}\r\n$60000000\r\n", "x".repeat(9_000_000)),
         ] {
             let shown = &reply[..reply.len().min(40)];

@@ -1,4 +1,5 @@
-//! The parsers of bytes that others wrote, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
+//! Fuzz targets for the parsers of foreign bytes, used by the tests below and by `fuzz/`. A target panics when a parser
+//! is wrong.
 
 use leasehold_core::Frames;
 use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
@@ -11,12 +12,12 @@ use crate::{
     reply::Reply,
 };
 
-/// Bytes that a server sends.
+/// Parses bytes that a server sends.
 pub fn replies(bytes: &[u8]) {
     let whole = Replies::new().follow(bytes);
-    for at_once in [1, 7] {
+    for chunk_size in [1, 7] {
         let mut replies = Replies::new();
-        let parts = bytes.chunks(at_once).try_for_each(|bytes| replies.follow(bytes));
+        let parts = bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes));
         assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
     }
     slots(bytes);
@@ -30,7 +31,7 @@ pub fn replies(bytes: &[u8]) {
     }
 }
 
-/// The slots and redirections that nodes of a Redis Cluster report, and the pushes on their separate connection.
+/// Parses the slots and redirections that nodes of a Redis Cluster report, and the pushes on their separate connection.
 fn slots(bytes: &[u8]) {
     if let Ok(Some((_, length))) = shard_wire::read(bytes) {
         assert!(length <= bytes.len());
@@ -46,22 +47,22 @@ fn slots(bytes: &[u8]) {
     let _ = Refused::parse(&text);
 }
 
-/// Follows the first reply to its end, because the library reads no further. The library accepts numbers of any length,
-/// with blanks and zeros before them; no server writes such numbers.
+/// Whether the bound on replies accepts the first reply, or refuses it only for a long number: the library accepts
+/// numbers of any length, with blanks and zeros before them, which no server writes.
 fn is_allowed(bytes: &[u8]) -> bool {
     let mut replies = Replies::new();
     for byte in bytes {
         if replies.follow(&[*byte]).is_err() {
-            return replies.is_at_long_number();
+            return replies.has_too_long_number();
         }
-        if replies.is_between() {
+        if replies.is_between_replies() {
             break;
         }
     }
     true
 }
 
-/// A message on our channel.
+/// Parses a message on our channel.
 pub fn message(bytes: &[u8]) {
     PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
@@ -84,6 +85,7 @@ fn read(value: &Value) {
     }
 }
 
+/// Handles a push.
 fn pushed(kind: PushKind, data: Vec<Value>) {
     let listener = PushListener::new("lock:", std::sync::Arc::default());
     let _ = PushSender(listener).send(PushInfo { kind, data });

@@ -12,23 +12,25 @@ use crate::{
 };
 
 /// The oldest server that supports everything that the scripts use.
-const FLOOR: (u32, u32) = (6, 0);
-/// From this version on `min-replicas-to-write` applies to scripts too.
+const OLDEST_VERSION: (u32, u32) = (6, 0);
+/// The version from which on `min-replicas-to-write` applies to scripts too.
 const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
 
-/// A larger difference of the clocks is noted: clocks that are synchronised by a time server differ by far less.
-const SKEW: Duration = Duration::from_secs(1);
+/// A larger difference of the clocks is reported: clocks that are synchronised by a time server differ by far less.
+const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
 /// What the server reports about itself.
-struct Facts {
+struct ServerReport {
+    /// The answer to `INFO`.
     info: HashMap<String, String>,
+    /// The setting `appendfsync`; `None` if the user may not read it.
     fsync: Option<String>,
-    /// Whether it stops syncing while it rewrites the append-only file.
-    pauses: bool,
-    /// How many replicas the server needs to write; `None` if the user may not ask.
-    needs: Option<u32>,
-    /// How old the last sign of life of a replica may be, in seconds.
-    lag: String,
+    /// Whether the server stops syncing while it rewrites the append-only file.
+    fsync_pauses: bool,
+    /// How many replicas the server needs for a write; `None` if the user may not read the setting.
+    min_replicas: Option<u32>,
+    /// For how many seconds a replica counts after its last sign of life.
+    max_lag: String,
     clocks: Clocks,
     topology: Topology,
 }
@@ -36,45 +38,56 @@ struct Facts {
 /// How the server is reached, and how many replicas a grant waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Topology {
-    /// How many Sentinels the URL names, and how many there are, as far as they know.
+    /// How many Sentinels the URL names, and how many exist by the report of a Sentinel; `None` without Sentinels.
     pub(crate) sentinels: Option<(usize, u32)>,
     /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
 }
 
-/// The server's wall clock, and ours before the question and after the answer, since 1970.
+/// The server's wall clock, and ours before the request and after the answer, all since 1970.
 struct Clocks {
     before: Duration,
     server: Duration,
     after: Duration,
 }
 
-pub(crate) async fn look(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
+/// Asks the server for its configuration, and judges its guarantees.
+pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
     let mut info = redis::cmd("INFO");
     info.arg("everything");
     let text: String = text_of(conn.ask(&info).await?)?;
-    let mut settings = settings_by(conn, "*appendfsync*").await;
-    settings.extend(settings_by(conn, "min-replicas-*").await);
+    let mut settings = read_settings(conn, "*appendfsync*").await;
+    settings.extend(read_settings(conn, "min-replicas-*").await);
     let fsync = settings.remove("appendfsync");
-    let pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|pauses| pauses == "yes");
-    let needs = settings.get("min-replicas-to-write").and_then(|needs| needs.parse().ok());
-    let lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
-    let clocks = compare(conn).await?;
-    Ok(judge(&Facts { info: parse(&text), fsync, pauses, needs, lag, clocks, topology }))
+    let fsync_pauses =
+        settings.get("no-appendfsync-on-rewrite").is_some_and(|fsync_pauses| fsync_pauses == "yes");
+    let min_replicas =
+        settings.get("min-replicas-to-write").and_then(|min_replicas| min_replicas.parse().ok());
+    let max_lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
+    let clocks = read_clocks(conn).await?;
+    Ok(judge(&ServerReport {
+        info: parse(&text),
+        fsync,
+        fsync_pauses,
+        min_replicas,
+        max_lag,
+        clocks,
+        topology,
+    }))
 }
 
-/// `CONFIG` is often forbidden; then the setting is reported as unknown.
-async fn settings_by(conn: &Conn, pattern: &str) -> HashMap<String, String> {
-    let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg(pattern);
-    match conn.ask(&ask).await {
+/// Reads the settings whose names match the pattern; none if the user may not call `CONFIG`.
+async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg(pattern);
+    match conn.ask(&command).await {
         Ok(answer) => from_redis_value::<HashMap<String, String>>(answer).unwrap_or_default(),
         Err(_) => HashMap::new(),
     }
 }
 
-/// The guarantees that all masters of a Redis Cluster give together.
-pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
+/// Adds the findings of the `others` to `all`: the guarantees that all masters of a Redis Cluster give together.
+pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let is_new = |finding: &Finding| !all.findings.contains(finding);
         let new: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
@@ -93,7 +106,7 @@ pub(crate) fn of_cluster(all: &mut Guarantee, others: Vec<Guarantee>) {
     );
 }
 
-async fn compare(conn: &Conn) -> Result<Clocks, EngineError> {
+async fn read_clocks(conn: &Conn) -> Result<Clocks, EngineError> {
     let before = wall_clock();
     let time = conn.ask(&redis::cmd("TIME")).await?;
     let after = wall_clock();
@@ -106,13 +119,14 @@ fn text_of(answer: Value) -> Result<String, EngineError> {
     from_redis_value(answer).map_err(|_| unreadable())
 }
 
+/// The fields of an answer to `INFO`.
 fn parse(text: &str) -> HashMap<String, String> {
     let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
     lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-fn judge(facts: &Facts) -> Guarantee {
-    let get = |key: &str| facts.info.get(key).map_or("", String::as_str);
+fn judge(report: &ServerReport) -> Guarantee {
+    let get = |key: &str| report.info.get(key).map_or("", String::as_str);
     let mut judged = Guarantee::new(Level::LeaseBounded, &[]);
     if get("role") != "master" {
         judged.lower(
@@ -126,8 +140,8 @@ fn judge(facts: &Facts) -> Guarantee {
         judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
     } else {
         let unknown = "not known, because CONFIG GET is not allowed";
-        match facts.fsync.as_deref() {
-            Some("always") if facts.pauses => judged.lower(
+        match report.fsync.as_deref() {
+            Some("always") if report.fsync_pauses => judged.lower(
                 "no-appendfsync-on-rewrite",
                 "yes",
                 "no",
@@ -151,20 +165,20 @@ fn judge(facts: &Facts) -> Guarantee {
             "a full server evicts keys, locks among them, and two may hold one lock",
         );
     }
-    judge_replicas(facts, get("connected_slaves"), &mut judged);
+    judge_replicas(report, get("connected_slaves"), &mut judged);
     let version = get("redis_version");
-    if !is_from(version, FLOOR) {
-        let wanted = format!("{}.{} or newer", FLOOR.0, FLOOR.1);
+    if !is_at_least(version, OLDEST_VERSION) {
+        let wanted = format!("{}.{} or newer", OLDEST_VERSION.0, OLDEST_VERSION.1);
         judged.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
     }
-    judged.notes.extend(facts.clocks.note());
+    judged.notes.extend(report.clocks.note());
     judged.note("Leases end by the server's wall clock: one that is set forward ends them early.");
     judged
 }
 
 /// What a fail-over can lose, and what makes such a loss rarer.
-fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
-    let (Topology { sentinels, wait }, replicas) = (facts.topology, connected.parse::<u32>().unwrap_or(0));
+fn judge_replicas(report: &ServerReport, connected: &str, judged: &mut Guarantee) {
+    let (Topology { sentinels, wait }, replicas) = (report.topology, connected.parse::<u32>().unwrap_or(0));
     if let Some((listed, known)) = sentinels {
         judged.lower(
             "fail-over",
@@ -190,24 +204,24 @@ fn judge_replicas(facts: &Facts, connected: &str, judged: &mut Guarantee) {
     } else {
         return;
     }
-    match facts.needs {
+    match report.min_replicas {
         Some(0) => judged.lower(
             "min-replicas-to-write",
             "0",
             "1 or more",
             "a master that is cut off from its replicas continues to grant until its clients learn of its successor",
         ),
-        Some(needs) if !is_from(facts.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
+        Some(min_replicas) if !is_at_least(report.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
             judged.lower(
                 "min-replicas-to-write",
-                &format!("{needs}, which servers before 7.0 apply to commands only"),
+                &format!("{min_replicas}, which servers before 7.0 apply to commands only"),
                 "Redis 7.0 or newer",
                 "scripts, and so locks, are written without replicas all the same",
             );
         }
         Some(_) => judged.note(format!(
             "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
-            facts.lag
+            report.max_lag
         )),
         None => judged.note("Whether min-replicas-to-write is set is not known, because CONFIG GET is not allowed."),
     }
@@ -223,21 +237,21 @@ impl Clocks {
     fn note(&self) -> Option<String> {
         let ahead = self.server.saturating_sub(self.after);
         let behind = self.before.saturating_sub(self.server);
-        let (by, relation, but) = if ahead > SKEW {
+        let (difference, relation, risk) = if ahead > MAX_CLOCK_DIFFERENCE {
             (ahead, "ahead of", "prolongs leases if it is set back")
-        } else if behind > SKEW {
+        } else if behind > MAX_CLOCK_DIFFERENCE {
             (behind, "behind", "ends leases early if it is set forward")
         } else {
             return None;
         };
         Some(format!(
-            "The server's clock is {by:.1?} {relation} ours: leases and the times shown count by the server's alone and are not affected, but it {but}."
+            "The server's clock is {difference:.1?} {relation} ours: leases and the times shown count by the server's alone and are not affected, but it {risk}."
         ))
     }
 }
 
 /// Whether a version is `first` or newer.
-fn is_from(version: &str, first: (u32, u32)) -> bool {
+fn is_at_least(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     (major, minor) >= first
@@ -252,12 +266,12 @@ mod tests {
             "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
         );
         info.extend(changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
-        judge(&Facts {
+        judge(&ServerReport {
             info,
             fsync: fsync.map(str::to_owned),
-            pauses: false,
-            needs: Some(0),
-            lag: "10".to_owned(),
+            fsync_pauses: false,
+            min_replicas: Some(0),
+            max_lag: "10".to_owned(),
             clocks: clocks(5000, 5000, 5000),
             topology: Topology::default(),
         })
@@ -291,12 +305,12 @@ mod tests {
     fn a_server_that_pauses_its_syncs_is_not_durable() {
         let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
         let fsync = Some("always".to_owned());
-        let judged = judge(&Facts {
+        let judged = judge(&ServerReport {
             info,
             fsync,
-            pauses: true,
-            needs: None,
-            lag: String::new(),
+            fsync_pauses: true,
+            min_replicas: None,
+            max_lag: String::new(),
             clocks: clocks(0, 0, 0),
             topology: Topology::default(),
         });
@@ -306,19 +320,28 @@ mod tests {
 
     #[test]
     fn losses_by_a_fail_over_are_reported() {
-        let judged_of = |version: &str, sentinels, wait, needs, replicas: &str| {
+        let judged_of = |version: &str, sentinels, wait, min_replicas, replicas: &str| {
             let info = parse(&format!(
                 "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
             ));
-            let (fsync, lag) = (Some("always".to_owned()), "10".to_owned());
+            let (fsync, max_lag) = (Some("always".to_owned()), "10".to_owned());
             let topology = Topology { sentinels, wait };
-            judge(&Facts { info, fsync, pauses: false, needs, lag, clocks: clocks(0, 0, 0), topology })
+            judge(&ServerReport {
+                info,
+                fsync,
+                fsync_pauses: false,
+                min_replicas,
+                max_lag,
+                clocks: clocks(0, 0, 0),
+                topology,
+            })
         };
-        let judged =
-            |sentinels, wait, needs, replicas: &str| judged_of("7.0.15", sentinels, wait, needs, replicas);
+        let judged = |sentinels, wait, min_replicas, replicas: &str| {
+            judged_of("7.0.15", sentinels, wait, min_replicas, replicas)
+        };
         let alone = judged(None, 0, Some(0), "0");
         assert_eq!((alone.level, alone.findings.len()), (Level::LeaseBounded, 0), "{alone}");
-        for (sentinels, wait, needs, replicas, expected) in [
+        for (sentinels, wait, min_replicas, replicas, expected) in [
             (Some((3, 3)), 0, Some(0), "2", "min-replicas-to-write is 0"),
             (Some((3, 3)), 0, Some(1), "2", "stops granting within 10 s"),
             (Some((3, 3)), 0, None, "2", "not known"),
@@ -329,7 +352,7 @@ mod tests {
             (Some((3, 3)), 2, Some(1), "2", "only in rare cases"),
             (None, 1, Some(1), "2", "connected_slaves is 2"),
         ] {
-            let judged = judged(sentinels, wait, needs, replicas);
+            let judged = judged(sentinels, wait, min_replicas, replicas);
             assert_eq!(judged.level, Level::BestEffort, "{judged}");
             assert!(judged.to_string().contains(expected), "{judged}");
         }

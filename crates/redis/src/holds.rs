@@ -1,5 +1,5 @@
-//! Renewals and releases: of many holds at once; by slot where servers share the slots; by the lock alone while a slot
-//! is migrating.
+//! Renewals and releases of many holds at once. Where servers share the slots, each request is about one slot; while a
+//! slot is migrating, about one hold, and only about the keys that matter most.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::{
     RedisEngine,
     engine::REQUEST_LIFE,
     error::{Refused, is_foreign_type, script_error},
-    outbox::{BATCH, Values},
+    outbox::{MAX_BATCH_ITEMS, Values},
     previous::letter,
     reach::Route,
     reply::Reply,
@@ -20,7 +20,7 @@ use crate::{
 impl RedisEngine {
     pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if !self.reach.shares_slots() {
-            return join_all(holds.chunks(BATCH).map(|holds| self.renew_batch(holds)))
+            return join_all(holds.chunks(MAX_BATCH_ITEMS).map(|holds| self.renew_batch(holds)))
                 .await
                 .into_iter()
                 .flatten()
@@ -28,93 +28,102 @@ impl RedisEngine {
         }
         let batches = self.by_slot(holds, |hold| &hold.name);
         let answers = join_all(batches.iter().map(|batch| self.renew_batch(&batch.items))).await;
-        in_order(&batches, answers, || Renewed::Unknown(too_few()))
+        in_order(&batches, answers, || Renewed::Unknown(missing_answer()))
     }
 
+    /// Releases by the fast path where possible. If all releases go to one server, they share its requests.
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
-        let routes: Vec<_> = releases.iter().map(|release| self.node_of(release)).collect();
+        let routes: Vec<_> = releases.iter().map(|release| self.fast_path_route(release)).collect();
         if let Some(Some(route)) = routes.first()
             && routes.iter().flatten().filter(|other| other.conn.number == route.conn.number).count()
                 == routes.len()
         {
-            if releases.len() <= BATCH {
+            if releases.len() <= MAX_BATCH_ITEMS {
                 return self.release_batch(Some(route), releases).await;
             }
-            let each = releases.chunks(BATCH).map(|some| self.release_batch(Some(route), some));
-            return join_all(each).await.into_iter().flatten().collect();
+            let requests =
+                releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_batch(Some(route), chunk));
+            return join_all(requests).await.into_iter().flatten().collect();
         }
         let (routes, batches) = Self::by_server(releases, routes);
-        let each = routes
+        let requests = routes
             .iter()
             .zip(&batches)
             .map(|(route, batch)| self.release_batch(route.as_ref(), &batch.items));
-        in_order(&batches, join_all(each).await, || Released::Unknown(too_few()))
+        in_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
-    /// Releases on one server: first by the short script, then the rest by the whole script.
+    /// Releases on one server by the fast path, then what it has not released by the whole script. `None` as the route:
+    /// only by the whole script.
     async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match route {
             Some(route) => self.release_fast(route, releases).await,
             None => releases.iter().map(|_| None).collect(),
         };
-        let left = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
-        let left: Vec<Release> = left.map(|(_, release)| release.clone()).collect();
-        if !left.is_empty() {
-            let mut reply = Box::pin(self.release_rest(&left)).await.into_iter();
+        let unanswered = answers.iter().zip(releases).filter(|(answer, _)| answer.is_none());
+        let unanswered: Vec<Release> = unanswered.map(|(_, release)| release.clone()).collect();
+        if !unanswered.is_empty() {
+            let mut reply = Box::pin(self.release_full(&unanswered)).await.into_iter();
             answers.iter_mut().filter(|answer| answer.is_none()).for_each(|answer| *answer = reply.next());
         }
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Released::Unknown(too_few()))).collect()
+        answers
+            .into_iter()
+            .map(|answer| answer.unwrap_or_else(|| Released::Unknown(missing_answer())))
+            .collect()
     }
 
     /// Releases by the whole script.
-    async fn release_rest(&self, releases: &[Release]) -> Vec<Released> {
+    async fn release_full(&self, releases: &[Release]) -> Vec<Released> {
         if !self.reach.shares_slots() {
-            return join_all(releases.chunks(BATCH).map(|some| self.release_some(some)))
+            return join_all(releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_full_batch(chunk)))
                 .await
                 .into_iter()
                 .flatten()
                 .collect();
         }
         let batches = self.by_slot(releases, |release| &release.name);
-        let answers = join_all(batches.iter().map(|batch| self.release_some(&batch.items))).await;
-        in_order(&batches, answers, || Released::Unknown(too_few()))
+        let answers = join_all(batches.iter().map(|batch| self.release_full_batch(&batch.items))).await;
+        in_order(&batches, answers, || Released::Unknown(missing_answer()))
     }
 
     /// Forms batches of which each fits one request. All batches are sent at once, so those for one node leave
     /// together.
     fn by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
-        for (at, one) in all.iter().enumerate() {
+        for (position, item) in all.iter().enumerate() {
             // A name that no claim can have has no slot, and any server may answer for it.
-            slots.entry(self.keys(name(one)).map_or(0, |keys| keys.slot)).or_default().push(at);
+            slots.entry(self.keys(name(item)).map_or(0, |keys| keys.slot)).or_default().push(position);
         }
-        let positions = slots.values().flat_map(|positions| positions.chunks(BATCH));
+        let positions = slots.values().flat_map(|positions| positions.chunks(MAX_BATCH_ITEMS));
         positions.map(|positions| Batch::new(all, positions)).collect()
     }
 
-    /// The slot of these names. Where servers share the slots, all of them are in one slot.
+    /// The slot of a request: the slot of its first name. Where servers share the slots, all its names are in that
+    /// slot.
     fn slot(&self, first: Option<&Name>) -> Result<u16, EngineError> {
         first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
     }
 
+    /// The script's arguments for a renewal.
     fn renewal(&self, hold: &Hold) -> Result<Item, EngineError> {
         let keys = self.keys(&hold.name)?;
         Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
     }
 
+    /// Renews holds in one request; one by one if the server denies the user one of the locks.
     async fn renew_batch(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let renewed = self.renew_some(holds).await;
+        let renewed = self.renew_request(holds).await;
         let denied =
             |answer: &Renewed| matches!(answer, Renewed::Unknown(error) if error.fault == Fault::Denied);
         if holds.len() == 1 || !renewed.iter().any(denied) {
             return renewed;
         }
-        // As in `release_some`.
-        let alone = holds.iter().map(|one| self.renew_some(std::slice::from_ref(one)));
-        join_all(alone).await.into_iter().flatten().collect()
+        // As in `release_full_batch`.
+        let requests = holds.iter().map(|hold| self.renew_request(std::slice::from_ref(hold)));
+        join_all(requests).await.into_iter().flatten().collect()
     }
 
-    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
+    async fn renew_request(&self, holds: &[Hold]) -> Vec<Renewed> {
         let replies = async {
             let slot = self.slot(holds.first().map(|hold| &hold.name)).map_err(Refused::Failed)?;
             let items = |_: &Route| holds.iter().map(|hold| self.renewal(hold)).collect();
@@ -122,7 +131,9 @@ impl RedisEngine {
         };
         match replies.await {
             Ok(answers) => answers.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
-            Err(Refused::Split(_)) => join_all(holds.iter().map(|hold| self.renew_alone(hold))).await,
+            Err(Refused::Split(_)) => {
+                join_all(holds.iter().map(|hold| self.renew_while_migrating(hold))).await
+            }
             Err(refused) => {
                 let error = EngineError::from(refused);
                 holds.iter().map(|_| Renewed::Unknown(error.again())).collect()
@@ -130,9 +141,9 @@ impl RedisEngine {
         }
     }
 
-    /// Renews while the slot is migrating, by the keys that matter most; each of them is certainly on one of the two
-    /// servers.
-    async fn renew_alone(&self, hold: &Hold) -> Renewed {
+    /// Renews while the slot is migrating, only by the lock and the set of the holds: each of these keys is certainly
+    /// on one of the two servers.
+    async fn renew_while_migrating(&self, hold: &Hold) -> Renewed {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
         let replies = async {
             let keys = self.keys(&hold.name)?;
@@ -145,31 +156,35 @@ impl RedisEngine {
         }
     }
 
-    /// Releases. A name that no claim can have is absent, and does not stop the others.
-    async fn release_some(&self, releases: &[Release]) -> Vec<Released> {
+    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. A name
+    /// that no claim can have is answered as not there.
+    async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
         let possible = |release: &&Release| self.keys(&release.name).is_ok();
-        let real: Vec<Release> = releases.iter().filter(possible).cloned().collect();
-        let mut answers = self.release_real(&real).await;
-        if real.len() > 1
+        let valid: Vec<Release> = releases.iter().filter(possible).cloned().collect();
+        let mut answers = self.release_valid_names(&valid).await;
+        if valid.len() > 1
             && answers
                 .iter()
                 .any(|answer| matches!(answer, Released::Unknown(error) if error.fault == Fault::Denied))
         {
-            // The server refuses a call if the user may not touch one of its locks: each is sent alone.
-            let alone = real.iter().map(|one| self.release_real(std::slice::from_ref(one)));
-            answers = join_all(alone).await.into_iter().flatten().collect();
+            // The server refuses a call if the user has no rights on one of its locks: each release is sent alone.
+            let requests =
+                valid.iter().map(|release| self.release_valid_names(std::slice::from_ref(release)));
+            answers = join_all(requests).await.into_iter().flatten().collect();
         }
         let mut answers = answers.into_iter();
         let answer = |release: &Release| if possible(&release) { answers.next() } else { None };
         releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
     }
 
-    pub(crate) async fn release_real(&self, releases: &[Release]) -> Vec<Released> {
+    /// Releases in one request to the server of the first name.
+    pub(crate) async fn release_valid_names(&self, releases: &[Release]) -> Vec<Released> {
         let Some(first) = releases.first() else { return Vec::new() };
         let replies = async {
             let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;
             releases.iter().for_each(|release| self.reach.waits_no_more(slot, release.id));
-            let items = |route: &Route| releases.iter().map(|one| self.release_item(route, one)).collect();
+            let items =
+                |route: &Route| releases.iter().map(|release| self.release_item(route, release)).collect();
             answers_of(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
         };
         match replies.await {
@@ -177,7 +192,7 @@ impl RedisEngine {
                 answers.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
             }
             Err(Refused::Split(error)) => {
-                join_all(releases.iter().map(|release| self.release_alone(release, &error))).await
+                join_all(releases.iter().map(|release| self.release_while_migrating(release, &error))).await
             }
             Err(refused) => {
                 let error = EngineError::from(refused);
@@ -186,6 +201,7 @@ impl RedisEngine {
         }
     }
 
+    /// The script's arguments for a release: see `lua/release.lua`.
     fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
@@ -195,9 +211,10 @@ impl RedisEngine {
         Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
     }
 
-    /// Like [`renew_alone`](Self::renew_alone). Other keys of the claim are released when the migration has ended;
-    /// until then it is unknown whether something of the claim is left.
-    async fn release_alone(&self, release: &Release, moving: &EngineError) -> Released {
+    /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other
+    /// keys of the claim are released when the migration has ended; until then the result is unknown. `migration_error`
+    /// is the error of the refused request.
+    async fn release_while_migrating(&self, release: &Release, migration_error: &EngineError) -> Released {
         let script =
             if release.mode == Mode::Exclusive { Script::ReleaseLock } else { Script::ReleaseShared };
         let replies = async {
@@ -206,12 +223,13 @@ impl RedisEngine {
             answer_of(self.reach.run(slot, script, item).await?)
         };
         match replies.await {
-            Ok(word) if word == "again" => Released::Unknown(moving.again()),
+            Ok(word) if word == "again" => Released::Unknown(migration_error.again()),
             Ok(word) => self.released(&word, release),
             Err(error) => Released::Unknown(error),
         }
     }
 
+    /// Reads the script's answer to a release. A certain answer also ends the record of its requests in flight.
     fn released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
@@ -231,6 +249,7 @@ impl RedisEngine {
     }
 }
 
+/// Reads the script's answer to a renewal.
 fn renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
         "extended" => Renewed::Extended { ttl: Some(hold.ttl) },
@@ -250,7 +269,10 @@ pub(crate) struct Batch<T> {
 impl<T: Clone> Batch<T> {
     /// The items at these positions.
     pub(crate) fn new(all: &[T], positions: &[usize]) -> Self {
-        Self { items: positions.iter().map(|&at| all[at].clone()).collect(), positions: positions.to_vec() }
+        Self {
+            items: positions.iter().map(|&position| all[position].clone()).collect(),
+            positions: positions.to_vec(),
+        }
     }
 }
 
@@ -259,12 +281,12 @@ fn in_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn()
     let count = batches.iter().map(|batch| batch.positions.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();
     for (batch, answers) in batches.iter().zip(answers) {
-        batch.positions.iter().zip(answers).for_each(|(&at, answer)| ordered[at] = Some(answer));
+        batch.positions.iter().zip(answers).for_each(|(&position, answer)| ordered[position] = Some(answer));
     }
     ordered.into_iter().map(|answer| answer.unwrap_or_else(&missing)).collect()
 }
 
-fn too_few() -> EngineError {
+fn missing_answer() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered for too few locks")
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Identity {
     pub(crate) role: String,
     /// The run id of its process; each process has its own. `None` if the user has no right to read it.
     pub(crate) run: Option<String>,
-    /// For how many seconds the process has been running, by its own clock; `None` likewise.
+    /// For how many seconds the process has been running, by its own clock; `None` if the user has no right to read it.
     pub(crate) uptime: Option<u64>,
     /// The groups that a Sentinel watches.
     pub(crate) masters: Vec<String>,
@@ -24,9 +24,9 @@ pub(crate) struct Identity {
 
 /// The kind of server that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum ServerKind {
     /// A single server, or one behind a name: neither a node of a Cluster nor a Sentinel.
-    Alone,
+    Single,
     /// An independent master, one of several.
     Independent,
     /// The master of a group that Sentinels watch.
@@ -38,15 +38,16 @@ pub(crate) enum Wanted {
 }
 
 impl Identity {
-    /// Asks on a connection with RESP3, or, with `old`, on one with RESP2.
-    pub(crate) async fn ask(mux: &MultiplexedConnection, old: bool) -> RedisResult<Self> {
-        let mut identity = if old { Self::by_role(mux).await? } else { Self::by_hello(mux).await? };
+    /// Asks the server for its identity; `is_resp2` is the protocol of the connection.
+    pub(crate) async fn ask(mux: &MultiplexedConnection, is_resp2: bool) -> RedisResult<Self> {
+        let mut identity = if is_resp2 { Self::by_role(mux).await? } else { Self::by_hello(mux).await? };
         if identity.mode == "sentinel" {
             identity.masters = masters(mux).await;
         }
         Ok(identity)
     }
 
+    /// The mode and role by `HELLO`, which only servers with RESP3 know.
     async fn by_hello(mux: &MultiplexedConnection) -> RedisResult<Self> {
         let reply: Value = redis::cmd("HELLO").arg(3).query_async(&mut mux.clone()).await?;
         let reply: HashMap<String, Value> = from_redis_value(reply).map_err(RedisError::from)?;
@@ -55,7 +56,7 @@ impl Identity {
         Ok(Self { mode, role, ..Self::default() })
     }
 
-    /// Not every server knows the command `ROLE`, or lets this user call it.
+    /// The role by `ROLE`; empty if the server does not know that command, or does not let this user call it.
     async fn by_role(mux: &MultiplexedConnection) -> RedisResult<Self> {
         let reply: RedisResult<Vec<Value>> = redis::cmd("ROLE").query_async(&mut mux.clone()).await;
         let role = match reply {
@@ -74,12 +75,12 @@ impl Identity {
     }
 
     /// Refuses a server of another kind, and names the right URL.
-    pub(crate) fn judge(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
+    pub(crate) fn judge(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
         let address = &server.address;
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };
-        let (what, write) = match (self.mode.as_str(), wanted) {
-            ("sentinel", Wanted::Sentinel) | ("cluster", Wanted::Node) | ("", _) => {
-                return self.check_place(wanted, server);
+        let (actual_kind, right_url) = match (self.mode.as_str(), wanted) {
+            ("sentinel", ServerKind::Sentinel) | ("cluster", ServerKind::Node) | ("", _) => {
+                return self.check_role(wanted, server);
             }
             ("sentinel", _) => {
                 let known = match &self.masters[..] {
@@ -89,33 +90,35 @@ impl Identity {
                 ("a Sentinel", format!("{scheme}+sentinel://{address}/NAME{known}"))
             }
             ("cluster", _) => ("a node of a Redis Cluster", format!("{scheme}+cluster://{address}")),
-            (_, Wanted::Sentinel) => {
+            (_, ServerKind::Sentinel) => {
                 let message = format!(
                     "{address} is a server with data and no Sentinel: write where the Sentinels are (their port is 26379 by default), or, if no Sentinel watches this server, write {scheme}://{address}"
                 );
                 return Err(EngineError::new(Fault::Misconfigured, message));
             }
-            (_, Wanted::Node) => {
+            (_, ServerKind::Node) => {
                 ("a server alone and no node of a Redis Cluster", format!("{scheme}://{address}"))
             }
-            _ => return self.check_place(wanted, server),
+            _ => return self.check_role(wanted, server),
         };
-        Err(EngineError::new(Fault::Misconfigured, format!("{address} is {what}: write {write}")))
+        Err(EngineError::new(Fault::Misconfigured, format!("{address} is {actual_kind}: write {right_url}")))
     }
 
-    fn check_place(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
-        if wanted == Wanted::Independent && self.role == "replica" {
+    /// Refuses a server of the right kind whose role is not the wanted one.
+    fn check_role(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
+        if wanted == ServerKind::Independent && self.role == "replica" {
             let message = format!(
                 "{} is a replica, and a Redlock wants masters that know nothing of each other: name its master, or another server",
                 server.address
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
-        self.role(wanted, server)
+        self.check_master(wanted, server)
     }
 
-    fn role(&self, wanted: Wanted, server: &Server) -> Result<(), EngineError> {
-        if wanted != Wanted::Master || self.role == "master" {
+    /// Refuses a server that the Sentinels name as the master, and that does not report that role.
+    fn check_master(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
+        if wanted != ServerKind::Master || self.role == "master" {
             return Ok(());
         }
         let (address, role) = (&server.address, if self.role.is_empty() { "unknown" } else { &self.role });
@@ -128,12 +131,14 @@ impl Identity {
 
 /// The run id of the server, if this user has the right to read it.
 pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
-    Ok(process(mux).await?.0)
+    Ok(run_and_uptime(mux).await?.0)
 }
 
 /// The run id of the server, and for how many seconds its process has been running, if this user has the
 /// right to read them.
-pub(crate) async fn process(mux: &MultiplexedConnection) -> RedisResult<(Option<String>, Option<u64>)> {
+pub(crate) async fn run_and_uptime(
+    mux: &MultiplexedConnection,
+) -> RedisResult<(Option<String>, Option<u64>)> {
     let reply: RedisResult<String> = redis::cmd("INFO").arg("server").query_async(&mut mux.clone()).await;
     match reply {
         Ok(text) => {
@@ -151,7 +156,7 @@ pub(crate) async fn masters(mux: &MultiplexedConnection) -> Vec<String> {
     let reply: RedisResult<Vec<HashMap<String, String>>> =
         redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut mux.clone()).await;
     let mut names: Vec<_> =
-        reply.unwrap_or_default().into_iter().filter_map(|mut one| one.remove("name")).collect();
+        reply.unwrap_or_default().into_iter().filter_map(|mut group| group.remove("name")).collect();
     names.sort_unstable();
     names
 }
@@ -170,31 +175,37 @@ mod tests {
         let endpoint = Endpoint { host: "h".to_owned(), port: 7 };
         let server = Server::new(Address::Tcp(endpoint), Login::default(), Duration::ZERO, 1);
         for (mode, role, wanted, fault, expected) in [
-            ("standalone", "master", Wanted::Alone, None, ""),
-            ("standalone", "replica", Wanted::Alone, None, ""),
-            ("standalone", "master", Wanted::Independent, None, ""),
-            ("standalone", "replica", Wanted::Independent, Some(Fault::Misconfigured), "name its master"),
-            ("sentinel", "", Wanted::Independent, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
-            ("cluster", "master", Wanted::Independent, Some(Fault::Misconfigured), "redis+cluster://h:7"),
-            ("", "", Wanted::Alone, None, ""),
-            ("sentinel", "master", Wanted::Sentinel, None, ""),
-            ("cluster", "replica", Wanted::Node, None, ""),
-            ("standalone", "master", Wanted::Master, None, ""),
-            ("", "master", Wanted::Master, None, ""),
-            ("standalone", "replica", Wanted::Master, Some(Fault::Retry), "the role replica"),
-            ("", "", Wanted::Master, Some(Fault::Retry), "the role unknown"),
+            ("standalone", "master", ServerKind::Single, None, ""),
+            ("standalone", "replica", ServerKind::Single, None, ""),
+            ("standalone", "master", ServerKind::Independent, None, ""),
+            ("standalone", "replica", ServerKind::Independent, Some(Fault::Misconfigured), "name its master"),
             (
                 "sentinel",
                 "",
-                Wanted::Alone,
+                ServerKind::Independent,
+                Some(Fault::Misconfigured),
+                "redis+sentinel://h:7/NAME",
+            ),
+            ("cluster", "master", ServerKind::Independent, Some(Fault::Misconfigured), "redis+cluster://h:7"),
+            ("", "", ServerKind::Single, None, ""),
+            ("sentinel", "master", ServerKind::Sentinel, None, ""),
+            ("cluster", "replica", ServerKind::Node, None, ""),
+            ("standalone", "master", ServerKind::Master, None, ""),
+            ("", "master", ServerKind::Master, None, ""),
+            ("standalone", "replica", ServerKind::Master, Some(Fault::Retry), "the role replica"),
+            ("", "", ServerKind::Master, Some(Fault::Retry), "the role unknown"),
+            (
+                "sentinel",
+                "",
+                ServerKind::Single,
                 Some(Fault::Misconfigured),
                 "redis+sentinel://h:7/NAME (it knows a, b)",
             ),
-            ("sentinel", "", Wanted::Node, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
-            ("cluster", "master", Wanted::Alone, Some(Fault::Misconfigured), "redis+cluster://h:7"),
-            ("cluster", "master", Wanted::Sentinel, Some(Fault::Misconfigured), "redis+cluster://h:7"),
-            ("standalone", "master", Wanted::Sentinel, Some(Fault::Misconfigured), "redis://h:7"),
-            ("standalone", "master", Wanted::Node, Some(Fault::Misconfigured), "redis://h:7"),
+            ("sentinel", "", ServerKind::Node, Some(Fault::Misconfigured), "redis+sentinel://h:7/NAME"),
+            ("cluster", "master", ServerKind::Single, Some(Fault::Misconfigured), "redis+cluster://h:7"),
+            ("cluster", "master", ServerKind::Sentinel, Some(Fault::Misconfigured), "redis+cluster://h:7"),
+            ("standalone", "master", ServerKind::Sentinel, Some(Fault::Misconfigured), "redis://h:7"),
+            ("standalone", "master", ServerKind::Node, Some(Fault::Misconfigured), "redis://h:7"),
         ] {
             let masters = ["a", "b"].map(str::to_owned).to_vec();
             let identity =

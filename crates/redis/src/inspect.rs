@@ -21,7 +21,8 @@ use leasehold_core::{
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
-    /// A user who may not ask for the time cannot lock either; the right to `PING` proves nothing.
+    /// Asks all servers for their time: a user without the right to `TIME` cannot lock, while a right to `PING` proves
+    /// nothing.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for route in self.reach.servers().await? {
             route.conn.ask(&redis::cmd("TIME")).await?;
@@ -36,17 +37,18 @@ impl RedisEngine {
         read_view(name, keys.lock(), &mut reply).map_err(Refused::Failed)
     }
 
+    /// The names below a prefix that have holders or waiters.
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let ours = &self.client.config.prefix;
-        let start = format!("{ours}{prefix}");
+        let lock_prefix = &self.client.config.prefix;
+        let start = format!("{lock_prefix}{prefix}");
         let escaped = escape(&start);
         let mut locks = BTreeSet::new();
         self.scan(&format!("{escaped}*"), |key| {
             locks.insert(key.to_owned());
         })
         .await?;
-        // Names without a holder that have waiters.
-        let queue_key = format!("}}{}q", self.client.config.layout.mark());
+        // Names that have waiters, perhaps without a holder: the locks in the names of the keys of queues.
+        let queue_key = format!("}}{}q", self.client.config.layout.layout_letter());
         self.scan(&format!("leasehold:{{*{queue_key}{escaped}*"), |key| {
             if let Some((_, lock)) = key.split_once(&queue_key) {
                 locks.insert(lock.to_owned());
@@ -55,9 +57,9 @@ impl RedisEngine {
         .await?;
         let mut views = Vec::new();
         for lock in locks {
-            let name = lock.strip_prefix(ours).map(Name::new);
+            let name = lock.strip_prefix(lock_prefix).map(Name::new);
             let Some(Ok(name)) = name else { continue };
-            // Keys that cannot be a lock: our own keys beside the locks, and Redisson's own.
+            // Other keys below the prefix: our side keys, and Redisson's own keys.
             if self.keys(&name).is_err() {
                 continue;
             }
@@ -66,8 +68,8 @@ impl RedisEngine {
                 Ok(view) => views.push(view),
                 // Its keys are migrating to another server.
                 Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
-                // A key of another type, or an unreadable record: it blocks claims of this name, and not the list of
-                // the others.
+                // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the
+                // list of the other names.
                 Err(Refused::Failed(error))
                     if matches!(error.fault, Fault::Misconfigured | Fault::Internal | Fault::Denied) =>
                 {
@@ -80,20 +82,21 @@ impl RedisEngine {
         Ok(views)
     }
 
-    /// Every key that matches; some of them perhaps twice.
-    async fn scan(&self, pattern: &str, mut found: impl FnMut(&str)) -> Result<(), EngineError> {
+    /// Calls `on_key` for every key that matches the pattern, perhaps twice for some.
+    async fn scan(&self, pattern: &str, mut on_key: impl FnMut(&str)) -> Result<(), EngineError> {
         for route in self.reach.servers().await? {
-            self.scan_one(route, pattern, &mut found).await?;
+            self.scan_one(route, pattern, &mut on_key).await?;
         }
         Ok(())
     }
 
-    /// A step without an answer, for example over keys of many MiB on a busy machine, is repeated for fewer keys.
+    /// Scans one server. A step without an answer, for example over keys of many MiB on a busy machine, is repeated for
+    /// fewer keys.
     async fn scan_one(
         &self,
         mut route: Route,
         pattern: &str,
-        found: &mut impl FnMut(&str),
+        on_key: &mut impl FnMut(&str),
     ) -> Result<(), EngineError> {
         let (mut cursor, mut count) = (0, SCAN_COUNT);
         loop {
@@ -109,7 +112,7 @@ impl RedisEngine {
             };
             cursor = reply.count()?;
             for key in reply.texts()? {
-                found(&key);
+                on_key(&key);
             }
             if cursor == 0 {
                 return Ok(());
@@ -135,12 +138,12 @@ impl RedisEngine {
         let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
         let topology = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
         for route in servers {
-            judged.push(guarantee::look(&route.conn, topology).await?);
+            judged.push(guarantee::read_guarantee(&route.conn, topology).await?);
         }
-        let one = judged.pop();
-        let Some(mut all) = one else { return Err(EngineError::new(Fault::Retry, "no server is known")) };
+        let last = judged.pop();
+        let Some(mut all) = last else { return Err(EngineError::new(Fault::Retry, "no server is known")) };
         if self.reach.shares_slots() {
-            guarantee::of_cluster(&mut all, judged);
+            guarantee::merge_masters(&mut all, judged);
         }
         self.client.config.layout.note(&mut all);
         Ok(all)
@@ -174,6 +177,7 @@ impl Inspect for RedisEngine {
     }
 }
 
+/// Reads the answer of `lua/look.lua`.
 fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, EngineError> {
     if reply.text()? == "layout" {
         return Err(unknown_layout());
@@ -187,20 +191,21 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
     }
     for mut waiter in reply.list()? {
         let (id, owner) = (waiter.text()?, waiter.text()?);
-        let then = waiter.count()?;
-        let waiting = (then > 0).then(|| since(server, then));
+        let since_micros = waiter.count()?;
+        let waiting = (since_micros > 0).then(|| elapsed(server, since_micros));
         view.waiters.push(WaiterView { id, owner, waiting });
     }
     Ok(view)
 }
 
+/// Reads one holder of the answer of `lua/look.lua`.
 fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), EngineError> {
     let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
-    let (token, then) = (row.count()?, row.count()?);
+    let (token, since_micros) = (row.count()?, row.count()?);
     let remaining = row.millis()?;
     let (owner, state) = (row.text()?, row.text()?);
     let foreign = state == "foreign";
-    let (token, held) = ((!foreign).then_some(token), (!foreign).then(|| since(server, then)));
+    let (token, held) = ((!foreign).then_some(token), (!foreign).then(|| elapsed(server, since_micros)));
     let mode = match mode.as_str() {
         "x" => Mode::Exclusive,
         "s" => Mode::Shared,
@@ -210,8 +215,9 @@ fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), Engine
     Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }))
 }
 
-fn since(server_micros: u64, then: u64) -> Duration {
-    Duration::from_micros(server_micros.saturating_sub(then))
+/// The time since a moment, both by the server's clock.
+fn elapsed(server_micros: u64, since_micros: u64) -> Duration {
+    Duration::from_micros(server_micros.saturating_sub(since_micros))
 }
 
 /// A pattern that matches only this text.

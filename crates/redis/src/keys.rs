@@ -6,38 +6,38 @@ use leasehold_core::{ClaimId, EngineError, Fault, Name};
 /// The hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
 pub(crate) const SLOTS: usize = 16_384;
-/// The prefix of every key beside the locks themselves.
-pub(crate) const SIDE: &str = "leasehold:";
-/// No lock key may begin with this: all side keys of names do.
-pub(crate) const RESERVED: &str = "leasehold:{";
+/// The prefix of all our keys and channels besides the locks: the side keys.
+pub(crate) const SIDE_PREFIX: &str = "leasehold:";
+/// The prefix of the side keys of names, before the tag. No lock key may begin with it.
+pub(crate) const RESERVED_PREFIX: &str = "leasehold:{";
 
-/// The prefix of the counter of all slots.
-pub(crate) const COUNTER_OF_ALL: &str = "leasehold:{}";
+/// The token counter that all slots share, without the prefix of the locks at its end: the tag is empty.
+pub(crate) const COMMON_COUNTER_PREFIX: &str = "leasehold:{}";
 
-/// The keys of one name. The lock key is the prefix and the name, as foreign programs are given it.
+/// The keys of one name. The lock key is the prefix and the name, because other programs use that key.
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) name: &'a str,
-    /// The text between the braces of its side keys. It places them in the slot of the lock key, whatever braces that
-    /// key has.
+    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, whatever
+    /// braces the lock key has.
     pub(crate) tag: &'static str,
-    /// The text after the tag in the side keys of a layout.
-    pub(crate) mark: &'static str,
-    /// Its slot in a Redis Cluster.
+    /// The letter after the tag in the side keys, which names the layout; empty for plain locks.
+    pub(crate) layout_letter: &'static str,
+    /// The slot of all these keys in a Redis Cluster.
     pub(crate) slot: u16,
 }
 
 impl<'a> Keys<'a> {
     pub(crate) fn of(prefix: &'a str, name: &'a Name) -> Result<Self, EngineError> {
         let name = name.as_str();
-        if reaches_side_keys(prefix, name) {
+        if is_side_key(prefix, name) {
             let message = format!(
-                "keys that begin with {RESERVED:?} are leasehold's own: choose another name or prefix"
+                "keys that begin with {RESERVED_PREFIX:?} are leasehold's own: choose another name or prefix"
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         let slot = slot(prefix.as_bytes(), name.as_bytes());
-        Ok(Self { prefix, name, tag: tag(slot), mark: "", slot })
+        Ok(Self { prefix, name, tag: tag(slot), layout_letter: "", slot })
     }
 
     pub(crate) fn lock(&self) -> String {
@@ -45,47 +45,50 @@ impl<'a> Keys<'a> {
     }
 }
 
-fn reaches_side_keys(prefix: &str, name: &str) -> bool {
-    match RESERVED.strip_prefix(prefix) {
+/// Whether the lock key would begin like a side key.
+fn is_side_key(prefix: &str, name: &str) -> bool {
+    match RESERVED_PREFIX.strip_prefix(prefix) {
         Some(rest) => name.starts_with(rest),
-        None => prefix.starts_with(RESERVED),
+        None => prefix.starts_with(RESERVED_PREFIX),
     }
 }
 
-/// The token counter of a prefix: a user without access to the locks of a prefix needs no access to their tokens. Where
-/// servers share the slots, there is one counter for each slot; otherwise one for all.
-pub(crate) fn counter(prefix: &str, slot: Option<u16>) -> String {
-    format!("{RESERVED}{}}}t{prefix}", slot.map_or("", tag))
+/// The key of the token counter of a prefix and slot. Each prefix has its own, so that a user with access to the locks
+/// of one prefix needs no other counter. Where servers share the slots, there is one counter for each slot; otherwise
+/// `slot` is `None`, and there is one for all.
+pub(crate) fn counter_key(prefix: &str, slot: Option<u16>) -> String {
+    format!("{RESERVED_PREFIX}{}}}t{prefix}", slot.map_or("", tag))
 }
 
 /// A key that is written only to give `WAIT` a write to wait for.
-pub(crate) fn echo(prefix: &str, slot: Option<u16>) -> String {
-    format!("{RESERVED}{}}}w{prefix}", slot.map_or("", tag))
+pub(crate) fn wait_key(prefix: &str, slot: Option<u16>) -> String {
+    format!("{RESERVED_PREFIX}{}}}w{prefix}", slot.map_or("", tag))
 }
 
 /// The key of the fence of a resource, and its slot.
 pub(crate) fn fence_key(prefix: &str, resource: &str) -> (String, u16) {
     let slot = slot(prefix.as_bytes(), resource.as_bytes());
-    (format!("{RESERVED}{}}}f{prefix}{resource}", tag(slot)), slot)
+    (format!("{RESERVED_PREFIX}{}}}f{prefix}{resource}", tag(slot)), slot)
 }
 
 /// The channel on which one client receives notifications.
 pub(crate) fn channel(client: ClaimId) -> String {
-    format!("{SIDE}news:{client}")
+    format!("{SIDE_PREFIX}news:{client}")
 }
 
 /// The channel on which this client receives notifications of a slot, where servers share the slots.
-pub(crate) fn channel_of(client: &str, slot: u16) -> String {
-    format!("{RESERVED}{}}}{}", tag(slot), client.strip_prefix(SIDE).unwrap_or(client))
+pub(crate) fn slot_channel(client: &str, slot: u16) -> String {
+    format!("{RESERVED_PREFIX}{}}}{}", tag(slot), client.strip_prefix(SIDE_PREFIX).unwrap_or(client))
 }
 
-/// The part of that channel after the tag, which is the same in all slots.
+/// The part of a slot's channel after the tag, which is the same in all slots; the whole of any other channel.
 pub(crate) fn after_tag(channel: &str) -> &str {
-    let tagged = RESERVED.len() + TAG;
-    if channel.starts_with(RESERVED) { channel.get(tagged..).unwrap_or_default() } else { channel }
+    let start = RESERVED_PREFIX.len() + TAG_LENGTH;
+    if channel.starts_with(RESERVED_PREFIX) { channel.get(start..).unwrap_or_default() } else { channel }
 }
 
-/// The slot of a key that consists of these two parts: that of its hash tag, if it has one.
+/// The slot of a key that consists of these two parts: the hash of its hash tag, if the key has one, otherwise of the
+/// key.
 pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
     let hash = |parts: [&[u8]; 2]| {
         let mut digest = CRC.digest();
@@ -105,13 +108,15 @@ pub(crate) fn slot(prefix: &[u8], name: &[u8]) -> u16 {
 }
 
 /// The number of letters of a tag.
-const TAG: usize = 4;
+const TAG_LENGTH: usize = 4;
 
+/// The checksum that Redis Cluster uses for slots.
 const CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// For every slot a word of four letters in that slot. It is part of the layout: never change it.
-static TAGS: [[u8; TAG]; SLOTS] = {
-    let mut tags = [[0; TAG]; SLOTS];
+/// For every slot a word of four letters whose hash is that slot. These words are part of the stored format: never
+/// change them.
+static TAGS: [[u8; TAG_LENGTH]; SLOTS] = {
+    let mut tags = [[0; TAG_LENGTH]; SLOTS];
     let mut number = 0;
     // The checksum is linear: 2^14 words that differ in 14 bits fall into 2^14 slots.
     while number < SLOTS {
@@ -122,6 +127,7 @@ static TAGS: [[u8; TAG]; SLOTS] = {
     tags
 };
 
+/// The letter for the lowest four bits of a number.
 const fn letter(number: usize) -> u8 {
     b'@' + (number % 16) as u8
 }
@@ -177,10 +183,10 @@ mod tests {
     #[test]
     fn the_counter_and_the_channel_of_a_slot_are_in_it() {
         for number in [0, 1, 8191, 16_383] {
-            assert_eq!(slot_of(&counter("lock:", Some(number))), number);
-            let of_slot = channel_of(&channel(ClaimId([7; 16])), number);
+            assert_eq!(slot_of(&counter_key("lock:", Some(number))), number);
+            let of_slot = slot_channel(&channel(ClaimId([7; 16])), number);
             assert_eq!(slot_of(&of_slot), number);
-            assert_eq!(format!("{RESERVED}{}{}", tag(number), after_tag(&of_slot)), of_slot);
+            assert_eq!(format!("{RESERVED_PREFIX}{}{}", tag(number), after_tag(&of_slot)), of_slot);
         }
     }
 
@@ -194,6 +200,6 @@ mod tests {
             assert!(Keys::of(&side[..at], &Name::new(&side[at..]).unwrap()).is_err(), "{at}");
         }
         assert!(Keys::of("leasehold:", &Name::new("a").unwrap()).is_ok());
-        assert_eq!(counter("lock:", None), "leasehold:{}tlock:");
+        assert_eq!(counter_key("lock:", None), "leasehold:{}tlock:");
     }
 }

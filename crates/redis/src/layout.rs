@@ -22,58 +22,60 @@ pub enum Layout {
     Redisson,
 }
 
-/// The prefix of Redisson's own keys, and a part of the keys of its readers.
-const THEIRS: &str = "redisson_";
-const READERS: &str = ":rwlock_timeout:";
+/// The prefix of Redisson's own keys.
+const REDISSON_PREFIX: &str = "redisson_";
+/// A part of the keys in which Redisson stores the timeouts of its readers.
+const READER_KEY_PART: &str = ":rwlock_timeout:";
 
 impl Layout {
-    /// The text after the tag in a side key. A name that is locked in both layouts has two records, each without a hint
-    /// of the other.
-    pub(crate) const fn mark(self) -> &'static str {
+    /// The letter after the tag in a side key: a name that is locked in both layouts has two records, which do not
+    /// mention each other.
+    pub(crate) const fn layout_letter(self) -> &'static str {
         match self {
             Self::Plain => "",
             Self::Redisson => "r",
         }
     }
 
+    /// The text of a script for this layout.
     pub(crate) const fn text(self, script: Script) -> &'static str {
-        match (self, of_redisson(script)) {
+        match (self, redisson_text(script)) {
             (Self::Redisson, Some(text)) => text,
             _ => script.text(),
         }
     }
 
-    /// The digest by which a server finds the script, if the script is one of this layout's own.
+    /// The digest by which a server finds the script; `None` if this layout has no text of its own for the script.
     pub(crate) fn digest(self, script: Script) -> Option<&'static str> {
         static DIGESTS: [OnceLock<String>; TEXTS.len()] = [const { OnceLock::new() }; TEXTS.len()];
-        let text = of_redisson(script).filter(|_| self == Self::Redisson)?;
+        let text = redisson_text(script).filter(|_| self == Self::Redisson)?;
         let digest =
             DIGESTS[script as usize].get_or_init(|| sha1_smol::Sha1::from(text).digest().to_string());
         Some(digest)
     }
 
     /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
-    /// migrating, such a script does nothing, even if all its other declared keys are present: it also reads keys that
-    /// are not known beforehand.
-    pub(crate) const fn looks_at_more(self) -> bool {
+    /// migrating, the server then refuses every such script, even if all other declared keys are present: needed for
+    /// scripts that also read keys that are not known in advance.
+    pub(crate) const fn declares_absent_key(self) -> bool {
         matches!(self, Self::Redisson)
     }
 
     /// Refuses the names of keys that Redisson reserves, and, where servers share the slots, names whose
     /// Redisson keys would be in several slots.
-    pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, in_slots: bool) -> Result<(), EngineError> {
+    pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, shares_slots: bool) -> Result<(), EngineError> {
         if self == Self::Plain {
             return Ok(());
         }
         let lock = keys.lock();
         let refused = |message: String| Err(EngineError::new(Fault::Misconfigured, message));
-        if lock.starts_with(THEIRS) || lock.contains(READERS) {
+        if lock.starts_with(REDISSON_PREFIX) || lock.contains(READER_KEY_PART) {
             return refused(format!(
-                "keys that begin with {THEIRS:?} or hold {READERS:?} are Redisson's own: choose another name or prefix"
+                "keys that begin with {REDISSON_PREFIX:?} or hold {READER_KEY_PART:?} are Redisson's own: choose another name or prefix"
             ));
         }
-        let theirs = if lock.contains('{') { format!("x:{lock}") } else { format!("x:{{{lock}}}") };
-        if in_slots && slot(theirs.as_bytes(), b"") != keys.slot {
+        let redisson_key = if lock.contains('{') { format!("x:{lock}") } else { format!("x:{{{lock}}}") };
+        if shares_slots && slot(redisson_key.as_bytes(), b"") != keys.slot {
             return refused(format!(
                 "on a Redis Cluster Redisson has the keys of {:?} in several slots: choose a name without braces, or with one pair of them",
                 name.as_str()
@@ -92,7 +94,7 @@ impl Layout {
     }
 
     /// The obstacle that is reported for a key that other programs may use for something else.
-    pub(crate) const fn no_lock(self) -> &'static str {
+    pub(crate) const fn obstacle_not_a_lock(self) -> &'static str {
         match self {
             Self::Plain => {
                 "the key of this lock has a value that is not a string, without an expiry: delete it, or choose another name or prefix"
@@ -104,7 +106,7 @@ impl Layout {
     }
 
     /// The obstacle that is reported while leasehold holds the name in the other layout.
-    pub(crate) const fn other_layout(self) -> &'static str {
+    pub(crate) const fn obstacle_other_layout(self) -> &'static str {
         match self {
             Self::Plain => {
                 "leasehold holds it in another layout, as a lock of Redisson's: put layout=redisson into the URL of all programs of this lock, or of none"
@@ -115,8 +117,8 @@ impl Layout {
         }
     }
 
-    /// The error for a counter that cannot be counted on from.
-    pub(crate) const fn no_counter(self) -> &'static str {
+    /// The error message for a token counter with a foreign value.
+    pub(crate) const fn unusable_counter(self) -> &'static str {
         match self {
             Self::Plain => {
                 "the key of the newest token, leasehold:{}t and the prefix, has a foreign value: delete it, and tokens continue above the server's clock"
@@ -128,8 +130,9 @@ impl Layout {
     }
 }
 
-/// The script for Redisson's locks; `None` for one that reads no lock, or that is for plain strings alone.
-const fn of_redisson(script: Script) -> Option<&'static str> {
+/// The text of a script for Redisson's locks; `None` for a script that reads no lock, or that is only for plain
+/// strings.
+const fn redisson_text(script: Script) -> Option<&'static str> {
     Some(match script {
         Script::Claim => redisson::CLAIM,
         Script::Renew => redisson::RENEW,

@@ -10,16 +10,16 @@ use redis::{
 };
 
 use crate::{
-    error::sort_connecting,
-    identity::{Identity, Wanted, process},
+    error::classify_connecting,
+    identity::{Identity, ServerKind, run_and_uptime},
     push_listener::{PushHandler, PushSender},
     server::Server,
     stream,
 };
 
-/// Room for commands that wait to be written: far more than are ever in flight. The order of commands holds only
-/// if no command waits for room.
-const BUFFER: usize = 65_536;
+/// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. The order of
+/// commands holds only while no command waits for room in the queue.
+const MAX_QUEUED_COMMANDS: usize = 65_536;
 
 /// Whether to ask for the server's run id. A user without the right to read it does not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,45 +28,48 @@ pub(crate) enum RunIdQuery {
     Skip,
 }
 
-/// A connection whose driver must be polled: when the driver ends, the connection is gone.
+/// A new connection. Its driver must be polled: when the driver ends, the connection is gone.
 pub(crate) struct Dialed {
+    /// Sends commands.
     pub(crate) mux: MultiplexedConnection,
+    /// Writes the commands and reads the answers.
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The second connection, where notifications cannot come on the first: used to check that it is alive.
+    /// The second connection, for notifications of a server without RESP3. Pings check that this connection is alive.
     pub(crate) notification: Option<PubSubSink>,
 }
 
-/// Connects, logs in, and subscribes to our channel: on the same connection, or, where the server knows only the old
-/// protocol, on a second one.
+/// Connects and logs in. For a server that knows only the old protocol (RESP2), also makes a second connection, which
+/// subscribes to `channel`; on RESP3, [`Dialed::prepare`] subscribes.
 pub(crate) async fn open<L: PushHandler>(
     server: &Server,
     channel: &str,
     listener: &Arc<L>,
 ) -> Result<Dialed, EngineError> {
-    let failed = |error: RedisError| sort_connecting(error, server);
+    let failed = |error: RedisError| classify_connecting(error, server);
     let options = AsyncConnectionConfig::new()
         // Every request has its own deadline in core.
         .set_response_timeout(None)
-        .set_pipeline_buffer_size(BUFFER);
+        .set_pipeline_buffer_size(MAX_QUEUED_COMMANDS);
     let password = match &server.login.password {
         Some(password) => Some(password.read().await?),
         None => None,
     };
     let password = password.as_ref().map(|password| password.as_str());
-    let new = info(server, password, ProtocolVersion::RESP3);
+    let resp3 = info(server, password, ProtocolVersion::RESP3);
     let pushed = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
     let refused =
-        match MultiplexedConnection::new_with_config(&new, stream::open(server).await?, pushed).await {
+        match MultiplexedConnection::new_with_config(&resp3, stream::open(server).await?, pushed).await {
             Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
             Err(error) => error,
         };
-    if !knows_no_resp3(&refused) {
+    if !lacks_resp3(&refused) {
         return Err(failed(refused));
     }
-    let old = info(server, password, ProtocolVersion::RESP2);
-    let made = MultiplexedConnection::new_with_config(&old, stream::open(server).await?, options).await;
-    let (mux, driver) = made.map_err(failed)?;
-    let notification = PubSub::new(&old, stream::open(server).await?).await.map_err(failed)?;
+    let resp2 = info(server, password, ProtocolVersion::RESP2);
+    let connection =
+        MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
+    let (mux, driver) = connection.map_err(failed)?;
+    let notification = PubSub::new(&resp2, stream::open(server).await?).await.map_err(failed)?;
     let (mut notification, mut messages) = notification.split();
     notification.subscribe(channel).await.map_err(failed)?;
     let listener = Arc::clone(listener);
@@ -84,6 +87,7 @@ pub(crate) async fn open<L: PushHandler>(
     Ok(Dialed { mux, driver: Box::pin(driver), notification: Some(notification) })
 }
 
+/// The settings of a connection to the server: protocol, database and login.
 fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
@@ -98,8 +102,8 @@ fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> R
     info
 }
 
-/// Whether the error means a server older than Redis 6, or a proxy in front of it.
-fn knows_no_resp3(error: &RedisError) -> bool {
+/// Whether the error means that the server (older than Redis 6), or a proxy in front of the server, lacks RESP3.
+fn lacks_resp3(error: &RedisError) -> bool {
     let about_hello =
         error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
     error.kind() == ErrorKind::RESP3NotSupported
@@ -108,24 +112,26 @@ fn knows_no_resp3(error: &RedisError) -> bool {
 }
 
 impl Dialed {
-    /// Turns on pushes, and asks for the server's identity and its time, in microseconds. A server of the wrong kind is
+    /// Turns on pushes. Returns the server's identity, and its time in microseconds. A server of the wrong kind is
     /// refused before its other answers are used.
     pub(crate) async fn prepare(
         &mut self,
         channel: &str,
         server: &Server,
-        wanted: Wanted,
-        run: RunIdQuery,
+        wanted: ServerKind,
+        run_id_query: RunIdQuery,
     ) -> Result<(Identity, u64), EngineError> {
-        let (mux, old) = (&self.mux, self.notification.is_some());
-        let asked = join4(
-            Identity::ask(mux, old),
-            async { if run == RunIdQuery::Ask { process(mux).await } else { Ok((None, None)) } },
+        let (mux, is_resp2) = (&self.mux, self.notification.is_some());
+        let answers = join4(
+            Identity::ask(mux, is_resp2),
+            async {
+                if run_id_query == RunIdQuery::Ask { run_and_uptime(mux).await } else { Ok((None, None)) }
+            },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
-            async { if old { Ok(()) } else { listen(mux, channel).await } },
+            async { if is_resp2 { Ok(()) } else { listen(mux, channel).await } },
         );
-        let (identity, run, time, listening) = asked.await;
-        let failed = |error| sort_connecting(error, server);
+        let (identity, run, time, listening) = answers.await;
+        let failed = |error| classify_connecting(error, server);
         let mut identity = identity.map_err(failed)?;
         identity.judge(wanted, server)?;
         listening.map_err(failed)?;
@@ -134,10 +140,10 @@ impl Dialed {
     }
 }
 
-/// Turns on pushes.
+/// Turns on pushes: messages on `channel`, and reports of changed keys.
 async fn listen(mux: &MultiplexedConnection, channel: &str) -> RedisResult<()> {
     mux.clone().subscribe(channel).await?;
-    // Without tracking, polling finds the end of a foreign lock.
+    // If the server refuses tracking, polling finds the end of a foreign lock.
     let mut track = redis::cmd("CLIENT");
     match track.arg(&["TRACKING", "ON", "OPTIN"]).exec_async(&mut mux.clone()).await {
         Err(error) if error.code().is_none() => Err(error),
@@ -150,8 +156,8 @@ pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// A second connection to a server, which receives no pushes.
-pub(crate) async fn second(
+/// Makes another connection to a server, which receives no pushes. Returns the connection and its driver.
+pub(crate) async fn open_without_pushes(
     server: &Server,
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {
     let password = match &server.login.password {
@@ -160,8 +166,9 @@ pub(crate) async fn second(
     };
     let info = info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
     let options = AsyncConnectionConfig::new().set_response_timeout(None);
-    let made = MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
-    let (mux, driver) = made.map_err(|error| sort_connecting(error, server))?;
+    let connection =
+        MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;
+    let (mux, driver) = connection.map_err(|error| classify_connecting(error, server))?;
     Ok((mux, Box::pin(driver)))
 }
 

@@ -1,5 +1,5 @@
-//! The outbox of one connection: it sends calls of scripts in the order in which they were queued. Neighbours that call
-//! the same script are sent as one call: half of the cost of a short script is its call.
+//! The outbox of one connection: it sends calls of scripts in the order in which they were queued. Consecutive calls of
+//! the same script are joined into one: half of the cost of a short script is its call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,24 +26,24 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The most items of one call. More would hardly make each cheaper, and the server could not answer the first item
-/// before it is done with the last: with 100 the server was idle while we read its answers, and we were idle while it
-/// wrote them.
-pub(crate) const BATCH: usize = 32;
-/// Room for calls that wait to be sent; further calls wait in their own tasks.
-const ROOM: usize = 4096;
+/// The most items of one call. More items would hardly make each cheaper, and the server answers no item before it has
+/// executed all: with 100 items the server was idle while we read its answers, and we were idle while it wrote them.
+pub(crate) const MAX_BATCH_ITEMS: usize = 32;
+/// The capacity of the queue of calls; further calls wait in their own tasks.
+const MAX_QUEUED_CALLS: usize = 4096;
 
-/// The reply of a script: one value for each item, or, of a script with a longer answer, all of its values.
+/// The reply of a script: one value for each item; for a script with one item, all values of its answer.
 type ScriptReply = Result<Values, Refused>;
 
-/// Most calls are about one lock.
+/// The items of one call. Most calls are about one lock.
 pub(crate) type Items = SmallVec<[Item; 1]>;
+/// The values of one reply.
 pub(crate) type Values = SmallVec<[Value; 1]>;
 
 /// The end at which calls are queued.
 pub(crate) struct Outbox {
     calls: mpsc::Sender<Call>,
-    /// Judges which answers count.
+    /// Judges which answers prove the state of the locks.
     pub(crate) evidence: Arc<Evidence>,
 }
 
@@ -56,6 +56,12 @@ pub(crate) struct Sender {
     evidence: Arc<Evidence>,
 }
 
+/// Calls of one script for one destination, sent as one request.
+type CallBatch = Vec<Call>;
+/// Batches that are sent in one write.
+type Load = Vec<CallBatch>;
+
+/// The call of a script for some items, and where its reply goes.
 struct Call {
     to: Destination,
     script: Script,
@@ -68,9 +74,9 @@ struct Call {
 pub(crate) struct Destination {
     /// The slot of its keys, where servers share the slots.
     pub(crate) slot: Option<u16>,
-    /// The slot is migrating to this server.
+    /// The slot is migrating to this server, which answers for the slot only directly after `ASKING`.
     pub(crate) asking: bool,
-    /// The slot may have arrived just now, so its listeners may still be on their way.
+    /// The slot may have moved to this server just now, so the clients of its waiters may not be subscribed there yet.
     pub(crate) unsettled: bool,
 }
 
@@ -86,17 +92,17 @@ impl Outbox {
     ) -> ScriptReply {
         let (reply, answer) = oneshot::channel();
         let call = Call { to, script, items, reply };
-        let left = if is_on_calling_thread() {
+        let queued = if is_on_calling_thread() {
             task.poll_after(|| self.calls.try_send(call))
         } else {
             self.calls.try_send(call)
         };
-        let left = match left {
-            // The call waits for room, in the order in which calls came.
+        let is_queued = match queued {
+            // The queue is full. Calls get room in the order in which they came.
             Err(TrySendError::Full(call)) => Box::pin(self.calls.send(call)).await.is_ok(),
-            left => left.is_ok(),
+            queued => queued.is_ok(),
         };
-        if !left {
+        if !is_queued {
             return Err(Refused::Failed(EngineError::new(Fault::Retry, "the connection broke")));
         }
         let broke = |_| EngineError::new(Fault::Unknown, "the connection broke before the answer came");
@@ -112,7 +118,7 @@ impl Sender {
         listener: Arc<PushListener>,
         evidence_limit: Option<Duration>,
     ) -> (Outbox, Self) {
-        let (outbox, calls) = mpsc::channel(ROOM);
+        let (outbox, calls) = mpsc::channel(MAX_QUEUED_CALLS);
         let evidence = Arc::new(Evidence::new(evidence_limit));
         let outbox = Outbox { calls: outbox, evidence: Arc::clone(&evidence) };
         (outbox, Self { calls, mux, client, listener, evidence })
@@ -120,19 +126,20 @@ impl Sender {
 
     /// Sends until the outbox is dropped.
     pub(crate) async fn run(mut self) {
-        let mut waiting = Vec::new();
+        let mut queued = Vec::new();
         let mut in_flight = FuturesUnordered::new();
         loop {
             tokio::select! {
                 biased;
                 Some(()) = in_flight.next(), if !in_flight.is_empty() => {}
-                left = self.calls.recv_many(&mut waiting, ROOM) => {
-                    if left == 0 {
+                count = self.calls.recv_many(&mut queued, MAX_QUEUED_CALLS) => {
+                    // The outbox was dropped.
+                    if count == 0 {
                         return;
                     }
-                    for load in loads(batches(waiting.drain(..))) {
-                        // Built at its first poll, which leaves out calls without a waiting caller: a claim that was
-                        // given up cannot be sent after its release.
+                    for load in loads(batches(queued.drain(..))) {
+                        // The request is built at the first poll, which leaves out calls without a waiting caller: so a
+                        // claim that was given up is not sent after its release.
                         in_flight.push(self.send(load));
                     }
                 }
@@ -141,20 +148,20 @@ impl Sender {
     }
 
     /// Sends one load in one write, and hands out the replies of the scripts.
-    fn send(&self, mut load: Vec<Vec<Call>>) -> impl Future<Output = ()> + use<> {
+    fn send(&self, mut load: Load) -> impl Future<Output = ()> + use<> {
         let mut mux = self.mux.clone();
         let (client, listener, evidence) =
             (Arc::clone(&self.client), Arc::clone(&self.listener), Arc::clone(&self.evidence));
         async move {
             let context = CallContext { client: &client, listener: &listener, evidence: &evidence };
             let all = match &mut load[..] {
-                [batch] => vec![context.once(&mut mux, batch).await],
-                all => Box::pin(context.all_once(&mut mux, all)).await,
+                [batch] => vec![context.send_batch(&mut mux, batch).await],
+                all => Box::pin(context.send_load(&mut mux, all)).await,
             };
             for (reply, batch) in all.into_iter().zip(load) {
                 match reply {
                     Ok(reply) => hand_out(Ok(reply), batch),
-                    // Boxed: it is rare, and needs much memory, while this path runs a thousand times a second.
+                    // Boxed, because errors are rare and `finish` needs much memory.
                     reply => Box::pin(context.finish(&mut mux, reply, batch)).await,
                 }
             }
@@ -162,15 +169,15 @@ impl Sender {
     }
 }
 
-/// Groups neighbours that call one script for the same destination, up to a bound.
-fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
-    let mut batches: Vec<Vec<Call>> = Vec::new();
+/// Groups consecutive calls of one script for the same destination, up to a bound.
+fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
+    let mut batches: Vec<CallBatch> = Vec::new();
     let mut items = 0;
     for call in calls {
-        let fits = |batch: &&mut Vec<Call>| {
+        let fits = |batch: &&mut CallBatch| {
             (batch[0].script, batch[0].to) == (call.script, call.to)
-                && call.script.takes_many()
-                && items + call.items.len() <= BATCH
+                && call.script.accepts_many()
+                && items + call.items.len() <= MAX_BATCH_ITEMS
         };
         if let Some(batch) = batches.last_mut().filter(fits) {
             items += call.items.len();
@@ -183,14 +190,15 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<Vec<Call>> {
     batches
 }
 
-/// Where servers share the slots, a request is about one slot. Requests with as many items as one batch leave in one
-/// write, because half of what a request costs us is its sending and receiving.
-fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
-    let mut loads: Vec<Vec<Vec<Call>>> = Vec::new();
+/// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to
+/// [`MAX_BATCH_ITEMS`] slots share one write: half of the cost of a request on this side is its sending and receiving.
+fn loads(batches: Vec<CallBatch>) -> Vec<Load> {
+    let mut loads: Vec<Load> = Vec::new();
     for batch in batches {
-        let fits_in_load = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
-        let fits =
-            |load: &&mut Vec<Vec<Call>>| load.len() < BATCH && fits_in_load(&load[0]) && fits_in_load(&batch);
+        let may_share_write = |batch: &[Call]| batch[0].to.slot.is_some() && !batch[0].to.asking;
+        let fits = |load: &&mut Load| {
+            load.len() < MAX_BATCH_ITEMS && may_share_write(&load[0]) && may_share_write(&batch)
+        };
         match loads.last_mut().filter(fits) {
             Some(load) => load.push(batch),
             None => loads.push(vec![batch]),
@@ -202,34 +210,34 @@ fn loads(batches: Vec<Vec<Call>>) -> Vec<Vec<Vec<Call>>> {
 /// Why a call failed.
 enum CallError {
     /// An error of the server or the connection.
-    ScriptReply(RedisError),
-    /// Our own judgement of an answer.
-    OwnError(Refused),
+    Server(RedisError),
+    /// The server answered, but the answer does not count: it came too late, or the server is no longer a master.
+    Judged(Refused),
 }
 
 impl CallError {
     fn code(&self) -> Option<&str> {
         match self {
-            Self::ScriptReply(error) => error.code(),
-            Self::OwnError(_) => None,
+            Self::Server(error) => error.code(),
+            Self::Judged(_) => None,
         }
     }
 
     fn into_refused(self) -> Refused {
         match self {
-            Self::ScriptReply(error) => Refused::new(error),
-            Self::OwnError(refused) => refused,
+            Self::Server(error) => Refused::new(error),
+            Self::Judged(refused) => refused,
         }
     }
 }
 
 impl From<RedisError> for CallError {
     fn from(error: RedisError) -> Self {
-        Self::ScriptReply(error)
+        Self::Server(error)
     }
 }
 
-/// The context of every call.
+/// What sending and reading needs besides the connection.
 struct CallContext<'a> {
     client: &'a Client,
     listener: &'a PushListener,
@@ -246,10 +254,11 @@ impl CallContext<'_> {
     ) {
         reply = self.with_loaded_script(mux, reply, &mut batch).await;
         if reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
-            // The user may not touch one of the locks, so the server did nothing for any: each is sent alone.
+            // The user has no rights on one of the locks, so the server did nothing for any of them: each is sent
+            // alone.
             for call in batch {
                 let mut alone = vec![call];
-                let reply = self.once(mux, &mut alone).await;
+                let reply = self.send_batch(mux, &mut alone).await;
                 let reply = self.with_loaded_script(mux, reply, &mut alone).await;
                 hand_out(reply.map_err(CallError::into_refused), alone);
             }
@@ -258,38 +267,40 @@ impl CallContext<'_> {
         hand_out(reply.map_err(CallError::into_refused), batch);
     }
 
-    /// The same reply, unless the server does not know the script: then the reply after it was loaded.
+    /// Returns this reply. If the server does not know the script, loads the script, and returns the reply to a new
+    /// call.
     async fn with_loaded_script(
         &self,
         mux: &mut MultiplexedConnection,
         reply: Result<Vec<Value>, CallError>,
-        batch: &mut Vec<Call>,
+        batch: &mut CallBatch,
     ) -> Result<Vec<Value>, CallError> {
         match batch.first() {
             Some(call) if reply.as_ref().is_err_and(|error| error.code() == Some("NOSCRIPT")) => {
                 open::load_script(mux, self.client.config.layout.text(call.script)).await?;
-                self.once(mux, batch).await
+                self.send_batch(mux, batch).await
             }
             _ => reply,
         }
     }
 
-    async fn once(
+    /// Sends one batch, and reads the reply.
+    async fn send_batch(
         &self,
         mux: &mut MultiplexedConnection,
-        batch: &mut Vec<Call>,
+        batch: &mut CallBatch,
     ) -> Result<Vec<Value>, CallError> {
         let Some((to, command)) = self.command(batch) else { return Ok(Vec::new()) };
         let sent = self.client.clock.now();
-        let reply = ask(mux, to, command).await;
-        self.read(sent, self.client.clock.now(), reply)
+        let reply = send_command(mux, to, command).await;
+        self.read_reply(sent, self.client.clock.now(), reply)
     }
 
-    /// Like [`once`](Self::once), for a whole load.
-    async fn all_once(
+    /// Like [`send_batch`](Self::send_batch), for a whole load in one write.
+    async fn send_load(
         &self,
         mux: &mut MultiplexedConnection,
-        load: &mut [Vec<Call>],
+        load: &mut [CallBatch],
     ) -> Vec<Result<Vec<Value>, CallError>> {
         let mut requests = redis::pipe();
         let mut is_sent = Vec::with_capacity(load.len());
@@ -307,7 +318,7 @@ impl CallContext<'_> {
         let reply = mux.req_packed_commands(&requests, 0, requests.len()).await;
         let now = self.client.clock.now();
         let mut reply = reply.map(Vec::into_iter);
-        let one = |is_sent: bool| {
+        let read_next = |is_sent: bool| {
             if !is_sent {
                 return Ok(Vec::new());
             }
@@ -315,60 +326,69 @@ impl CallContext<'_> {
                 Ok(reply) => reply.next().unwrap_or(Value::Nil).extract_error(),
                 Err(error) => Err(error.clone()),
             };
-            self.read(sent, now, reply.and_then(listed))
+            self.read_reply(sent, now, reply.and_then(reply_items))
         };
-        is_sent.into_iter().map(one).collect()
+        is_sent.into_iter().map(read_next).collect()
     }
 
     /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
     /// already.
-    fn command(&self, batch: &mut Vec<Call>) -> Option<(Destination, Cmd)> {
+    fn command(&self, batch: &mut CallBatch) -> Option<(Destination, Cmd)> {
         batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;
-        let counter = self.client.token_counter.key(to.slot);
+        let counter_key = self.client.token_counter.key(to.slot);
         let items = batch.iter().flat_map(|call| &call.items);
-        Some((*to, script.call(self.client.config.layout, *to, &counter, self.listener.time.floor(), items)))
+        Some((
+            *to,
+            script.call(self.client.config.layout, *to, &counter_key, self.listener.time.floor(), items),
+        ))
     }
 
-    /// The answers of a reply, one for each item.
-    fn read(
+    /// Checks that a reply counts, learns the server's time from its first value, and returns the other values.
+    fn read_reply(
         &self,
         sent: Instant,
         now: Instant,
         reply: RedisResult<Vec<Value>>,
     ) -> Result<Vec<Value>, CallError> {
-        self.evidence.judge(sent, now).map_err(|error| CallError::OwnError(Refused::Failed(error)))?;
+        self.evidence.judge(sent, now).map_err(|error| CallError::Judged(Refused::Failed(error)))?;
         let mut reply = reply?;
         if reply.is_empty() {
             return Ok(reply);
         }
-        if let Value::Int(server @ 1..) = reply.remove(0) {
-            self.listener.learn(sent, now, server as u64);
+        // The first value is the server's time; 0 from a script that does not read the clock.
+        if let Value::Int(micros @ 1..) = reply.remove(0) {
+            self.listener.learn(sent, now, micros as u64);
         }
         match reply.iter().find_map(demoted) {
-            Some(error) => Err(CallError::OwnError(Refused::Demoted(error))),
+            Some(error) => Err(CallError::Judged(Refused::Demoted(error))),
             None => Ok(reply),
         }
     }
 }
 
 /// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
-async fn ask(mux: &mut MultiplexedConnection, to: Destination, command: Cmd) -> RedisResult<Vec<Value>> {
+async fn send_command(
+    mux: &mut MultiplexedConnection,
+    to: Destination,
+    command: Cmd,
+) -> RedisResult<Vec<Value>> {
     if !to.asking {
-        return listed(mux.req_packed_command(&command).await?.extract_error()?);
+        return reply_items(mux.req_packed_command(&command).await?.extract_error()?);
     }
-    Box::pin(ask_importer(mux, command)).await
+    Box::pin(send_asking(mux, command)).await
 }
 
-async fn ask_importer(mux: &mut MultiplexedConnection, command: Cmd) -> RedisResult<Vec<Value>> {
-    let mut both = redis::pipe();
-    both.cmd("ASKING").add_command(command);
-    let reply = mux.req_packed_commands(&both, 0, 2).await?.pop().unwrap_or(Value::Nil);
-    listed(reply.extract_error()?)
+/// Sends `ASKING` and the command in one write.
+async fn send_asking(mux: &mut MultiplexedConnection, command: Cmd) -> RedisResult<Vec<Value>> {
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("ASKING").add_command(command);
+    let reply = mux.req_packed_commands(&pipeline, 0, 2).await?.pop().unwrap_or(Value::Nil);
+    reply_items(reply.extract_error()?)
 }
 
-/// The items of a reply. Short scripts write them as one text of numbers.
-fn listed(reply: Value) -> RedisResult<Vec<Value>> {
+/// The items of a reply. The scripts of the fast path write the items as one text of numbers.
+fn reply_items(reply: Value) -> RedisResult<Vec<Value>> {
     let Value::BulkString(text) = &reply else { return Ok(from_redis_value(reply)?) };
     let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok().map(Value::Int);
     match text.split(|&byte| byte == b' ').map(number).collect() {
@@ -377,6 +397,7 @@ fn listed(reply: Value) -> RedisResult<Vec<Value>> {
     }
 }
 
+/// Passes each call of a batch its part of the reply, or the error.
 fn hand_out(reply: Result<Vec<Value>, Refused>, batch: Vec<Call>) {
     let mut reply = reply.map(Vec::into_iter);
     let alone = batch.len() == 1;

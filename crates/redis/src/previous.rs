@@ -2,8 +2,8 @@
 
 use leasehold_core::Previous;
 
-/// Reads the letter of the scripts.
-pub(crate) fn of_letter(letter: &str) -> Previous {
+/// The end that this letter of the scripts stands for.
+pub(crate) fn from_letter(letter: &str) -> Previous {
     match letter {
         "c" => Previous::Clean,
         "a" => Previous::Abandoned,
@@ -33,7 +33,7 @@ mod tests {
         let all =
             [Previous::Clean, Previous::Abandoned, Previous::Lapsed, Previous::Broken, Previous::Unknown];
         for previous in all {
-            assert_eq!(of_letter(letter(previous)), previous);
+            assert_eq!(from_letter(letter(previous)), previous);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Waits until replicas have a grant, on a separate connection, so that the wait holds up nothing else; one wait covers
-//! everything that was granted before it.
+//! Waits until replicas have a grant, on a separate connection, so that the wait delays no other request. One wait
+//! covers all earlier grants.
 
 use std::time::Duration;
 
@@ -8,40 +8,43 @@ use redis::{RedisResult, aio::MultiplexedConnection};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::{
-    error::sort,
+    error::classify,
     identity::{Identity, run_id},
-    keys::echo,
+    keys::wait_key,
     open,
     outbox::Destination,
     reach::Client,
     server::Server,
 };
 
-/// How long replicas are waited for. They are some round trips away, and the master does not notice at once that one is
-/// gone.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long one `WAIT` lasts at most: replicas are some round trips away, and the master does not notice at once that a
+/// replica is gone.
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
-const ECHO_LIFE: Duration = Duration::from_secs(10);
-/// Room for calls that wait for the next wait; further calls wait in their own tasks.
-const ROOM: usize = 4096;
+const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
+/// The capacity of the queue of callers; further callers wait in their own tasks.
+const MAX_QUEUED_CALLS: usize = 4096;
 
-/// Asks whether replicas have everything.
+/// Passes callers to the task that waits for replicas.
 pub(crate) struct Replicas(mpsc::Sender<Call>);
 
+/// A caller that waits for replicas.
 struct Call {
     to: Destination,
     reply: oneshot::Sender<Result<(), EngineError>>,
 }
 
-/// The connection on which replicas are asked for.
-struct Asker {
+/// The connection on which the task calls `WAIT`.
+struct ReplicaWaiter {
     mux: MultiplexedConnection,
     prefix: String,
+    /// How many replicas must have a grant.
     wanted: u32,
 }
 
 impl Replicas {
-    /// Connects, and returns the work to be run beside the connection; if no replicas are wanted, that work never ends.
+    /// Connects. Also returns the work to run beside the main connection; without replicas to wait for, that work never
+    /// ends.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -51,42 +54,42 @@ impl Replicas {
         if config.wait == 0 {
             return Ok((None, Box::pin(std::future::pending())));
         }
-        let (mux, mut driver) = open::second(server).await?;
-        let looks =
-            async { Ok::<_, EngineError>((run_id(&mux).await.map_err(sort)?, may_wait(&mux).await?)) };
+        let (mux, mut driver) = open::open_without_pushes(server).await?;
+        let checks =
+            async { Ok::<_, EngineError>((run_id(&mux).await.map_err(classify)?, may_wait(&mux).await?)) };
         let (run, may_wait) = tokio::select! {
-            looks = looks => looks?,
+            checked = checks => checked?,
             () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server closed the connection")),
         };
         let address = &server.address;
-        let (Some(first), Some(second), true) = (&identity.run, run, may_wait) else {
+        let (Some(main_run), Some(this_run), true) = (&identity.run, run, may_wait) else {
             let message = format!(
                 "wait= needs the right to INFO and WAIT on {address}: see docs/engines/redis-sentinel.md"
             );
             return Err(EngineError::new(Fault::Denied, message));
         };
-        // The replicas of another server prove nothing, and several servers may be behind one name.
-        if *first != second {
+        // Several servers may be behind one host name, and the replicas of another server prove nothing.
+        if *main_run != this_run {
             let message =
                 format!("two connections to {address} led to two servers: a fail-over may be under way");
             return Err(EngineError::new(Fault::Retry, message));
         }
-        let (calls, waiting) = mpsc::channel(ROOM);
-        let asker = Asker { mux, prefix: config.prefix.clone(), wanted: config.wait };
+        let (calls, waiting) = mpsc::channel(MAX_QUEUED_CALLS);
+        let replica_waiter = ReplicaWaiter { mux, prefix: config.prefix.clone(), wanted: config.wait };
         let confirming = async move {
             tokio::select! {
                 () = driver => {}
-                () = asker.run(waiting) => {}
+                () = replica_waiter.run(waiting) => {}
             }
         };
         Ok((Some(Self(calls)), Box::pin(confirming)))
     }
 
-    /// Waits until the wanted number of replicas has everything that was done before.
+    /// Waits until the configured number of replicas has all earlier writes.
     ///
     /// # Errors
     /// Too few replicas have it, or it is unknown.
-    pub(crate) async fn have_all(&self, to: Destination) -> Result<(), EngineError> {
+    pub(crate) async fn wait_for_all(&self, to: Destination) -> Result<(), EngineError> {
         let (reply, answer) = oneshot::channel();
         let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
         if self.0.send(Call { to, reply }).await.is_err() {
@@ -96,21 +99,22 @@ impl Replicas {
     }
 }
 
-/// Whether the user may call `WAIT`. Asks for no replicas, so that the answer comes at once; better now than at the
-/// first grant.
+/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Checked at the connection,
+/// so that a missing right is reported before the first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
-    match reply.map_err(sort) {
+    match reply.map_err(classify) {
         Ok(_) => Ok(true),
         Err(error) if error.fault == Fault::Denied => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-impl Asker {
-    async fn run(self, mut waiting: mpsc::Receiver<Call>) {
+impl ReplicaWaiter {
+    /// Waits for replicas once for all callers that are queued at that moment, again and again.
+    async fn run(self, mut queued: mpsc::Receiver<Call>) {
         let mut calls = Vec::new();
-        while waiting.recv_many(&mut calls, ROOM).await > 0 {
+        while queued.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
             let reply = self.ask(calls[0].to).await;
             for call in calls.drain(..) {
                 let reply = reply.as_ref().copied().map_err(EngineError::again);
@@ -119,24 +123,26 @@ impl Asker {
         }
     }
 
-    /// `WAIT` covers the last write of this connection: without a write of its own it would succeed at once.
+    /// Writes a key, then calls `WAIT`: without a write on this connection `WAIT` would succeed at once.
     async fn ask(&self, to: Destination) -> Result<(), EngineError> {
         let wanted = self.wanted;
-        let mut both = redis::pipe();
-        both.cmd("SET")
-            .arg(echo(&self.prefix, to.slot))
+        let mut pipeline = redis::pipe();
+        pipeline
+            .cmd("SET")
+            .arg(wait_key(&self.prefix, to.slot))
             .arg(1)
             .arg("PX")
-            .arg(ECHO_LIFE.as_millis() as u64)
+            .arg(WAIT_KEY_LIFE.as_millis() as u64)
             .ignore();
-        both.cmd("WAIT").arg(wanted).arg(PATIENCE.as_millis() as u64);
-        let reply: RedisResult<(u32,)> = both.query_async(&mut self.mux.clone()).await;
-        let (have,) = reply.map_err(sort)?;
+        pipeline.cmd("WAIT").arg(wanted).arg(REPLICA_TIMEOUT.as_millis() as u64);
+        let reply: RedisResult<(u32,)> = pipeline.query_async(&mut self.mux.clone()).await;
+        let (have,) = reply.map_err(classify)?;
         if have >= wanted {
             return Ok(());
         }
-        let message =
-            format!("only {have} of the {wanted} replicas that wait= asks for had it within {PATIENCE:?}");
+        let message = format!(
+            "only {have} of the {wanted} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
+        );
         Err(EngineError::new(Fault::Unknown, message))
     }
 }

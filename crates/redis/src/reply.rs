@@ -76,6 +76,7 @@ impl Reply {
     }
 }
 
+/// The error for an answer that has not the expected form.
 pub(crate) fn unreadable() -> EngineError {
     EngineError::new(
         Fault::Internal,

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Background work, which runs as long as this lives.
-pub(crate) struct Running(
+/// Keeps background work running; dropping it ends the work.
+pub(crate) struct BackgroundTask(
     #[expect(dead_code, reason = "dropped with it: ends the work")] oneshot::Sender<()>,
 );
 
 /// Runs `work` until the returned value is dropped.
-pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
+pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> BackgroundTask {
     let (alive, gone) = oneshot::channel();
     drop(tokio::spawn(async move {
         tokio::select! {
@@ -20,7 +20,7 @@ pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> Running {
             _ = gone => {}
         }
     }));
-    Running(alive)
+    BackgroundTask(alive)
 }
 
 /// Runs `work` to its end, even if no caller waits for it.

@@ -7,7 +7,7 @@ use redis::Cmd;
 use smallvec::SmallVec;
 
 use crate::{
-    keys::{COUNTER_OF_ALL, Keys, RESERVED},
+    keys::{COMMON_COUNTER_PREFIX, Keys, RESERVED_PREFIX},
     layout::Layout,
     outbox::Destination,
     texts,
@@ -20,22 +20,29 @@ pub(crate) enum Script {
     Renew,
     Release,
     Break,
+    /// Shows the holders and waiters of a name.
     Look,
+    /// Lists keys.
     Names,
+    /// Writes behind a fence.
     Fence,
     /// While a slot is migrating: acts on an exclusive hold by its lock alone.
     RenewLock,
+    /// While a slot is migrating: as [`RenewLock`](Self::RenewLock).
     ReleaseLock,
-    /// The same for a shared hold or permits, by the lock and the set of the holds.
+    /// While a slot is migrating: acts on a shared hold or permits by the lock and the set of the holds.
     RenewShared,
+    /// While a slot is migrating: as [`RenewShared`](Self::RenewShared).
     ReleaseShared,
-    /// For free names, and for names without waiters, on one server.
+    /// The fast path on one server: claims free names.
     ClaimFree,
+    /// The fast path on one server: releases names without waiters.
     ReleaseFree,
-    /// The same for names in any slots of one node of a cluster.
+    /// As [`ClaimFree`](Self::ClaimFree), for names in any slots of one node of a cluster.
     ClaimNode,
+    /// As [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
-    /// On one node of a Redlock.
+    // The scripts on one node of a Redlock: `lua/redlock`.
     LockNode,
     WriteToken,
     RenewNode,
@@ -44,7 +51,7 @@ pub(crate) enum Script {
     LookNode,
 }
 
-/// Their texts, in the order of the enum.
+/// The texts of the scripts, in the order of [`Script`].
 pub(crate) const TEXTS: [&str; 21] = [
     texts::CLAIM,
     texts::RENEW,
@@ -94,15 +101,16 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(20)),
 ];
 
-fn digest(at: usize) -> String {
-    sha1_smol::Sha1::from(TEXTS[at]).digest().to_string()
+fn digest(index: usize) -> String {
+    sha1_smol::Sha1::from(TEXTS[index]).digest().to_string()
 }
 
-/// One item of a call: a lock, and the script's arguments for it. It is one allocation, because many are made.
+/// One item of a call: a lock, and the script's arguments for that lock. All parts share one allocation, because calls
+/// are frequent.
 #[derive(Debug)]
 pub(crate) struct Item {
     bytes: Vec<u8>,
-    /// Where the lock and each argument end.
+    /// The end of each part in `bytes`: of the lock, then of each argument.
     ends: SmallVec<[u32; 4]>,
 }
 
@@ -113,16 +121,17 @@ pub(crate) fn millis(time: Duration) -> u64 {
 
 /// The letters of all side keys of a name: see `lua/name.lua`.
 const SIDE_KEYS: &[u8] = b"cqezhds";
-/// The same, and one of a key that never exists: see [`Layout::looks_at_more`].
-const SIDE_KEYS_AND_NONE: &[u8] = b"cqezhdsn";
-/// Most items fit into this many bytes.
+/// The letters of all side keys, and `n` for a key that never exists: see [`Layout::declares_absent_key`].
+const SIDE_KEYS_AND_ABSENT_KEY: &[u8] = b"cqezhdsn";
+/// The initial capacity of an item, in bytes: most items fit.
 const ITEM_BYTES: usize = 320;
 
 impl Item {
+    /// An item for a name: its lock key, and the prefix of its side keys as the first argument.
     pub(crate) fn new(keys: &Keys<'_>) -> Self {
         let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
         item.bytes.extend_from_slice(keys.prefix.as_bytes());
-        item.text(keys.name.as_bytes()).side(keys.tag, keys.mark)
+        item.text(keys.name.as_bytes()).with_side_key_prefix(keys.tag, keys.layout_letter)
     }
 
     /// An item for a key that is no lock.
@@ -130,43 +139,47 @@ impl Item {
         Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() }.text(key.as_bytes())
     }
 
-    /// A claim of a name in any slot, as the short scripts read it. Its request text is to be added.
+    /// A claim as the scripts of the fast path read it: tag, id and lock. The caller adds the request text.
     pub(crate) fn claim_of(keys: &Keys<'_>, id: ClaimId) -> Self {
-        Self::tagged(keys).digits(id).lock(keys)
+        Self::starting_with_tag(keys).hex_id(id).with_lock(keys)
     }
 
-    /// The release of a hold in any slot, as the short scripts read it.
+    /// A release as the scripts of the fast path read it: tag, `<id>.<token>`, a blank and the lock.
     pub(crate) fn release_of(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
-        let mut item = Self::tagged(keys).digits(id);
+        let mut item = Self::starting_with_tag(keys).hex_id(id);
         // Writing to memory cannot fail.
         let _ = write!(item.bytes, ".{} ", token.map_or(0, |token| token.number));
-        item.lock(keys)
+        item.with_lock(keys)
     }
 
-    fn tagged(keys: &Keys<'_>) -> Self {
+    fn starting_with_tag(keys: &Keys<'_>) -> Self {
         let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
         item.bytes.extend_from_slice(keys.tag.as_bytes());
         item
     }
 
-    fn lock(mut self, keys: &Keys<'_>) -> Self {
+    /// Ends a part with the lock key.
+    fn with_lock(mut self, keys: &Keys<'_>) -> Self {
         self.bytes.extend_from_slice(keys.prefix.as_bytes());
         self.text(keys.name.as_bytes())
     }
 
-    fn side(mut self, tag: &str, mark: &str) -> Self {
-        for part in [RESERVED, tag, "}"] {
+    /// Adds the prefix of the side keys.
+    fn with_side_key_prefix(mut self, tag: &str, layout_letter: &str) -> Self {
+        for part in [RESERVED_PREFIX, tag, "}"] {
             self.bytes.extend_from_slice(part.as_bytes());
         }
-        self.text(mark.as_bytes())
+        self.text(layout_letter.as_bytes())
     }
 
+    /// Ends a part with this text.
     pub(crate) fn text(mut self, text: &[u8]) -> Self {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len() as u32);
         self
     }
 
+    /// Ends a part with these words.
     pub(crate) fn words(mut self, words: fmt::Arguments<'_>) -> Self {
         // Writing to memory cannot fail.
         let _ = self.bytes.write_fmt(words);
@@ -178,38 +191,40 @@ impl Item {
     }
 
     pub(crate) fn id(self, id: ClaimId) -> Self {
-        self.digits(id).text(b"")
+        self.hex_id(id).text(b"")
     }
 
     /// A claim and its token, as in the lock key; the claim alone if the token is unknown.
     pub(crate) fn grant(self, id: ClaimId, token: Option<Token>) -> Self {
-        let item = self.digits(id);
+        let item = self.hex_id(id);
         match token {
             Some(token) => item.words(format_args!(".{}", token.number)),
             None => item.text(b"."),
         }
     }
 
-    fn digits(mut self, id: ClaimId) -> Self {
+    /// Appends the 32 hexadecimal digits of an id, without an end of the part.
+    fn hex_id(mut self, id: ClaimId) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
-        for (two, byte) in text.chunks_exact_mut(2).zip(id.0) {
-            two.copy_from_slice(&[byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
+        for (digits, byte) in text.chunks_exact_mut(2).zip(id.0) {
+            digits.copy_from_slice(&[byte >> 4, byte & 15].map(|half| DIGITS[usize::from(half)]));
         }
         self.bytes.extend_from_slice(&text);
         self
     }
 
-    /// Declares these side keys of its lock. `key` is a buffer for one key.
-    fn declare(&self, sides: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
+    /// Declares these side keys of the lock, named by their letters. `key` is a buffer for one key.
+    fn declare(&self, side_letters: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
-        let (Some(lock), Some(side)) = (parts.next(), parts.next()) else { return };
+        let (Some(lock), Some(side_key_prefix)) = (parts.next(), parts.next()) else { return };
         key.clear();
-        key.extend_from_slice(side);
+        key.extend_from_slice(side_key_prefix);
+        // The place of the letter.
         key.push(0);
         key.extend_from_slice(lock);
-        for &kind in sides {
-            key[side.len()] = kind;
+        for &letter in side_letters {
+            key[side_key_prefix.len()] = letter;
             command.arg(key.as_slice());
         }
     }
@@ -226,8 +241,8 @@ impl Item {
 }
 
 impl Script {
-    /// Whether it takes any number of items, and answers each separately.
-    pub(crate) const fn takes_many(self) -> bool {
+    /// Whether the script accepts any number of items, and answers each separately.
+    pub(crate) const fn accepts_many(self) -> bool {
         matches!(
             self,
             Self::Claim
@@ -240,13 +255,13 @@ impl Script {
         ) || self.is_fast_path()
     }
 
-    /// Whether it leaves every case that is not plain to the whole script. It takes names in any slots, and declares
-    /// none of their keys.
+    /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a
+    /// script accepts names in any slots, and declares none of their keys.
     pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
 
-    /// Whether its success makes holds last longer.
+    /// Whether the script extends holds.
     pub(crate) const fn renews(self) -> bool {
         matches!(self, Self::Renew | Self::RenewLock | Self::RenewShared)
     }
@@ -255,14 +270,14 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The keys that it declares besides the locks of its items, where servers share the slots: all keys that it may
-    /// touch.
+    /// The letters of the side keys that the script declares. Where servers share the slots, these are all keys that
+    /// the script may use.
     const fn side_keys(self, to: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
             Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
-                if layout.looks_at_more() {
-                    SIDE_KEYS_AND_NONE
+                if layout.declares_absent_key() {
+                    SIDE_KEYS_AND_ABSENT_KEY
                 } else {
                     SIDE_KEYS
                 }
@@ -271,47 +286,48 @@ impl Script {
         }
     }
 
-    /// Whether it mints tokens, or is called like the scripts that do.
+    /// Whether the token counter is the first key of the script.
     const fn has_counter(self) -> bool {
         matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
-    /// The call of the script for these items. `counter` is the key of the newest token, `floor` the server's time when
-    /// the connection was made, in microseconds.
+    /// The call of the script for these items. `counter_key` is the key of the newest token, `floor` the server's time
+    /// when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
         to: Destination,
-        counter: &str,
+        counter_key: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
         if self.is_fast_path() {
-            return self.call_fast_path(counter, floor, items);
+            return self.call_fast_path(counter_key, floor, items);
         }
         let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let count = items.clone().count();
-        let (sides, locks) = (self.side_keys(to, layout), if self == Self::Names { 0 } else { count });
-        let keys = usize::from(self.has_counter()) + locks * (1 + sides.len());
-        // A side key has the length of the lock, its prefix and one letter.
-        let names = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
-        let side_bytes = items.clone().map(names).sum::<usize>() * sides.len();
+        let (side_letters, locks) = (self.side_keys(to, layout), if self == Self::Names { 0 } else { count });
+        let keys = usize::from(self.has_counter()) + locks * (1 + side_letters.len());
+        // The length of a side key: the lock, its prefix and one letter.
+        let side_key_bytes = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
+        let side_bytes = items.clone().map(side_key_bytes).sum::<usize>() * side_letters.len();
         let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
         let digest = layout.digest(self).unwrap_or_else(|| DIGESTS[self as usize].as_str());
         command.arg("EVALSHA").arg(digest).arg(keys);
         if self.has_counter() {
-            command.arg(counter);
+            command.arg(counter_key);
         }
         for item in items.clone().take(locks) {
             command.arg(item.parts().next());
         }
-        if !sides.is_empty() {
+        if !side_letters.is_empty() {
             let mut key = Vec::with_capacity(ITEM_BYTES);
-            items.clone().for_each(|item| item.declare(sides, &mut key, &mut command));
+            items.clone().for_each(|item| item.declare(side_letters, &mut key, &mut command));
         }
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);
         }
+        // `m`: a missing listener proves nothing, see `all_may_listen` in `lua/head.lua`.
         if to.unsettled {
             command.arg(format!("{floor} m"));
         } else {
@@ -320,10 +336,10 @@ impl Script {
         command
     }
 
-    /// The call of a short script.
+    /// The call of a script of the fast path: see `lua/claim_node.lua` for the arguments.
     fn call_fast_path<'a>(
         self,
-        counter: &str,
+        counter_key: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
@@ -332,23 +348,24 @@ impl Script {
         let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);
         command.arg("EVALSHA").arg(&*DIGESTS[self as usize]);
         match self {
-            Self::ClaimNode => {
-                command.arg(0).arg(floor).arg(counter.strip_prefix(COUNTER_OF_ALL).unwrap_or_default())
-            }
+            Self::ClaimNode => command
+                .arg(0)
+                .arg(floor)
+                .arg(counter_key.strip_prefix(COMMON_COUNTER_PREFIX).unwrap_or_default()),
             Self::ReleaseNode => command.arg(0),
-            Self::ClaimFree => command.arg(1).arg(counter).arg(floor).arg(""),
-            _ => command.arg(1).arg(counter),
+            Self::ClaimFree => command.arg(1).arg(counter_key).arg(floor).arg(""),
+            _ => command.arg(1).arg(counter_key),
         };
         // Most claims have the same request text, which is sent only when it changes.
-        let mut asked: &[u8] = b"";
+        let mut last_request: &[u8] = b"";
         for item in items {
             let mut parts = item.parts();
-            let of = parts.next();
-            if let Some(asks) = parts.next().filter(|asks| *asks != asked) {
-                command.arg(asks);
-                asked = asks;
+            let claim_or_release = parts.next();
+            if let Some(request) = parts.next().filter(|request| *request != last_request) {
+                command.arg(request);
+                last_request = request;
             }
-            command.arg(of);
+            command.arg(claim_or_release);
         }
         command
     }
@@ -368,7 +385,7 @@ mod tests {
             "EVAL".to_owned(),
             text.to_owned(),
             (items.len() + 1).to_string(),
-            crate::keys::counter("lock:", None),
+            crate::keys::counter_key("lock:", None),
         ];
         command.extend(items.iter().map(|_| "lock:s".to_owned()));
         for (id, what) in items {

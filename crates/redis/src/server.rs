@@ -18,6 +18,7 @@ pub enum Address {
 pub(crate) struct Server {
     pub(crate) address: Address,
     pub(crate) login: Login,
+    /// The database number.
     pub(crate) db: u32,
     /// How long one attempt to connect may take.
     pub(crate) limit: Duration,
@@ -33,7 +34,7 @@ pub(crate) struct Login {
 }
 
 impl Server {
-    /// One of `servers` servers, for which connecting may take `timeout` in all.
+    /// A server. `servers` servers share the time limit for connecting, `timeout`.
     pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
         let limit = dial_limit(timeout, servers);
         Self {

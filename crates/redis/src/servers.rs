@@ -23,7 +23,7 @@ pub enum Servers {
 pub struct Sentinels {
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) master: String,
-    /// The login at the Sentinels: never that at the servers which they watch.
+    /// The login at the Sentinels; the watched servers have another login.
     pub(crate) login: Login,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
@@ -65,7 +65,7 @@ impl AddressMap {
             Some((host, port)) if !host.is_empty() => Ok(Endpoint { host: host.to_owned(), port }),
             _ => Err(malformed()),
         };
-        let pair = |pair: &str| {
+        let entry = |pair: &str| {
             let (announced, reachable) = pair.split_once('=').ok_or_else(malformed)?;
             let (announced, reachable) = (endpoint(announced)?, endpoint(reachable)?);
             if announced.port == ANY_PORT && reachable.port != ANY_PORT {
@@ -73,10 +73,10 @@ impl AddressMap {
             }
             Ok((announced, reachable))
         };
-        text.split(',').map(pair).collect::<Result<_, _>>().map(Self)
+        text.split(',').map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The address at which a server is reachable that announces this one.
+    /// The reachable address of a server that announces the address `announced`.
     pub(crate) fn reachable(&self, announced: Endpoint) -> Endpoint {
         let found = self.0.get(&announced).or_else(|| {
             let any = Endpoint { host: announced.host.clone(), port: ANY_PORT };

@@ -1,6 +1,6 @@
-//! The task of a connection, which the thread of a caller can poll too: after it has queued a call, and while no other
-//! thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for the
-//! answer.
+//! The task of a connection, which the thread of a caller can poll too: after the caller has queued a call, and while
+//! no other thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for
+//! the answer.
 
 use std::{
     cell::Cell,
@@ -15,31 +15,32 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls again after its poll has woken another part of the connection: a call passes
-/// two queues.
-const MOST_POLLS: u32 = 4;
+/// How often the thread of a caller polls at most. It polls again while its own poll wakes the task, because a call
+/// passes two queues of the connection.
+const MAX_POLLS: u32 = 4;
 
 thread_local! {
     /// The task that this thread polls, by its address, and whether it was woken meanwhile.
     static POLLED: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
+/// The future that runs a connection.
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The work of one connection.
 pub(crate) struct SharedTask(Arc<Inner>);
 
 struct Inner {
-    /// `None` when it is done.
+    /// The work; `None` when it is done.
     work: Mutex<Option<Work>>,
-    /// Wakes the task.
+    /// Wakes the returned task of [`SharedTask::new`].
     task: AtomicWaker,
-    /// The task could not poll, because a thread of a caller did.
+    /// The task was woken but could not poll, because a thread of a caller was polling.
     missed: AtomicBool,
 }
 
 impl SharedTask {
-    /// The returned task must run for as long as the connection is to last.
+    /// Wraps the work. The returned task must run for as long as the connection is to last.
     pub(crate) fn new(work: Work) -> (Self, impl Future<Output = ()> + Send) {
         let work = Mutex::new(Some(work));
         let inner = Arc::new(Inner { work, task: AtomicWaker::new(), missed: AtomicBool::new(false) });
@@ -48,31 +49,32 @@ impl SharedTask {
         (Self(inner), task)
     }
 
-    /// Runs `leave`, which queues a call, and polls to send it. Must run where the task could, with its timers.
-    pub(crate) fn poll_after<T>(&self, leave: impl FnOnce() -> T) -> T {
-        let before = POLLED.replace((self.0.address(), false));
-        let left = leave();
-        let is_settled = self.poll_on();
-        POLLED.set(before);
+    /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the
+    /// task.
+    pub(crate) fn poll_after<T>(&self, queue_call: impl FnOnce() -> T) -> T {
+        let outer = POLLED.replace((self.0.address(), false));
+        let result = queue_call();
+        let is_settled = self.poll_while_woken();
+        POLLED.set(outer);
         if !is_settled {
             self.0.task.wake();
         }
-        left
+        result
     }
 
-    /// Polls; true if only a wake-up of the task can bring more work.
-    fn poll_on(&self) -> bool {
-        for _ in 0..MOST_POLLS {
+    /// Polls until a poll wakes nothing. False if the task must be woken, because work may be left.
+    fn poll_while_woken(&self) -> bool {
+        for _ in 0..MAX_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
             POLLED.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
-            // Only now: the task checks whether the work is still being polled.
+            // Checked after the work is unlocked: the task sets the flag before it tries to lock the work.
             if self.0.missed.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }
-            let (_, again) = POLLED.get();
-            if !again {
+            let (_, was_woken) = POLLED.get();
+            if !was_woken {
                 return true;
             }
         }
@@ -81,14 +83,16 @@ impl SharedTask {
 }
 
 impl Inner {
+    /// The address of this value, which identifies the task.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Never blocks: the keeper has other connections, and the thread that polls this one may be suspended.
+    /// One poll by the task. Never blocks: the keeper has other connections, and the thread that polls may be
+    /// suspended.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
-        // In this order: a thread that stops polling after this reads the flag.
+        // The flag is set before the attempt to lock: a thread that is polling now reads the flag when it stops.
         self.missed.store(true, Ordering::SeqCst);
         let Some(mut work) = self.try_work() else { return Poll::Pending };
         self.missed.store(false, Ordering::SeqCst);
@@ -102,7 +106,7 @@ impl Inner {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // As a runtime does: the unfinished work is dropped, which ends the waits for it.
+            // After a panic the unfinished work is dropped, as by a runtime, which ends the waits for its answers.
             Err(_) => true,
         };
         if is_done {
@@ -111,6 +115,7 @@ impl Inner {
         is_done
     }
 
+    /// Locks the work; `None` while another thread polls.
     fn try_work(&self) -> Option<MutexGuard<'_, Option<Work>>> {
         match self.work.try_lock() {
             Ok(work) => Some(work),
@@ -126,21 +131,21 @@ impl Wake for Inner {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let here = POLLED.try_with(|polled| {
+        let is_polled_here = POLLED.try_with(|polled| {
             let (task, _) = polled.get();
-            let here = task == self.address();
-            if here {
+            let is_polled_here = task == self.address();
+            if is_polled_here {
                 polled.set((task, true));
             }
-            here
+            is_polled_here
         });
-        if !here.unwrap_or(false) {
+        if !is_polled_here.unwrap_or(false) {
             self.task.wake();
         }
     }
 }
 
-/// Drops the work, and with it the connection, when the task ends, however it ends.
+/// Owned by the task: when dropped, drops the work and with it the connection.
 struct EndsWork(Arc<Inner>);
 
 impl Drop for EndsWork {
@@ -172,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The work, its task, and how often it was polled.
+    /// Work that runs `poll` with the number of earlier polls; also returns its task, and the count of polls.
     fn work(
         mut poll: impl FnMut(u32, &Waker) -> bool + Send + 'static,
     ) -> (SharedTask, Pin<Box<dyn Future<Output = ()> + Send>>, Arc<AtomicU32>) {

@@ -14,12 +14,12 @@ use crate::{
     server::{Address, Server},
 };
 
-/// What a connection reads from and writes to.
+/// The byte stream that a connection reads and writes.
 pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
-/// Connects. The stream enforces the bound on the size of replies.
+/// Connects, with TLS if configured. The stream enforces the bound on the size of replies.
 pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {

@@ -1,6 +1,7 @@
 //! The texts of the scripts: the files of `lua/` that make up each. `tests/redis/stops.rs` uses them from here, too.
 
-/// A script: the file of its verb comes after the rules of a name, and its fast path before them.
+/// The text of a script: its files, one after the other. The file of the verb (`claim`) comes after the functions for a
+/// name (`name`), its fast path (`claim_quick`) before them.
 macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
@@ -23,7 +24,7 @@ pub(crate) const RELEASE_FREE: &str = text!("release_free");
 pub(crate) const CLAIM_NODE: &str = text!("claim_lone", "claim_free_head", "claim_node");
 pub(crate) const RELEASE_NODE: &str = text!("release_node");
 
-/// The same for the lock of Redisson.
+/// The texts of the scripts for locks of Redisson.
 pub(crate) mod redisson {
     pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
@@ -38,7 +39,7 @@ pub(crate) mod redisson {
         text!("head", "lock_redisson", "wake_redisson", "release_shared_redisson");
 }
 
-/// A verb on one node of a Redlock.
+/// The text of a verb on one node of a Redlock.
 macro_rules! vote {
     ($file:literal) => {
         concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))

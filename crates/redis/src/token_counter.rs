@@ -1,29 +1,29 @@
-//! The token counter of a client's prefix.
+//! The key of the token counter of a client's prefix.
 
 use std::borrow::Cow;
 
 use leasehold_core::Lineage;
 
-use crate::keys::counter;
+use crate::keys::counter_key;
 
-/// The one lineage of all tokens: a token is larger than the server's microseconds at its grant, so tokens grow
-/// whatever happens to the server's data.
+/// The one lineage of all tokens: a token is not smaller than the server's microseconds at its grant, so tokens grow
+/// even if the server's data is lost.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
-/// The keys that hold the newest token.
+/// The names of the keys that hold the newest token.
 pub(crate) struct TokenCounter {
     prefix: String,
-    /// The key, if all slots share one.
-    of_all: String,
+    /// The key where all slots share one counter.
+    common_key: String,
 }
 
 impl TokenCounter {
     pub(crate) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.to_owned(), of_all: counter(prefix, None) }
+        Self { prefix: prefix.to_owned(), common_key: counter_key(prefix, None) }
     }
 
-    /// The key of a slot, or of all slots.
+    /// The key of the counter of this slot; `None`: of the counter that all slots share.
     pub(crate) fn key(&self, slot: Option<u16>) -> Cow<'_, str> {
-        slot.map_or(Cow::Borrowed(&self.of_all), |slot| Cow::Owned(counter(&self.prefix, Some(slot))))
+        slot.map_or(Cow::Borrowed(&self.common_key), |slot| Cow::Owned(counter_key(&self.prefix, Some(slot))))
     }
 }

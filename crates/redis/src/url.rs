@@ -8,7 +8,7 @@ use crate::{
     servers::{Sentinels, Servers},
 };
 
-/// The default port of a server, and of a Sentinel.
+/// The default ports of a server and of a Sentinel.
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -37,19 +37,19 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
     let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
     let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
-    let behind = path.strip_prefix('/').unwrap_or_default();
+    let after_slash = path.strip_prefix('/').unwrap_or_default();
     let (servers, db) = match kind {
         "unix" if !hosts.is_empty() || path.len() < 2 => return Err(url.malformed("names no socket")),
         "unix" => (Servers::One(Address::Unix(url.decoded(path)?.into())), 0),
         "sentinel" => {
-            let (master, db) = behind.split_once('/').unwrap_or((behind, ""));
+            let (master, db) = after_slash.split_once('/').unwrap_or((after_slash, ""));
             let (master, endpoints) = (url.decoded(master)?, url.endpoints(hosts, SENTINEL_PORT)?);
             if master.is_empty() || master.chars().any(|c| c.is_whitespace() || c.is_control()) {
                 return Err(url.malformed("does not say what the Sentinels call the master"));
             }
             (Servers::Sentinel(Sentinels::new(endpoints, &master)), self::db(&url, db)?)
         }
-        "cluster" => match db(&url, behind)? {
+        "cluster" => match db(&url, after_slash)? {
             0 => (Servers::Cluster(url.endpoints(hosts, SERVER_PORT)?), 0),
             _ => return Err(url.malformed("has a database other than 0, which a Redis Cluster has not")),
         },
@@ -60,7 +60,7 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
                 "names several hosts, which is for {scheme}+sentinel://.../mymaster or {scheme}+cluster://..."
             )));
         }
-        _ => (Servers::One(Address::Tcp(url.endpoint(hosts, SERVER_PORT)?)), db(&url, behind)?),
+        _ => (Servers::One(Address::Tcp(url.endpoint(hosts, SERVER_PORT)?)), db(&url, after_slash)?),
     };
     let mut config = Config::of(servers);
     config.db = db;

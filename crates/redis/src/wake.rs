@@ -1,12 +1,12 @@
-//! Wakes waiters of other programs that sleep until a wake-up, instead of polling: a release of ours wakes them as a
-//! release of their program does.
+//! The option `wake=`: our releases wake the waiters of another program that sleep until a wake-up, instead of polling,
+//! in the same way as the releases of that program do.
 
 use std::str::FromStr;
 
 use leasehold_core::Error;
 
 /// The prefix of the keys of python-redis-lock and walrus.
-const LOCK: &str = "lock:";
+const LOCK_PREFIX: &str = "lock:";
 
 /// The program whose waiters a release wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,9 +47,9 @@ impl Wake {
             ))
         };
         match self {
-            Self::PythonRedisLock if prefix.starts_with(LOCK) => Ok("prl".to_owned()),
-            Self::Walrus if prefix.starts_with(LOCK) => Ok("walrus".to_owned()),
-            Self::PythonRedisLock | Self::Walrus => Err(refused(LOCK)),
+            Self::PythonRedisLock if prefix.starts_with(LOCK_PREFIX) => Ok("prl".to_owned()),
+            Self::Walrus if prefix.starts_with(LOCK_PREFIX) => Ok("walrus".to_owned()),
+            Self::PythonRedisLock | Self::Walrus => Err(refused(LOCK_PREFIX)),
             Self::Spring => match prefix.strip_suffix(':') {
                 Some(registry) if !registry.is_empty() => Ok(format!("spring {registry}")),
                 _ => Err(refused("the registry key and a colon")),
@@ -57,8 +57,8 @@ impl Wake {
         }
     }
 
-    /// Refuses programs whose wake-up is a key in another slot than the lock, because no script can write it. A message
-    /// reaches all nodes.
+    /// Refuses, on a Redis Cluster, programs whose wake-up is a key in another slot than the lock, because no script
+    /// can write that key. A wake-up by a message is possible: messages reach all nodes.
     pub(crate) fn check_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",

@@ -3,8 +3,8 @@
 -- KEYS 2 lock
 -- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 description of the waiters to wake, or nothing
 -- Answers {server us, done or absent or layout}.
--- Invariant: without force the hold stays as a tombstone until its holder releases it or its lease ends, so that two
--- never hold.
+-- Invariant: without force the broken hold stays in the lock until its holder releases it or its lease ends, so that
+-- two claims never hold.
 local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
 local s = load(KEYS[2], ARGV[1])
 if not s then
@@ -14,6 +14,7 @@ arm(s)
 prune(s)
 local c = s.c
 
+-- Whether the block of tokens of a hold contains the number.
 local function carries(h)
   return h.token <= number and number < h.token + h.tokens
 end
@@ -24,6 +25,7 @@ local function notify_holder(id, h)
   end
 end
 
+-- Ends an exclusive hold, or, without force, marks it as broken.
 local function break_alone(h)
   s.dirty = true
   local id = h.id
@@ -45,6 +47,7 @@ local function break_alone(h)
   notify_holder(id, h)
 end
 
+-- Ends a shared hold or permits, or, without force, marks them as broken.
 local function break_shared(id, h)
   s.dirty = true
   if h.state == 'kept' or force then
@@ -63,7 +66,8 @@ local function break_shared(id, h)
   notify_holder(id, h)
 end
 
-local function find()
+-- Finds the hold and breaks it; returns the answer.
+local function find_and_break()
   if c.mode == 'x' then
     if carries(c.holder) then
       break_alone(c.holder)
@@ -81,7 +85,7 @@ local function find()
   return 'absent'
 end
 
-local reply = find()
+local reply = find_and_break()
 settle(s)
 save(s)
 if reply == 'done' and not s.value then

@@ -23,15 +23,16 @@ local function one(at)
     arm(s)
   end
 
-  local function hint(what, ahead)
-    local free_in = (what == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
+  -- The answer to a claim that does not hold; `ahead`: how many waiters are ahead of it.
+  local function hint(outcome, ahead)
+    local free_in = (outcome == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
     local foreign = is_foreign(s) and 1 or 0
     if foreign == 1 and is_other_layout(s) then
       foreign = 3
     elseif foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
       foreign = 2 -- probably no lock at all
     end
-    return table.concat({ what, ahead, free_in, foreign }, ' ')
+    return table.concat({ outcome, ahead, free_in, foreign }, ' ')
   end
 
   local function held(h)
@@ -61,6 +62,7 @@ local function one(at)
     tokens = tonumber(a.tokens), channel = channel, owner = owner, since = us,
   }
 
+  -- The refusal of a claim whose kind of lock or limit differs from the present one; nil or false without.
   local function clash()
     return c.limit and c.limit ~= new.limit and 'clash ' .. c.limit
   end
@@ -104,7 +106,7 @@ local function one(at)
       refresh_entry(e)
       return hint('waiting', ahead)
     elseif e then
-      -- It missed its grant: to the end of the queue.
+      -- The claim missed its grant, and goes to the end of the queue.
       local refused = clash()
       if refused then
         return refused

@@ -13,8 +13,8 @@ local function int(number)
 end
 
 -- Mints this many consecutive tokens, or only `least` of them if the counter would be ahead of the clock. Returns the
--- first and their number; nil if even that is too many: next_tokens() in head.lua handles this. A counter that is lost,
--- or older than this connection, continues from the clock, as in mint() in name.lua.
+-- first token and their number. nil if even `least` tokens are too many: next_tokens() in head.lua handles this case. A
+-- counter that is lost, or older than this connection, continues from the clock, as in mint() in name.lua.
 local function mint(counter, tokens, least)
   local newest = call('INCRBY', counter, int(tokens))
   local before = newest - tokens

@@ -1,5 +1,6 @@
--- Claims a free name without waiters that is alone in its request. Precedes claim_free_head.lua and the file after it,
--- and answers as they do; separate, because defining their functions costs more than this.
+-- Claims a free name without waiters, if it is alone in its request. Precedes claim_free_head.lua and claim_free.lua or
+-- claim_node.lua, and has their arguments and answers; separate, because defining their functions costs more than this.
+-- An error or a nil leaves the claim to those files.
 if #ARGV == 4 then
   local done, reply = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
@@ -21,6 +22,7 @@ if #ARGV == 4 then
     if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
       return '0 0'
     end
+    -- A rest that begins with '}' (125) has a channel of the slot, without the text up to its tag.
     local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
     call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
       .. tagged .. rest, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'

@@ -12,9 +12,11 @@
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
 -- Answers in one text, which is cheaper to write and to read than a list: the server's us, or 0 for none, then for each
 -- claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
--- Invariant: as in claim.lua.
+-- Invariant: as in claim.lua. After the answers the words of the latest request: `life` is the lifetime of a record,
+-- `tagged` is true if the channel in `rest` lacks the text up to its tag.
 local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil, false
 
+-- Claims one name; returns its answer.
 local function take(text)
   local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
   local record, counter = side .. 'c' .. lock, side .. ARGV[2]
@@ -36,10 +38,10 @@ end
 
 for at = 3, #ARGV do
   local text = ARGV[at]
-  if text:byte() == 61 then
+  if text:byte() == 61 then -- '='
     ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
     tokens = tonumber(tokens)
-    life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125
+    life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125 -- '}'
   else
     local done, reply = pcall(take, text)
     answers[#answers + 1] = done and reply or '0'

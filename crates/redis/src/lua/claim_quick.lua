@@ -1,7 +1,9 @@
 -- Claims free names without waiters, and enqueues claims of names that one of our claims holds alone: most claims.
 -- Precedes name.lua and claim.lua, which handle every other case; separate, because defining their functions costs more
 -- than this.
--- Enqueues the claim if a claim of ours holds the name and its record is in words.
+
+-- Enqueues the claim at this position, if one of our claims holds the name and the record is in words. Returns the
+-- answer; nil if the whole script must handle the claim.
 local function enqueue_behind(at, record)
   local a, lock, side, id = asked(at), KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
   local words = string_at(record, call) or ''
@@ -29,24 +31,25 @@ local function enqueue_behind(at, record)
 end
 
 local function fast_path()
-  local plain, known, tokens = {}, {}, 0
+  -- The exclusive claims; their side keys, two for each: the record and the tombstones; the tokens of the free names.
+  local plain, side_keys, tokens = {}, {}, 0
   for at = 1, ITEMS do
     local a, side = asked(at), ARGV[3 * at - 2]
     if a.how == 'create' and a.mode == 'x' then
       local record, tombstones = side .. 'c' .. KEYS[at + 1], side .. 'd' .. KEYS[at + 1]
       local n = #plain
       plain[n + 1] = { at = at, a = a, record = record }
-      known[2 * n + 1], known[2 * n + 2] = record, tombstones
+      side_keys[2 * n + 1], side_keys[2 * n + 2] = record, tombstones
     end
   end
   if #plain == 0 then
     return
   end
   local free = plain
-  if call('EXISTS', unpack(known)) > 0 then
+  if call('EXISTS', unpack(side_keys)) > 0 then
     free = {}
     for n, item in ipairs(plain) do
-      local found = call('EXISTS', known[2 * n - 1], known[2 * n])
+      local found = call('EXISTS', side_keys[2 * n - 1], side_keys[2 * n])
       if found == 0 then
         free[#free + 1] = item
       elseif found == 1 then

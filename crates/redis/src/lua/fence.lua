@@ -7,11 +7,11 @@
 -- come back at any time.
 local clock = redis.call('TIME')
 local answers = { clock[1] * 1000000 + clock[2], 1 }
-local seen, token = redis.call('GET', KEYS[2]) or '0', ARGV[1]
-if tonumber(seen) > tonumber(token) then
-  return { answers[1], 0, seen }
+local largest, token = redis.call('GET', KEYS[2]) or '0', ARGV[1]
+if tonumber(largest) > tonumber(token) then
+  return { answers[1], 0, largest }
 end
-if seen ~= token then
+if largest ~= token then
   redis.call('SET', KEYS[2], token)
 end
 local at = 2

@@ -1,4 +1,4 @@
--- Shared by the fast paths and name.lua. Precedes everything else.
+-- Functions for the fast paths and name.lua. Precedes all other files.
 --
 -- Most grants and most queue entries are stored as words, which cost less to write than msgpack. The record of a name:
 --   1 <server seconds> <micros> <token> <tokens> <id> <"?" unconfirmed or "-"> <channel> <owner>
@@ -17,36 +17,40 @@ local LONGEST_GAP = 10000    -- how long a name is left to other programs at mos
 local call = redis.call
 local ITEMS = (#ARGV - 1) / 3   -- of scripts for many items; in a cluster, more keys follow after the locks
 local clock = call('TIME')
-local us = clock[1] * 1000000 + clock[2]
+local us = clock[1] * 1000000 + clock[2] -- the server's time, in microseconds
 local answers = { us } -- the server's time, then the answer to each item; nil: not answered yet
 
 local function int(number)
   return string.format('%.0f', number) -- '..' alone would round
 end
 
+-- Extends the lifetime of a key to at least `ms`.
 local function outlive(key, ms)
   if call('PTTL', key) < ms then
     call('PEXPIRE', key, ms)
   end
 end
 
--- Like outlive(), but always writes: a server that was replaced and may not write must refuse.
+-- Like outlive(), but always writes: so a server that was replaced, and may not write, refuses the script.
 local function prolong(key, ms)
   call('PEXPIRE', key, int(math.max(ms, call('PTTL', key))))
 end
 
--- The beginning of the string under a key; false if there is none. `run` decides on the error for another type.
+-- The beginning of the string under a key; false if there is none. `run` is redis.call or redis.pcall: for another type
+-- the first raises the error, the second returns it.
 local function string_at(key, run)
   local text = run('GETRANGE', key, 0, LONGEST - 1)
   return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
--- The last argument: the server's microseconds when the connection was made, and a mark if the slot has just arrived
--- here, so that its listeners may still be on their way: then a missing listener proves nothing.
+-- The floor of the token counter: the server's microseconds when the connection was made. The number in the last
+-- argument.
 local function floor()
   return tonumber(ARGV[#ARGV]:match('^%d+'))
 end
 
+-- Whether a missing listener proves nothing: the slot has just moved to this server, so the clients of its waiters may
+-- not be subscribed here yet. Then the last argument ends with 'm'.
 local function all_may_listen()
   return ARGV[#ARGV]:sub(-1) == 'm'
 end
@@ -61,16 +65,17 @@ local function publish(channel, text)
   return result
 end
 
--- The values of the locks of all items; of a single one no more than our own could have. For many items, one command
--- for each would cost more than all the rest; a foreign value in the place of a hold is read whole once, when the hold
--- is lost.
+-- The values of the locks of all items. The value of a single item is read only up to the length of our own values. For
+-- many items one MGET reads whole values, because one command for each item would cost more than the rest of the
+-- script.
 local function all_values()
   return ITEMS == 1 and { call('GETRANGE', KEYS[2], 0, LONGEST - 1) } or call('MGET', unpack(KEYS, 2, ITEMS + 1))
 end
 
 -- Mints consecutive tokens for several claims. Returns the last one, and whether each claim gets only one because the
 -- counter is ahead of the clock, from which it continues after a loss of data; one by one it falls behind. nil if the
--- counter is lost, or older than this connection: mint() in name.lua raises it; also if it holds no token of ours.
+-- counter is lost, or older than this connection: mint() in name.lua raises it; also nil if the counter has a foreign
+-- value.
 local function next_tokens(tokens, claims)
   local newest, single = call('INCRBY', KEYS[1], tokens), false
   if newest >= LARGEST then

@@ -16,10 +16,10 @@ local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
 local NIL_ID = ('0'):rep(32)
 local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
-local MAX_FIELDS = 1024    -- of more fields, only ours is read
+local MAX_FIELDS = 1024    -- of a hash with more fields, only our field is read
 local MAX_ENTRIES = 1024   -- the most entries of one owner whose keys are read, one key for each
 local MAX_FAIR_QUEUE = 100 -- no more of Redisson's own queue is read
-local OURS = '00000000-0000-0000-0000-000000000000:0'
+local OURS = '00000000-0000-0000-0000-000000000000:0' -- the one entry of all our claims in Redisson's queue
 local FAIR_LIFE = 300000   -- the wait that each waiter there expects after the one before, in ms
 local HEAD_LIFE = 15000    -- how long our entry may be the head, in ms: many poll intervals of our first waiter
 
@@ -32,7 +32,7 @@ local function timeout_key(lock, owner, entry)
   return (lock:find('{', 1, true) and lock or '{' .. lock .. '}') .. ':' .. owner .. ':rwlock_timeout:' .. entry
 end
 
--- The field for a value of ours, and its content.
+-- The field for one of our values, and its content.
 local function field_of(value, mode)
   local function owner(id, number)
     local parts = { id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }
@@ -48,7 +48,7 @@ local function field_of(value, mode)
   return owner(id, token) .. ':write', COUNTS[state]
 end
 
--- The value of ours in a field; nil if it is a foreign one.
+-- The value that one of our fields stands for; nil for a foreign field.
 local function value_in(field, count)
   local a, b, c, d, e, token, write = field:match(OWNER .. '0(%d+)(:?%l*)$')
   local id, state = a and a .. b .. c .. d .. e, STATES[count]
@@ -64,7 +64,7 @@ local function is_reader(field)
   return not field:find(':write', -6, true)
 end
 
--- The value under the key by our record, where there are too many fields to read.
+-- Finds our value by our record, where the hash has too many fields to read.
 local function find_ours(s)
   local c = s.c
   local value = c.mode and (c.mode == 'x' and c.holder.id .. '.' .. int(c.holder.token) or 'shared.' .. (c.nonce or ''))
@@ -171,8 +171,8 @@ local function enter_fair_queue(s)
   end
 end
 
--- After each verb: we have an entry in Redisson's queue while claims of ours wait, and a new one, at its end, after
--- each grant.
+-- Called after each verb. Keeps our entry in Redisson's queue while our claims wait; after each grant to us, moves our
+-- entry to the end of that queue.
 local function update_others(s)
   local is_queued = false
   for _, waiter in ipairs(s.fair_queue) do
@@ -232,7 +232,8 @@ local function write_lock(s, ms)
   end
 end
 
--- Removes our value: with the key, or, as Redisson does, with the part of its time that no reader of Redisson needs.
+-- Removes our value. Without other holders the key goes too; beside readers of Redisson the lifetime of the key shrinks
+-- to theirs, as Redisson does.
 local function drop_lock(s)
   if s.field then
     call('HDEL', s.lock, s.field)
@@ -250,6 +251,7 @@ local function drop_lock(s)
   s.value, s.field = false, nil
 end
 
+-- Extends the lock to at least `ms`.
 local function prolong_lock(s, ms)
   prolong(s.lock, ms)
   if is_reader(s.field) then
@@ -258,7 +260,7 @@ local function prolong_lock(s, ms)
   end
 end
 
--- Like write_lock(), for a lock that exists.
+-- Sets the remaining time of a lock that exists; readers of Redisson may need more.
 local function shorten_lock(s, ms)
   if is_reader(s.field) then
     call('PEXPIRE', timeout_key(s.lock, s.field, 1), ms)
@@ -296,7 +298,7 @@ local function others_may_wait(s, wake)
   return s.fair or call('EXISTS', s.side .. 's' .. s.lock) == 1
 end
 
--- True if the value under the key is a lock of ours in the other layout: see lock_string.lua.
+-- True if the value under the key is one of our locks in the other layout: see lock_string.lua.
 local function is_other_layout(s)
   local text = s.typed and string_at(s.lock, redis.pcall)
   return type(text) == 'string'

@@ -1,9 +1,11 @@
--- The lock of a name as every other client stores it: a string. Comes between head.lua and name.lua, which lists its
--- values.
+-- The lock of a name as every other client stores it: a string. Comes between head.lua and name.lua, which lists the
+-- values of a lock.
 
-local SEEN_TYPE_FIELDS = 16 -- a lock of the other layout alone has two fields
+-- The most fields of a hash that is searched for our lock in the other layout: such a lock alone has two fields.
+local MAX_SEARCHED_FIELDS = 16
 
--- Reads the value under the key into s.value; for another type than a string, the type in brackets, and s.typed.
+-- Reads the value under the key into s.value. For another type than a string, s.value is the name of the type in
+-- brackets, and s.typed is true.
 local function find_lock(s)
   local value = string_at(s.lock, redis.pcall)
   if type(value) ~= 'table' then
@@ -25,16 +27,18 @@ local function write_lock(s, ms)
   end
 end
 
+-- Deletes the lock.
 local function drop_lock(s)
   call('DEL', s.lock)
   s.value = false
 end
 
+-- Extends the lock to at least `ms`.
 local function prolong_lock(s, ms)
   prolong(s.lock, ms)
 end
 
--- Like write_lock(), for a lock that exists.
+-- Sets the remaining time of a lock that exists.
 local function shorten_lock(s, ms)
   call('PEXPIRE', s.lock, ms)
 end
@@ -54,11 +58,11 @@ local function others_may_wait(s)
   return call('EXISTS', s.side .. 's' .. s.lock) == 1
 end
 
--- True if the value under the key is a lock of ours in the other layout: see lock_redisson.lua. Users of this layout do
--- not need the right to its commands.
+-- True if the value under the key is one of our locks in the other layout: see lock_redisson.lua. Users of this layout
+-- do not need the right to its commands.
 local function is_other_layout(s)
   local size = s.typed and redis.pcall('HLEN', s.lock)
-  local fields = type(size) == 'number' and size <= SEEN_TYPE_FIELDS and redis.pcall('HKEYS', s.lock)
+  local fields = type(size) == 'number' and size <= MAX_SEARCHED_FIELDS and redis.pcall('HKEYS', s.lock)
   for _, field in ipairs(fields or {}) do
     if field:find('^%x+%-%x+%-%x+%-%x+%-%x+:0%d') then
       return true
@@ -67,7 +71,7 @@ local function is_other_layout(s)
   return false
 end
 
--- Other holders, in the form of look.lua; `ours`: the value under the key is a hold of ours.
+-- Other holders, in the form of look.lua; `ours`: the value under the key is one of our holds.
 local function foreign_holders(s, ours)
   if ours or not s.value then
     return {}
@@ -86,6 +90,7 @@ local function newest_foreign_token()
   return 0
 end
 
+-- Nothing to do in this layout: see lock_redisson.lua.
 local function raise_foreign_token() end
 
 local function update_others() end

@@ -1,5 +1,10 @@
 -- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
 --
+-- Short names in all files: s a name as load() reads it, s.c its record, h a holder, e an entry of <side>e. In a record
+-- `ended.upto` is the newest token to which the stored end applies, `till` a time in server ms; `run` is since when the
+-- name has passed from one of our claims to the next, `rest` until when it is left to other programs, both in server
+-- ms. `kept` is a minimum hold time, `nonce` the id in "shared.<id>".
+--
 -- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
 -- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
@@ -44,6 +49,7 @@ local function unpacked(raw)
   error('ERR cannot read what is packed', 0)
 end
 
+-- Reads a record, in words or msgpack.
 local function read(record)
   local seconds, micros, token, tokens, id, state, channel, owner = record:match(
     '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
@@ -70,6 +76,7 @@ local function in_words(c)
   }, ' ')
 end
 
+-- Reads a name; nil if its record is of another version.
 local function load(lock, side)
   local s = {
     lock = lock, side = side, record = side .. 'c' .. lock, queue = side .. 'q' .. lock,
@@ -84,7 +91,7 @@ local function load(lock, side)
   find_lock(s)
   s.has_record = record and true
   if s.value and not s.c.mode then
-    -- A hold of ours without its record: the value of the lock still counts.
+    -- One of our holds without its record: the value of the lock still counts.
     local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
       s.c.mode, s.c.limit, s.dirty = 'x', 0, true
@@ -107,6 +114,7 @@ local function entry(s, id)
   }
 end
 
+-- Writes an entry.
 local function put(s, id, e)
   local plain = e.mode == 'x' and e.state == 'waiting' and not e.till
   local words = plain and table.concat({ VERSION, int(e.since), int(e.claim), int(e.tokens), e.channel, e.owner }, ' ')
@@ -121,7 +129,7 @@ local function value_of(h)
   return h.id .. '.' .. int(h.token) .. h.state
 end
 
--- Another program holds: for some minutes from now on it gets gaps. See leave_gap() in release.lua.
+-- Remembers for some minutes that another program uses the lock, which then gets gaps: see leave_gap() in release.lua.
 local function note_foreign(s)
   local seen = s.side .. 's' .. s.lock
   if call('PTTL', seen) < SEEN_LIFE / 2 then
@@ -165,8 +173,8 @@ local function save(s, held)
   end
 end
 
--- The first write of a script that must not fail for lack of memory. It changes nothing, and after it the server
--- refuses no write.
+-- The first write of a script that must not fail for lack of memory: it changes nothing, and after a first write the
+-- server refuses no further one.
 local function arm(s)
   call('HDEL', s.entries, '')
 end
@@ -199,7 +207,8 @@ local function note_end(s, token, how)
   end
 end
 
--- The claim missed its grant: out of the queue until its next request, or until its entry ends.
+-- Removes a claim that missed its grant from the queue; its entry stays until its next request, or until the entry
+-- ends.
 local function silence(s, id, e)
   e.state, e.token = 'silent', nil
   local till = e.till or tonumber(call('ZSCORE', s.entry_ends, id) or 0)
@@ -232,6 +241,7 @@ local function lapse(s, id, h, e)
   end
 end
 
+-- Removes a shared holder or a permit.
 local function remove_holder(s, id, e)
   s.dirty = true
   call('ZREM', s.holds, id)
@@ -240,9 +250,9 @@ local function remove_holder(s, id, e)
   s.c.used = s.c.used - e.count
 end
 
--- Some shared holders are gone: the sentinel lasts as long as the longest remaining hold. Its time is set from now, not
--- by the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key vanishes at once, although
--- the next holders depend on it.
+-- Shortens the sentinel (the lock "shared.<id>") to the longest remaining hold, after shared holders are gone. The time
+-- counts from `now`, not from the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key
+-- vanishes at once, although the next holders depend on it.
 local function shrink(s)
   s.dirty = true
   local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
@@ -287,6 +297,7 @@ local function prune(s)
   end
 end
 
+-- Whether the claim of this entry can be granted beside the present holders.
 local function fits(s, e)
   local c = s.c
   if bars(s, e) then
@@ -371,7 +382,7 @@ local function notify(channel, words)
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
 
--- False if the client of a claim is gone. Clients ignore the message.
+-- False if the client of a claim is gone. The message is only a test: clients ignore it.
 local function listens(e)
   local listeners = publish(e.channel, 'there')
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
@@ -423,7 +434,7 @@ local function frees_in(s)
   return not s.value and gap_left(s) or math.max(-1, call('PTTL', s.lock))
 end
 
--- The claim sent a request: its grant is confirmed, and lasts at least `ttl` ms from now.
+-- Confirms the grant of a claim that sent a request: the hold lasts at least `ttl` ms from now.
 local function confirm(s, id, ttl)
   local c = s.c
   if c.mode == 'x' then

@@ -1,4 +1,4 @@
--- Lists keys, one step of SCAN at a time. A key that is too long for a name of ours is left out, because a reply with
+-- Lists keys, one step of SCAN at a time. A key that is too long for one of our names is left out, because a reply with
 -- such keys has no bound. Writes nothing.
 --
 -- KEYS none, so that any server of several answers for itself

@@ -1,10 +1,10 @@
--- Between the fast path of a verb and its whole script. An error in the first also occurs in the second, and is
--- reported there.
+-- Runs the fast path of a verb, and ends the script if all items are answered; otherwise the whole script follows. An
+-- error in the fast path also occurs in the whole script, which reports it.
 pcall(fast_path)
-local left = false
+local is_unanswered = false
 for at = 1, ITEMS do
-  left = left or not answers[at + 1]
+  is_unanswered = is_unanswered or not answers[at + 1]
 end
-if not left then
+if not is_unanswered then
   return answers
 end

@@ -9,7 +9,7 @@
 -- server's error}.
 -- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
 -- given; the head of the queue is granted before the answer leaves.
-local RUN = 10     -- so gaps cost a tenth of the time
+local RUN = 10     -- a period of our claims is so many times as long as the gap after it: gaps cost a tenth of the time
 local USUAL = 100  -- the default gap, in ms: most other programs pause for as long between two attempts
 
 local function one(at)
@@ -27,6 +27,7 @@ local function one(at)
   local c = s.c
   local was_held = c.mode
 
+  -- Records how the hold ended, for the next holder.
   local function note(h)
     s.dirty = true
     if h.state == '!' then
@@ -37,6 +38,7 @@ local function one(at)
     -- Released by id alone: the claim never knew that it held, so nothing was done under it.
   end
 
+  -- Ends an exclusive hold.
   local function free_alone(h)
     note(h)
     c.run = c.run or gap > 0 and math.floor(h.since / 1000) or nil
@@ -54,6 +56,7 @@ local function one(at)
     end
   end
 
+  -- Ends a shared hold or permits.
   local function free_shared(h)
     note(h)
     c.run = c.run or gap > 0 and math.floor(h.granted / 1000) or nil
@@ -70,6 +73,7 @@ local function one(at)
     shrink(s)
   end
 
+  -- Ends the hold or the wait of the claim; returns the answer.
   local function free()
     local alone = c.mode == 'x' and c.holder.id == id and c.holder.state ~= 'kept' and c.holder
     local h = alone or entry(s, id)

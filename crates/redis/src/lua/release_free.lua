@@ -2,6 +2,7 @@
 --
 -- KEYS 1 counter, which is not used
 -- ARGV, answers and invariant as in release_node.lua
+-- Each text has the tag (4 letters), <id>.<token>, a blank and the lock: the blank is at byte 38 or later.
 local call, sub, find = redis.call, string.sub, string.find
 
 if #ARGV == 1 then
@@ -9,7 +10,7 @@ if #ARGV == 1 then
   local blank = find(text, ' ', 38, true)
   local tag, mine, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
   local done, reply = pcall(function()
-    -- No more is read than a string of ours may have, as in all_values() in head.lua.
+    -- Reads no more than the longest of our strings has (4096 bytes), as all_values() in head.lua.
     if call('GETRANGE', lock, '0', '4095') ~= mine or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
       return '0 0'
     end
@@ -29,6 +30,7 @@ for at = 1, #ARGV do
   queues[at], records[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
 end
 
+-- Deletes all locks that have the expected value and no waiters.
 local function release()
   local values = call('MGET', unpack(locks))
   local no_waiters = call('EXISTS', unpack(queues)) == 0

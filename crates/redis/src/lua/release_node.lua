@@ -8,6 +8,8 @@
 -- Invariant: as in release.lua.
 local call, answers = redis.call, { '0' }
 
+-- Releases one name; returns its answer. The tag and the id take 36 bytes, so the blank is at byte 38 or later; 4095 is
+-- the last byte of the longest of our strings.
 local function release(text)
   local blank = text:find(' ', 38, true)
   local mine, lock, side = text:sub(5, blank - 1), text:sub(blank + 1), 'leasehold:{' .. text:sub(1, 4) .. '}'

@@ -2,13 +2,17 @@
 -- as words and listens: most releases. Precedes name.lua and release.lua, which handle every other case; separate,
 -- because defining their functions costs more than this.
 
+-- The words of a release that ended well (c), without a minimum hold time (0) and tombstone (0), with the usual gap
+-- (a).
 local AUTOMATIC = 'c 0 0 a'
+local WITHOUT_GAP = 'c 0 0 0'
 
--- Grants to the head of the queue, like settle(); or frees the name, if the queue has gone. Not if another program was
--- seen that may get a gap: see leave_gap() in release.lua.
+-- Grants to the head of the queue, like settle(); or frees the name, if there is no queue. Returns nil, and changes
+-- nothing, if the whole script must do it: for example if another program was seen that may get a gap: see leave_gap()
+-- in release.lua. `value`: the value of the lock.
 local function hand_over(at, value)
   local lock, side, mine = KEYS[at + 1], ARGV[3 * at - 2], ARGV[3 * at - 1]
-  local pushed = value == mine .. '?'
+  local pushed = value == mine .. '?' -- a pushed grant that is not confirmed
   if not pushed and value ~= mine then
     return nil
   end
@@ -63,8 +67,8 @@ local function fast_path()
   end
   for at, value in ipairs(values) do
     local lock, n = KEYS[at + 1], #freed
-    if ARGV[3 * at] ~= AUTOMATIC and ARGV[3 * at] ~= 'c 0 0 0' then
-      -- not simple
+    if ARGV[3 * at] ~= AUTOMATIC and ARGV[3 * at] ~= WITHOUT_GAP then
+      -- left to the whole script
     elseif no_waiters and value == ARGV[3 * at - 1] then
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = at, lock, ARGV[3 * at - 2] .. 'c' .. lock
     else

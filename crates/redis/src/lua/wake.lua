@@ -1,5 +1,5 @@
--- The lock is free: wakes waiters of another program, as the release of that program does. Other programs have no
--- queue: waking one waiter is enough. False if that failed.
+-- Wakes waiters of another program, as the release of that program does, after the lock became free. The other programs
+-- have no queue: waking one waiter is enough. False if the wake-up failed. `wake`: its description from the client.
 local function wake_waiters(s, wake)
   local kind, registry = wake:match('^(%l*) ?(.*)$')
   local name, steps = s.lock:sub(#'lock:' + 1), {}

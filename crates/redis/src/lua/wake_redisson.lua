@@ -1,5 +1,6 @@
--- The lock is free: wakes its waiters, as the release of each kind of Redisson's locks does. False if that failed. In a
--- cluster clients may listen by the slot or by all servers: `wake` is 'redisson s' there, else 'redisson'.
+-- Wakes the waiters of Redisson, as the release of each kind of Redisson's locks does, after the lock became free.
+-- False if a wake-up failed. In a cluster clients may listen to a channel of the slot or of all servers: `wake` is
+-- 'redisson s' there, else 'redisson'.
 local function wake_waiters(s, wake)
   local all_sent, lock = true, prefixed('redisson_lock__channel', s.lock)
   local function send(channel, message)

@@ -1,4 +1,5 @@
-//! The requests in flight on one server, which show whether its signs of life are needed.
+//! Counts the requests in flight on one server. While there are some, or claims wait, the connection asks the server
+//! for signs of life.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,6 +9,7 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Demand {
     in_flight: AtomicUsize,
+    /// Notified when a first claim or request waits for the server.
     begun: Notify,
 }
 
@@ -15,6 +17,7 @@ pub(crate) struct Demand {
 pub(crate) struct InFlightRequest<'a>(&'a Demand);
 
 impl Demand {
+    /// Counts a request until the returned value is dropped.
     pub(crate) fn start_request(&self) -> InFlightRequest<'_> {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             self.begin();
@@ -26,7 +29,7 @@ impl Demand {
         self.in_flight.load(Ordering::Relaxed) > 0
     }
 
-    /// A claim or request begins to wait for the server.
+    /// Notes that a claim or request begins to wait for the server.
     pub(crate) fn begin(&self) {
         self.begun.notify_one();
     }

@@ -19,22 +19,22 @@ pub(crate) enum Message {
     },
     /// An operator broke the hold.
     Broken { name: Name, id: ClaimId },
-    /// The claim is to ask again.
+    /// The state of the name changed: the claim asks again.
     Recheck { name: Name, id: ClaimId },
 }
 
 impl Message {
-    /// Parses `granted <id> <token> <tokens> <claim ms> <server us> <how the previous hold ended> <lock>`,
+    /// Parses `granted <id> <token> <tokens> <id_and_name ms> <server us> <how the previous hold ended> <lock>`,
     /// `broken <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock without the
     /// prefix.
     pub(crate) fn parse(message: &[u8], prefix: &str) -> Option<Self> {
         let text = std::str::from_utf8(message).ok()?;
         if let Some(rest) = text.strip_prefix("broken ") {
-            let (id, name) = claim(rest, prefix)?;
+            let (id, name) = id_and_name(rest, prefix)?;
             return Some(Self::Broken { name, id });
         }
         if let Some(rest) = text.strip_prefix("ring ") {
-            let (id, name) = claim(rest, prefix)?;
+            let (id, name) = id_and_name(rest, prefix)?;
             return Some(Self::Recheck { name, id });
         }
         let mut words = text.strip_prefix("granted ")?.splitn(7, ' ');
@@ -44,7 +44,7 @@ impl Message {
         let tokens = word()?.parse().ok()?;
         let ttl = Some(Duration::from_millis(word()?.parse().ok()?));
         let granted_at = Duration::from_micros(word()?.parse().ok()?);
-        let previous = previous::of_letter(word()?);
+        let previous = previous::from_letter(word()?);
         let name = name_of(word()?, prefix)?;
         Some(Self::Granted { name, id, grant: Grant { token, tokens, ttl, previous }, granted_at })
     }
@@ -56,7 +56,7 @@ pub(crate) fn name_of(lock: &str, prefix: &str) -> Option<Name> {
 }
 
 /// Parses `<id> <lock>`.
-fn claim(text: &str, prefix: &str) -> Option<(ClaimId, Name)> {
+fn id_and_name(text: &str, prefix: &str) -> Option<(ClaimId, Name)> {
     let (id, lock) = text.split_once(' ')?;
     Some((ClaimId::read(id)?, name_of(lock, prefix)?))
 }

@@ -24,8 +24,10 @@ use waiting_claims::WaitingClaims;
 /// The pushes, the clock and the process of one server, for one client.
 pub(crate) struct PushListener {
     prefix: String,
-    /// Other servers may have published the messages on this connection: the servers pass messages on to each other.
-    passed_on: bool,
+    /// The messages on this connection may have been published by other servers, because the servers relay messages to
+    /// each other.
+    is_relayed: bool,
+    /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) time: ServerTime,
     pub(crate) process: ServerProcess,
@@ -38,25 +40,26 @@ impl PushListener {
         Self::with(prefix, mailbox, false)
     }
 
-    /// The listener for one of several servers that pass published messages on to each other.
-    pub(crate) fn of_many(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
+    /// The listener for one of several servers that relay published messages to each other.
+    pub(crate) fn of_cluster_node(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Self::with(prefix, mailbox, true)
     }
 
-    fn with(prefix: &str, mailbox: Arc<Mailbox>, passed_on: bool) -> Arc<Self> {
+    fn with(prefix: &str, mailbox: Arc<Mailbox>, is_relayed: bool) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
-            passed_on,
+            is_relayed,
             mailbox,
             time: ServerTime::default(),
-            // Of several servers, some have no slots, and so no holds.
-            process: ServerProcess::new(!passed_on),
+            // In a cluster some nodes have no slots, and so no holds.
+            process: ServerProcess::new(!is_relayed),
             demand: Demand::default(),
             claims: WaitingClaims::default(),
         })
     }
 
-    /// A connection leads to this process. Holds are in doubt if it is not the process of the last connection.
+    /// Records the process to which a new connection leads. Reports doubt if the last connection led to another
+    /// process.
     pub(crate) fn identified(&self, identity: &Identity) {
         if self.process.connected(identity) {
             tracing::debug!("another server, or one that was restarted: holds are in doubt");
@@ -64,8 +67,8 @@ impl PushListener {
         }
     }
 
-    /// A connection was begun at `sent` and made at `now`, and the server's clock was at `floor`. If the clock is ahead
-    /// of the expected time, because the machine was restarted or is another one, holds are in doubt as well.
+    /// Records a new connection, begun at `sent` and made at `now`, and the server's clock at that time, `floor`.
+    /// Reports doubt if the clock is ahead of the expected time, because the machine was restarted or is another one.
     pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
         self.learn(sent, now, floor);
         self.claims.clear_watches();
@@ -91,12 +94,12 @@ impl PushListener {
         }
     }
 
-    /// Whether a claim waits for notifications, or a request for its answer.
+    /// Whether signs of life are needed: a claim waits for notifications, or a request for its answer.
     pub(crate) fn is_wanted(&self) -> bool {
         self.demand.has_requests() || !self.claims.is_empty()
     }
 
-    /// The lock changed: its watchers ask again.
+    /// Makes the claims that watch this foreign lock ask again, because the lock changed.
     pub(crate) fn changed(&self, lock: &str) {
         let watchers = self.claims.take_watchers(lock);
         let Some(name) = name_of(lock, &self.prefix) else { return };
@@ -105,12 +108,13 @@ impl PushListener {
         }
     }
 
-    /// A message that this server published itself, received at `now`.
+    /// Handles a message that this server published itself, received at `now`.
     pub(crate) fn receive_own(&self, message: &[u8], now: Instant) {
         self.deliver(message, self.process.is_trusted(now));
     }
 
-    /// `is_dated`: the time in a grant is of this server's clock, and the server is trusted.
+    /// Passes a message on to the keeper. `is_dated`: the time in a grant is of this server's clock, and no other
+    /// server can have replaced this one.
     fn deliver(&self, message: &[u8], is_dated: bool) {
         let Some(message) = Message::parse(message, &self.prefix) else { return };
         self.mailbox.push(match message {
@@ -127,7 +131,7 @@ impl PushListener {
 
 impl PushHandler for PushListener {
     fn receive(&self, message: &[u8]) {
-        self.deliver(message, !self.passed_on);
+        self.deliver(message, !self.is_relayed);
     }
 
     fn invalidated(&self, lock: Option<&str>) {
@@ -138,7 +142,8 @@ impl PushHandler for PushListener {
     }
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex of this module. A panic under it leaves no change half done.
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -164,8 +169,8 @@ mod tests {
 
     #[test]
     fn only_a_grant_of_a_trusted_server_is_dated() {
-        let listener = PushListener::of_many("lock:", Arc::default());
-        listener.process.trust(Duration::from_secs(1));
+        let listener = PushListener::of_cluster_node("lock:", Arc::default());
+        listener.process.set_trust_period(Duration::from_secs(1));
         let is_dated =
             || matches!(notifications(&listener)[..], [Notification::Granted { since: Some(_), .. }]);
         listener.learn(at(3000), at(3001), 4_000_000);

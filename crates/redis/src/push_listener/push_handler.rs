@@ -9,14 +9,14 @@ use redis::{
 
 /// Handles the pushes of a connection.
 pub(crate) trait PushHandler: Send + Sync + 'static {
-    /// A message on a channel.
+    /// Handles a message on a channel.
     fn receive(&self, message: &[u8]);
 
-    /// A tracked lock changed; `None` if all of them may have changed.
+    /// Handles the report that a tracked lock changed; `None`: any of them may have changed.
     fn invalidated(&self, lock: Option<&str>);
 }
 
-/// Called by the reader of the connection for each push, in their order.
+/// Adapts a handler for the client library, whose reader of the connection calls it for each push, in their order.
 pub(crate) struct PushSender<H>(pub(crate) Arc<H>);
 
 impl<H: PushHandler> AsyncPushSender for PushSender<H> {

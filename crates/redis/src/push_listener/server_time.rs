@@ -10,9 +10,9 @@ use std::{
 
 use leasehold_core::{Instant, ServerClock};
 
-use super::lock_of;
+use super::lock_mutex;
 
-/// What is known of the server's clock, and whether it dates pushed grants.
+/// What is known of the server's clock, and whether the clock may date pushed grants.
 #[derive(Default)]
 pub(crate) struct ServerTime {
     clock: Mutex<ServerClock>,
@@ -26,14 +26,14 @@ impl ServerTime {
     /// Learns from an answer that came at `now` to a request sent at `sent`. If the clock stepped forward, returns by
     /// how much at least.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
-        lock_of(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
+        lock_mutex(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
     }
 
-    /// A local time certainly not after a pushed grant that is dated by the server's clock. `None` if the grant must be
-    /// confirmed with the server before it counts.
+    /// Converts the time of a pushed grant, by the server's clock, into a local time that is certainly not after the
+    /// grant. `None` if the grant must be confirmed with the server before it counts.
     pub(crate) fn granted_since(&self, granted_at: Duration) -> Option<Instant> {
         let must_confirm = self.must_confirm.load(Ordering::Relaxed);
-        if must_confirm { None } else { lock_of(&self.clock).not_after(granted_at) }
+        if must_confirm { None } else { lock_mutex(&self.clock).not_after(granted_at) }
     }
 
     /// From now on every pushed grant must be confirmed with the server before it counts.
@@ -46,12 +46,12 @@ impl ServerTime {
         self.floor.load(Ordering::Relaxed)
     }
 
-    /// A connection was made when the server's clock was at `floor`.
+    /// Sets the floor: a connection was made when the server's clock was at `floor`.
     pub(crate) fn set_floor(&self, floor: u64) {
         self.floor.store(floor, Ordering::Relaxed);
     }
 
-    /// Slots came to this server when its clock was at `floor`.
+    /// Raises the floor: slots came to this server when its clock was at `floor`.
     pub(crate) fn raise_floor(&self, floor: u64) {
         self.floor.fetch_max(floor, Ordering::Relaxed);
     }

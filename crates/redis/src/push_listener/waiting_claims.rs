@@ -7,11 +7,12 @@ use std::{
 
 use leasehold_core::ClaimId;
 
-use super::lock_of;
+use super::lock_mutex;
 
 /// The claims that wait for notifications, and the foreign locks that they watch.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
+    /// All claims that wait at this server.
     waiting: Mutex<HashSet<ClaimId>>,
     /// Locks that other programs hold, and for each our claims that are near the head of its queue.
     watched: Mutex<HashMap<String, HashSet<ClaimId>>>,
@@ -19,39 +20,40 @@ pub(crate) struct WaitingClaims {
 
 impl WaitingClaims {
     pub(crate) fn is_empty(&self) -> bool {
-        lock_of(&self.waiting).is_empty()
+        lock_mutex(&self.waiting).is_empty()
     }
 
-    /// The claim waits. Returns true if no other claim waited before.
+    /// Adds a claim. Returns true if it is the only one now, and was not there.
     pub(crate) fn add(&self, claim: ClaimId) -> bool {
-        let mut waiting = lock_of(&self.waiting);
+        let mut waiting = lock_mutex(&self.waiting);
         waiting.insert(claim) && waiting.len() == 1
     }
 
-    /// The claim no longer waits, and watches no lock.
+    /// Removes a claim, which then watches no lock.
     pub(crate) fn remove(&self, claim: ClaimId) {
-        if !lock_of(&self.waiting).remove(&claim) {
+        if !lock_mutex(&self.waiting).remove(&claim) {
             return;
         }
-        lock_of(&self.watched).retain(|_, watchers| {
+        lock_mutex(&self.watched).retain(|_, watchers| {
             watchers.remove(&claim);
             !watchers.is_empty()
         });
     }
 
-    /// The claim is to ask when the server reports that this lock changed. Bounded by the number of waiting claims.
+    /// Makes a claim watch a lock: it asks again when the server reports that the lock changed. The waiting claims
+    /// bound the number of watches.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
-        lock_of(&self.watched).entry(lock).or_default().insert(claim);
+        lock_mutex(&self.watched).entry(lock).or_default().insert(claim);
     }
 
-    /// The claims that watch this lock; they watch it no longer.
+    /// Removes the watches of this lock, and returns their claims.
     pub(crate) fn take_watchers(&self, lock: &str) -> HashSet<ClaimId> {
-        lock_of(&self.watched).remove(lock).unwrap_or_default()
+        lock_mutex(&self.watched).remove(lock).unwrap_or_default()
     }
 
-    /// No lock is watched any more: a new connection tracks none.
+    /// Removes all watches: on a new connection the server tracks no lock.
     pub(crate) fn clear_watches(&self) {
-        lock_of(&self.watched).clear();
+        lock_mutex(&self.watched).clear();
     }
 }
 

@@ -20,23 +20,26 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::Destination};
 
-/// For this long after a slot was found at a node, the clients of its waiters may not listen there yet: they learn of
-/// the move at about the same time as we do. During this time a waiter is not passed over for a missing listener.
-const UNSETTLED: Duration = Duration::from_secs(5);
+/// For this long after a slot was found at a node, the clients of its waiters may not be subscribed there yet: they
+/// learn of the move at about the same time as this client. During this time a missing listener does not exclude a
+/// waiter from a grant.
+const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 /// The cluster of a URL.
 pub(crate) struct Cluster(Arc<Inner>);
 
+/// The shared state of a [`Cluster`], which background tasks and connections use too.
 pub(crate) struct Inner {
-    me: Weak<Inner>,
+    weak_self: Weak<Inner>,
     pub(crate) client: Arc<Client>,
     contact: Contact,
+    /// The waiting claims, by slot.
     pub(crate) slot_waiters: SlotWaiters,
     map: Mutex<ClusterMap>,
     /// Notified when an attempt to learn the owners of the slots has ended.
     pub(crate) map_read: Notify,
     /// Notified when the set of nodes changes.
-    regrouped: Notify,
+    nodes_changed: Notify,
 }
 
 /// What is known of the cluster.
@@ -44,15 +47,16 @@ pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` before a node reported it.
     slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
-    left: Vec<Arc<Node>>,
+    former_owners: Vec<Arc<Node>>,
     /// Nodes that own slots, or to which others redirected us.
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// The node to ask first: it reported the newest change.
+    /// The node to ask first for the owners of the slots: it reported the newest change.
     witness: Option<Arc<Node>>,
-    /// The node to ask last: it does not answer.
+    /// The node to ask last for the owners of the slots: it does not answer.
     suspect: Option<Arc<Node>>,
+    /// The task that asks for the owners of the slots.
     pub(crate) task: MapTask,
 }
 
@@ -65,11 +69,11 @@ struct Owner {
 
 impl Cluster {
     pub(crate) fn new(client: &Arc<Client>, seeds: &[Endpoint], contact: Contact) -> Self {
-        Self(Arc::new_cyclic(|me| {
-            let node = |endpoint: &Endpoint| Node::new(me, client, endpoint.clone(), seeds.len());
+        Self(Arc::new_cyclic(|weak_self| {
+            let node = |endpoint: &Endpoint| Node::new(weak_self, client, endpoint.clone(), seeds.len());
             let map = ClusterMap {
                 slots: vec![None; SLOTS],
-                left: Vec::new(),
+                former_owners: Vec::new(),
                 nodes: Vec::new(),
                 seeds: seeds.iter().map(node).collect(),
                 witness: None,
@@ -77,13 +81,13 @@ impl Cluster {
                 task: MapTask::default(),
             };
             Inner {
-                me: Weak::clone(me),
+                weak_self: Weak::clone(weak_self),
                 client: Arc::clone(client),
                 contact,
                 slot_waiters: SlotWaiters::default(),
                 map: Mutex::new(map),
                 map_read: Notify::new(),
-                regrouped: Notify::new(),
+                nodes_changed: Notify::new(),
             }
         }))
     }
@@ -97,7 +101,7 @@ impl Cluster {
                 self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let failure = match self.connect(&owner.node, self.to(slot, &owner)).await {
+        let failure = match self.connect(&owner.node, self.destination(slot, &owner)).await {
             Ok(route) => return Ok(route),
             Err(error) => error,
         };
@@ -106,17 +110,17 @@ impl Cluster {
             return Err(failure);
         }
         match self.0.owner(slot) {
-            Some(now) if !Arc::ptr_eq(&now.node, &owner.node) => {
-                self.connect(&now.node, self.to(slot, &now)).await
+            Some(new_owner) if !Arc::ptr_eq(&new_owner.node, &owner.node) => {
+                self.connect(&new_owner.node, self.destination(slot, &new_owner)).await
             }
             _ => Err(failure),
         }
     }
 
-    /// The same connection, if it is made and nothing must be asked there first.
+    /// The connection to the node that has this slot, if it is made and can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
-        let (conn, to) = (owner.node.made()?, self.to(slot, &owner));
+        let (conn, to) = (owner.node.ready_conn()?, self.destination(slot, &owner));
         Some(Route {
             conn,
             to,
@@ -124,8 +128,8 @@ impl Cluster {
         })
     }
 
-    fn to(&self, slot: u16, owner: &Owner) -> Destination {
-        let unsettled = self.0.client.clock.now().since(owner.since) < UNSETTLED;
+    fn destination(&self, slot: u16, owner: &Owner) -> Destination {
+        let unsettled = self.0.client.clock.now().since(owner.since) < SETTLING_TIME;
         Destination { slot: Some(slot), asking: false, unsettled }
     }
 
@@ -134,7 +138,7 @@ impl Cluster {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
-                node.take_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
+                node.raise_token_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
                 Ok(Route {
                     conn,
                     to,
@@ -166,7 +170,7 @@ impl Cluster {
         Ok(routes)
     }
 
-    /// The node `from` reports that the slot is at `to`, which is asked from now on.
+    /// Records the report of the node `from` that the slot is at the address `to`, which is asked from now on.
     pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_at(to, from, slot)?;
         let now = self.0.client.clock.now();
@@ -185,7 +189,7 @@ impl Cluster {
         self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
     }
 
-    /// The claim no longer waits.
+    /// Records that the claim no longer waits.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         self.0.waits_no_more(slot, claim);
     }
@@ -193,12 +197,12 @@ impl Cluster {
     /// Keeps connections that were made once connected. Never returns.
     pub(crate) async fn mend(&self) {
         loop {
-            let mut regrouped = pin!(self.0.regrouped.notified());
-            regrouped.as_mut().enable();
+            let mut nodes_changed = pin!(self.0.nodes_changed.notified());
+            nodes_changed.as_mut().enable();
             let nodes = self.0.lock().nodes.clone();
             let mut mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
             tokio::select! {
-                () = regrouped => {}
+                () = nodes_changed => {}
                 Some(()) = mending.next() => {}
             }
         }
@@ -206,12 +210,13 @@ impl Cluster {
 }
 
 impl Inner {
-    /// The claim waits in this slot.
+    /// Records that the claim waits in this slot.
     pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
         self.slot_waiters.add(slot, claim, name);
     }
 
-    /// The claim no longer waits at any node: its slot may have been at another node when it began to wait.
+    /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another
+    /// node.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
@@ -219,15 +224,15 @@ impl Inner {
         }
     }
 
-    /// This node did not answer: another may have taken its place.
+    /// Records that this node did not answer, and asks the other nodes for the owners of the slots.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         self.lock().suspect = Some(Arc::clone(node));
         self.want_map();
     }
 
-    /// Requests the owners of the slots, soon.
+    /// Makes the background task ask for the owners of the slots.
     pub(crate) fn want_map(&self) {
-        MapTask::want(&self.me);
+        MapTask::want(&self.weak_self);
     }
 
     /// Waits until a node has reported the owners of the slots.
@@ -245,8 +250,8 @@ impl Inner {
         }
     }
 
-    /// The nodes to ask for the owners of the slots, in order: first the nodes that know of changes, then connected
-    /// ones, and at the end the one that may be gone.
+    /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then
+    /// connected nodes, and last the node that did not answer.
     pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
         let (witness, suspect) = (map.witness.take(), map.suspect.take());
@@ -256,13 +261,14 @@ impl Inner {
                 all.push(Arc::clone(node));
             }
         }
-        let is_suspect = |node: &Arc<Node>| suspect.as_ref().is_some_and(|one| Arc::ptr_eq(one, node));
+        let is_suspect =
+            |node: &Arc<Node>| suspect.as_ref().is_some_and(|suspect| Arc::ptr_eq(suspect, node));
         all.sort_by_key(|node| (is_suspect(node), !node.is_live()));
         all
     }
 
-    /// Takes over the owners of the slots that `witness` reported.
-    pub(crate) fn adopt(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
+    /// Records the owners of the slots that `witness` reported.
+    pub(crate) fn set_owners(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
             let message = format!("{} knows no node that has slots", witness.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
@@ -282,20 +288,20 @@ impl Inner {
                 nodes.push(node);
             }
         }
-        // A slot that no node has now stays where it was, and requests about it are refused there.
+        // A slot without an owner keeps its former owner in the map, which refuses requests about the slot.
         map.nodes = nodes;
-        let after = map.owners();
-        map.nodes.clone_from(&after);
+        let owners = map.owners();
+        map.nodes.clone_from(&owners);
         let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
-        map.seeds.iter().filter(|seed| !contains(&after, seed)).for_each(|seed| seed.hang_up());
-        let left = std::mem::take(&mut map.left);
+        map.seeds.iter().filter(|seed| !contains(&owners, seed)).for_each(|seed| seed.hang_up());
+        let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
-        // A node without slots was replaced, perhaps by a node that lacks newer data.
-        if left.iter().any(|node| !contains(&after, node)) {
+        // A node that lost all slots was replaced, perhaps by a node that lacks newer data.
+        if former_owners.iter().any(|node| !contains(&owners, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
         moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
-        self.regrouped.notify_one();
+        self.nodes_changed.notify_one();
         Ok(())
     }
 
@@ -321,48 +327,49 @@ impl Inner {
         let node = node.ok_or_else(|| slot_without_owner(slot))?;
         if !map.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
             map.nodes.push(Arc::clone(&node));
-            self.regrouped.notify_one();
+            self.nodes_changed.notify_one();
         }
         Ok(node)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
-        // No panic under this lock can leave a change half done.
+        // A panic under this lock leaves no change half done.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ClusterMap {
-    /// Records that the slot is at this node from now on. True if it was at another.
+    /// Records that the slot is at this node since `since`. True if it was at another node.
     fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
         let owner = &mut self.slots[usize::from(slot)];
         if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {
             return false;
         }
         node.may_have_holds();
-        let Some(before) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
-        if !self.left.iter().any(|left| Arc::ptr_eq(left, &before.node)) {
-            self.left.push(before.node);
+        let Some(former_owner) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
+        if !self.former_owners.iter().any(|node| Arc::ptr_eq(node, &former_owner.node)) {
+            self.former_owners.push(former_owner.node);
         }
-        node.arrived();
+        node.slots_arrived();
         true
     }
 
-    /// The reported node: found by its id, which outlasts its address, or by its address. A node with a new address
-    /// counts as a new node. `None` if its address is unknown.
+    /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids
+    /// are known; without an address in the report, the same id. `None` if the report has no address, and the id is
+    /// unknown. `new`: further known nodes.
     fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
         let all = || self.nodes.iter().chain(new).chain(&self.seeds);
-        let is_called = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
-        let Some(endpoint) = &report.endpoint else { return all().find(is_called).cloned() };
+        let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
+        let Some(endpoint) = &report.endpoint else { return all().find(has_id).cloned() };
         let endpoint = cluster.client.config.map.reachable(endpoint.clone());
-        let is_there = |node: &&Arc<Node>| {
+        let has_address = |node: &&Arc<Node>| {
             node.endpoint == endpoint
                 && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
-        let found = all().find(is_there).cloned();
-        let node = found.unwrap_or_else(|| {
+        let known = all().find(has_address).cloned();
+        let node = known.unwrap_or_else(|| {
             let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.me, &cluster.client, endpoint, nodes)
+            Node::new(&cluster.weak_self, &cluster.client, endpoint, nodes)
         });
         if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());
@@ -375,8 +382,8 @@ impl ClusterMap {
         let mut owners: Vec<Arc<Node>> = Vec::new();
         for owner in self.slots.iter().flatten() {
             // Neighbouring slots mostly have the same owner.
-            let is_known = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
-            if !owners.iter().rev().any(is_known) {
+            let is_same = |other: &Arc<Node>| Arc::ptr_eq(other, &owner.node);
+            if !owners.iter().rev().any(is_same) {
                 owners.push(Arc::clone(&owner.node));
             }
         }

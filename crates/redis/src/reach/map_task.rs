@@ -1,4 +1,6 @@
-//! Asks nodes of a Redis Cluster for the owners of the slots: in the background, one node after the other, with pauses.
+//! The background task that asks nodes of a Redis Cluster for the owners of the slots (the map), one node after the
+//! other.
+
 use std::{
     sync::{Arc, Weak},
     time::Duration,
@@ -9,10 +11,10 @@ use leasehold_core::{EngineError, Fault};
 use super::{cluster::Inner, node::Node, slots};
 use crate::runtime;
 
-/// The pause after an attempt. Meanwhile redirections show the owners of single slots.
+/// The pause after an attempt. During the pause redirections show the owners of single slots.
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
-const PATIENCE: Duration = Duration::from_millis(1500);
+const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The state and the last result of this task.
 #[derive(Default)]
@@ -24,7 +26,8 @@ pub(crate) struct MapTask {
 }
 
 impl MapTask {
-    /// Starts an attempt, if none is running. Callers during an attempt get the result of the next one.
+    /// Requests the owners of the slots. Starts the task, if it is not running; otherwise the task makes another
+    /// attempt after the present one.
     pub(crate) fn want(cluster: &Weak<Inner>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
@@ -35,7 +38,7 @@ impl MapTask {
             }
         }
         // Not under the lock: a runtime that is shutting down drops the task at once.
-        runtime::detach(Attempt { cluster: Weak::clone(cluster), ended: false }.run());
+        runtime::detach(MapReader { cluster: Weak::clone(cluster), is_idle: false }.run());
     }
 
     /// The error of the last attempt.
@@ -44,13 +47,15 @@ impl MapTask {
     }
 }
 
-/// A running attempt. However it ends, the next request starts a new one.
-struct Attempt {
+/// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request
+/// starts a new task.
+struct MapReader {
     cluster: Weak<Inner>,
-    ended: bool,
+    /// The task has ended because no caller wants the map.
+    is_idle: bool,
 }
 
-impl Attempt {
+impl MapReader {
     async fn run(mut self) {
         loop {
             {
@@ -59,7 +64,7 @@ impl Attempt {
                     let mut map = cluster.lock();
                     if !std::mem::take(&mut map.task.is_wanted) {
                         map.task.is_running = false;
-                        self.ended = true;
+                        self.is_idle = true;
                         return;
                     }
                 }
@@ -72,20 +77,21 @@ impl Attempt {
     }
 }
 
-impl Drop for Attempt {
+impl Drop for MapReader {
     fn drop(&mut self) {
-        if let Some(cluster) = self.cluster.upgrade().filter(|_| !self.ended) {
+        if let Some(cluster) = self.cluster.upgrade().filter(|_| !self.is_idle) {
             cluster.lock().task.is_running = false;
             cluster.map_read.notify_waiters();
         }
     }
 }
 
-/// Asks one node after another until one answers. Of several errors, one that the user can repair is reported.
+/// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there
+/// is one.
 async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     let mut failure: Option<EngineError> = None;
     for node in cluster.witnesses() {
-        let answer = runtime::within(PATIENCE * 2, ask_one(cluster, &node)).await;
+        let answer = runtime::within(NODE_TIMEOUT * 2, ask_one(cluster, &node)).await;
         let answer = answer.unwrap_or_else(|| Err(silent(&node)));
         match answer {
             Ok(()) => return Ok(()),
@@ -101,20 +107,21 @@ async fn ask(cluster: &Inner) -> Result<(), EngineError> {
     Err(failure.unwrap_or_else(|| EngineError::new(Fault::Retry, "no node of the Redis Cluster is known")))
 }
 
+/// Asks one node for the owners of the slots, and records them.
 async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
     let conn = node.conn().await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     // An attempt to connect has its own limit.
-    let reply = runtime::within(PATIENCE, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
+    let reply = runtime::within(NODE_TIMEOUT, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
     let reply = reply.map_err(|error| not_a_node(error, cluster, node))?;
-    cluster.adopt(&slots::read(reply, &node.endpoint.host)?, node)
+    cluster.set_owners(&slots::read(reply, &node.endpoint.host)?, node)
 }
 
 fn silent(node: &Node) -> EngineError {
     EngineError::new(
         Fault::Retry,
-        format!("{} has not reported the slots within {PATIENCE:?}", node.endpoint),
+        format!("{} has not reported the slots within {NODE_TIMEOUT:?}", node.endpoint),
     )
 }
 

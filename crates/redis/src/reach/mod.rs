@@ -37,12 +37,12 @@ use sentinel::Sentinel;
 /// What all connections of one client share.
 pub(crate) struct Client {
     pub(crate) config: Config,
-    /// The channel on which it receives notifications, on each server.
+    /// The channel on which this client receives notifications, on each server.
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) token_counter: TokenCounter,
-    /// Counts connections, including failed attempts.
+    /// The serial number of the next connection. Failed attempts use numbers too.
     connections: AtomicU64,
 }
 
@@ -75,16 +75,20 @@ impl Client {
 
     /// A listener for one server.
     pub(crate) fn listener(&self) -> Arc<PushListener> {
-        self.confirming(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
+        self.with_confirmed_grants(PushListener::new(&self.config.prefix, Arc::clone(&self.mailbox)))
     }
 
-    /// A listener for one of several servers that pass published messages on to each other.
-    pub(crate) fn listener_of_many(&self) -> Arc<PushListener> {
-        self.confirming(PushListener::of_many(&self.config.prefix, Arc::clone(&self.mailbox)))
+    /// A listener for one of several servers that relay published messages to each other.
+    pub(crate) fn cluster_node_listener(&self) -> Arc<PushListener> {
+        self.with_confirmed_grants(PushListener::of_cluster_node(
+            &self.config.prefix,
+            Arc::clone(&self.mailbox),
+        ))
     }
 
-    /// If replicas are waited for, pushed grants are confirmed: a pushed grant is sent before any replica has it.
-    fn confirming(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
+    /// If grants wait for replicas, makes the listener confirm pushed grants: they are pushed before any replica has
+    /// them.
+    fn with_confirmed_grants(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
         }
@@ -114,18 +118,17 @@ impl Reach {
         }
     }
 
-    /// The connection to the server that has the keys of this slot, if it is made and nothing must be asked there
-    /// first.
+    /// The connection to the server that has the keys of this slot, if it is made and can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let conn = match self {
             Self::One(one) => one.live()?,
-            Self::Sentinel(sentinel) => sentinel.made()?,
+            Self::Sentinel(sentinel) => sentinel.live()?,
             Self::Cluster(cluster) => return cluster.ready_route(slot),
         };
         Some(Route { conn, to: Destination::default(), cluster_node: None })
     }
 
-    /// Whether one request can be about keys of one slot only.
+    /// Whether several servers share the slots (a cluster): then a request can be about keys of one slot only.
     pub(crate) const fn shares_slots(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
@@ -135,7 +138,8 @@ impl Reach {
         RoutedRequest::new(self, slot)
     }
 
-    /// Runs a script where the keys of this slot are. The items are built for each server that is asked.
+    /// Runs a script on the server of this slot, and follows redirections. `items` builds the items anew for each
+    /// server that is asked.
     pub(crate) async fn run(
         &self,
         slot: u16,
@@ -152,8 +156,8 @@ impl Reach {
         }
     }
 
-    /// The server of this connection reports that it does not have the locks. Returns the error, if no other server is
-    /// known to have them.
+    /// Handles the report of a server that it is not a master. Returns the error, if the request is not to be sent to
+    /// another server. `connection` is the number of the connection.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.demoted(connection, error)),
@@ -170,7 +174,7 @@ impl Reach {
     pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
         match self {
             Self::One(_) | Self::Cluster(_) => None,
-            Self::Sentinel(sentinel) => Some(sentinel.counted()),
+            Self::Sentinel(sentinel) => Some(sentinel.sentinel_counts()),
         }
     }
 
@@ -182,7 +186,7 @@ impl Reach {
         }
     }
 
-    /// A connection to the same server; the last one may have broken.
+    /// A connection to the same server as `route`, whose connection may have broken.
     pub(crate) async fn reconnect(&self, route: &Route) -> Result<Route, EngineError> {
         match (self, &route.cluster_node) {
             (Self::Cluster(cluster), Some(cluster_node)) => {
@@ -192,7 +196,7 @@ impl Reach {
         }
     }
 
-    /// The claim, of a name in this slot, no longer waits at any server.
+    /// Records that the claim, of a name in this slot, no longer waits at any server.
     pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.listener().set_waiting(claim, false),

@@ -23,32 +23,35 @@ use crate::{
     conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
 };
 
-/// An answer that took longer proves nothing, because another node may have taken this one's place. The limit is half
-/// of the node timeout, and at most half of its default.
-const MOST_TRUST: Duration = Duration::from_secs(5);
+/// The longest trust period: for how long after a prompt answer no other node can have replaced this one. An answer
+/// that took longer proves nothing. The period is half of the node timeout of the cluster, and at most half of the
+/// default of that.
+const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// A node, as long as its address stays the same.
 pub(crate) struct Node {
-    /// The address at which it is reached.
+    /// The address at which this client reaches the node.
     pub(crate) endpoint: Endpoint,
-    /// Its id in the cluster, once known.
+    /// The id in the cluster, once known.
     pub(crate) id: OnceLock<String>,
+    /// The connection for requests.
     link: Link<NodeDialer>,
-    /// Notifications of its slots, if it has channels of slots.
+    /// The connection for the notifications of slots, if the server has channels of slots (sharded publish/subscribe).
     pub(crate) shards: Shards,
-    /// Whether it has channels of slots.
-    has_shards: OnceLock<bool>,
-    /// How often slots came to it.
-    arrivals: AtomicU64,
-    /// For how many of these arrivals its time was asked for.
-    floored_arrivals: AtomicU64,
+    /// Whether the server has channels of slots, once known.
+    has_slot_channels: OnceLock<bool>,
+    /// How often slots came to this node from other nodes.
+    slot_arrivals: AtomicU64,
+    /// How many of these arrivals the floor of the token counter covers.
+    arrivals_in_floor: AtomicU64,
 }
 
 /// Connects to a node, again and again.
 struct NodeDialer {
     cluster: Weak<Inner>,
     dialer: Dialer,
-    made: AtomicBool,
+    /// A connection was made at some time.
+    was_connected: AtomicBool,
 }
 
 impl Node {
@@ -59,27 +62,28 @@ impl Node {
         nodes: usize,
     ) -> Arc<Self> {
         let server = client.config.server(Address::Tcp(endpoint.clone()), nodes.max(2));
-        let listener = client.listener_of_many();
-        listener.process.trust(MOST_TRUST);
+        let listener = client.cluster_node_listener();
+        listener.process.set_trust_period(MAX_TRUST_PERIOD);
         let dialer = Dialer {
-            evidence_limit: Some(MOST_TRUST),
+            evidence_limit: Some(MAX_TRUST_PERIOD),
             ..Dialer::with_listener(client, server.clone(), Arc::clone(&listener))
         };
-        let dialer = NodeDialer { cluster: Weak::clone(cluster), dialer, made: AtomicBool::new(false) };
+        let dialer =
+            NodeDialer { cluster: Weak::clone(cluster), dialer, was_connected: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
         let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
-        let (id, has_shards, arrivals, floored_arrivals) = Default::default();
-        Arc::new(Self { endpoint, id, link, shards, has_shards, arrivals, floored_arrivals })
+        let (id, has_slot_channels, slot_arrivals, arrivals_in_floor) = Default::default();
+        Arc::new(Self { endpoint, id, link, shards, has_slot_channels, slot_arrivals, arrivals_in_floor })
     }
 
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.link.conn().await
     }
 
-    /// Its connection, if it is made, and no slot has come since its time was asked for.
-    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
-        self.link.live().filter(|_| self.has_floor())
+    /// The connection, if it is made, and the floor of the token counter covers all slots that came to the node.
+    pub(crate) fn ready_conn(&self) -> Option<Arc<Conn>> {
+        self.link.live().filter(|_| self.is_floor_current())
     }
 
     pub(crate) fn listener(&self) -> &Arc<PushListener> {
@@ -98,49 +102,49 @@ impl Node {
         self.link.mend().await;
     }
 
-    /// The node has slots, or some are migrating to it.
+    /// Records that the node has slots, or that some are migrating to it.
     pub(crate) fn may_have_holds(&self) {
         self.listener().process.may_have_holds();
     }
 
-    /// Slots came to it from another.
-    pub(crate) fn arrived(&self) {
-        self.arrivals.fetch_add(1, Ordering::AcqRel);
+    /// Records that slots came to this node from another.
+    pub(crate) fn slots_arrived(&self) {
+        self.slot_arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// To be called before the first request about a slot that came from another node: its token counter may be a copy
-    /// that lacks the newest tokens, so it must be above the clock's present time.
-    pub(crate) async fn take_floor(&self, conn: &Conn) -> Result<(), EngineError> {
-        if self.has_floor() {
+    /// Raises the floor of the token counter to the node's present time, if slots came to the node since the last call.
+    /// To be called before a request about such a slot: its counter may be a copy that lacks the newest tokens.
+    pub(crate) async fn raise_token_floor(&self, conn: &Conn) -> Result<(), EngineError> {
+        if self.is_floor_current() {
             return Ok(());
         }
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_asked)?;
+        let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
+        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_sent)?;
         self.listener().time.raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
-        self.floored_arrivals.fetch_max(arrivals, Ordering::AcqRel);
+        self.arrivals_in_floor.fetch_max(slot_arrivals, Ordering::AcqRel);
         Ok(())
     }
 
-    fn has_floor(&self) -> bool {
-        let arrivals = self.arrivals.load(Ordering::Acquire);
-        self.floored_arrivals.load(Ordering::Acquire) >= arrivals
+    fn is_floor_current(&self) -> bool {
+        let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
+        self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
     }
 
-    /// Whether it has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
-    pub(crate) async fn has_shards(&self, conn: &Conn) -> Result<bool, EngineError> {
-        if let Some(&known) = self.has_shards.get() {
+    /// Whether the server has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
+    pub(crate) async fn has_slot_channels(&self, conn: &Conn) -> Result<bool, EngineError> {
+        if let Some(&known) = self.has_slot_channels.get() {
             return Ok(known);
         }
         let Err(error) = conn.ask(&redis::cmd("SPUBLISH")).await else { return Err(unreadable()) };
         if matches!(error.fault, Fault::Unknown | Fault::Retry) {
-            return Err(not_asked(error));
+            return Err(not_sent(error));
         }
-        let has = !error.message.contains("unknown command");
-        Ok(*self.has_shards.get_or_init(|| has))
+        let has_channels = !error.message.contains("unknown command");
+        Ok(*self.has_slot_channels.get_or_init(|| has_channels))
     }
 }
 
-/// How long a node must be silent before other nodes replace it, if we may know.
+/// How long a node must be silent before other nodes replace it; `None` if the user may not read the setting.
 async fn node_timeout(conn: &Conn) -> Option<Duration> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg("cluster-node-timeout");
@@ -148,8 +152,8 @@ async fn node_timeout(conn: &Conn) -> Option<Duration> {
     reply.into_values().next().map(Duration::from_millis)
 }
 
-/// The error of a preparation: the request itself was not sent.
-fn not_asked(error: EngineError) -> EngineError {
+/// Turns an unknown outcome into one to retry: only a preparation failed, and the request itself was not sent.
+fn not_sent(error: EngineError) -> EngineError {
     match error.fault {
         Fault::Unknown => EngineError { fault: Fault::Retry, ..error },
         _ => error,
@@ -160,18 +164,18 @@ impl Dial for NodeDialer {
     type Conn = Conn;
 
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        // Another node may have taken its place.
-        if self.made.load(Ordering::Acquire)
+        // The connection broke: another node may have replaced this one.
+        if self.was_connected.load(Ordering::Acquire)
             && let Some(cluster) = self.cluster.upgrade()
         {
             cluster.want_map();
         }
         Box::pin(async move {
             let conn = self.dialer.dial(broken).await?;
-            if let Some(timeout) = runtime::within(MOST_TRUST, node_timeout(&conn)).await.flatten() {
-                let trust = (timeout / 2).min(MOST_TRUST);
-                conn.trust(trust);
-                self.dialer.listener.process.trust(trust);
+            if let Some(timeout) = runtime::within(MAX_TRUST_PERIOD, node_timeout(&conn)).await.flatten() {
+                let trust_period = (timeout / 2).min(MAX_TRUST_PERIOD);
+                conn.set_evidence_limit(trust_period);
+                self.dialer.listener.process.set_trust_period(trust_period);
             }
             Ok(conn)
         })
@@ -186,7 +190,7 @@ impl Dial for NodeDialer {
     }
 
     fn connected(&self, conn: &Arc<Conn>, again: bool) {
-        self.made.store(true, Ordering::Release);
+        self.was_connected.store(true, Ordering::Release);
         self.dialer.connected(conn, again);
     }
 }

@@ -1,4 +1,4 @@
-//! One server, and its connection, which is made again when it breaks.
+//! One server, and the connection to it, which is made again when it breaks.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::{
     conn::Conn,
-    identity::Wanted,
+    identity::ServerKind,
     push_listener::PushListener,
     reach::Client,
     server::{Address, Server},
@@ -24,10 +24,11 @@ pub(crate) struct One(Link<Dialer>);
 pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
     pub(crate) server: Server,
-    /// The pushes of this server, and its clock.
+    /// Handles the pushes of this server, and knows its clock.
     pub(crate) listener: Arc<PushListener>,
-    pub(crate) wanted: Wanted,
-    /// An answer that took longer is no evidence.
+    /// The kind of server that is accepted.
+    pub(crate) wanted: ServerKind,
+    /// An answer that took longer does not prove the state of the locks; `None`: every answer does.
     pub(crate) evidence_limit: Option<Duration>,
 }
 
@@ -39,7 +40,7 @@ impl One {
 
     /// One of several servers that know nothing of each other.
     pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
-        let dialer = Dialer { wanted: Wanted::Independent, ..Dialer::new(client, server) };
+        let dialer = Dialer { wanted: ServerKind::Independent, ..Dialer::new(client, server) };
         Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
     }
 
@@ -60,8 +61,8 @@ impl One {
         self.0.mend().await;
     }
 
-    /// The server of this connection is no master: the next request connects to the server that has the name by then.
-    /// Returns the error for the refused request.
+    /// Ends a connection to a server that is not a master: the next request connects to the server that has the host
+    /// name by then. Returns the error for the refused request.
     pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
         let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
@@ -69,7 +70,8 @@ impl One {
     }
 }
 
-/// Ends this connection, if it is the newest. Then all holds are in doubt, which is reported through `doubt`, if given.
+/// Ends the connection of this number, if it is the newest. With a listener in `doubt`, reports through it that all
+/// holds are in doubt.
 pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&PushListener>) {
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();
@@ -84,12 +86,12 @@ impl Dialer {
         Self::with_listener(client, server, client.listener())
     }
 
-    /// The same with this listener.
+    /// As [`new`](Self::new), with this listener.
     pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
-            Servers::One(_) => Wanted::Alone,
-            Servers::Sentinel(_) => Wanted::Master,
-            Servers::Cluster(_) => Wanted::Node,
+            Servers::One(_) => ServerKind::Single,
+            Servers::Sentinel(_) => ServerKind::Master,
+            Servers::Cluster(_) => ServerKind::Node,
         };
         Self { client: Arc::clone(client), server, listener, wanted, evidence_limit: None }
     }

@@ -14,36 +14,39 @@ use tokio::sync::{Notify, watch};
 
 use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
 use crate::{
-    error::{is_tls_there, sort, sort_connecting, wants_tls},
-    identity::{self, Identity, Wanted},
+    error::{classify, classify_connecting, tls_hint_if_closed, tls_hint_if_silent},
+    identity::{self, Identity, ServerKind},
     open::{self, Dialed},
     push_listener::PushHandler,
     reply::unreadable,
-    runtime::{self, Running},
+    runtime::{self, BackgroundTask},
     server::{Address, Server},
 };
 
-/// The poll interval of a Sentinel. Its announcements in between lead to a question at once, and may be lost.
+/// The poll interval of a Sentinel. An announcement of the Sentinel leads to a poll at once, but may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// After this time without an answer, a new connection to the Sentinel is made.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
-/// The pause after a failed or broken connection.
-const PAUSE: Duration = Duration::from_millis(250);
-/// For this long a Sentinel that names another master by a later fail-over counts against the majority: Sentinels
-/// inform each other within 2 s. After that it is ignored: epochs restart where a group is removed and added again.
-const VETO: Duration = Duration::from_secs(5);
+/// The pause between a failed or broken connection and the next attempt.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform
+/// each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and
+/// added again.
+const VETO_TIME: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master.
 const CHANNEL: &str = "+switch-master";
 
 /// All Sentinels of the URL.
 pub(crate) struct Panel {
+    /// The name of the group.
     master: String,
     clock: Arc<dyn Clock>,
     states: Vec<Arc<SentinelState>>,
+    /// Changes with each report.
     changed: watch::Sender<()>,
-    /// Since when a Sentinel contradicts the majority.
+    /// Since when a Sentinel contradicts the majority; `None` if none does.
     disputed: Mutex<Option<Instant>>,
-    _running: Vec<Running>,
+    _running: Vec<BackgroundTask>,
 }
 
 /// One Sentinel.
@@ -54,19 +57,20 @@ struct SentinelState {
     clock: Arc<dyn Clock>,
     report: Mutex<LastReport>,
     changed: watch::Sender<()>,
-    /// Notified when it is to be asked at once.
-    kick: Notify,
+    /// Notified when the Sentinel is to be asked at once.
+    poll_now: Notify,
 }
 
 /// The last report of a Sentinel, and when the Sentinel was asked for it.
 struct LastReport {
     report: SentinelReport,
-    asked: Instant,
+    asked_at: Instant,
 }
 
 impl LastReport {
+    /// The report, if the Sentinel was asked at this instant or later.
     fn since(&self, since: Instant) -> &SentinelReport {
-        if self.asked < since { &SentinelReport::Nothing } else { &self.report }
+        if self.asked_at < since { &SentinelReport::Nothing } else { &self.report }
     }
 }
 
@@ -81,11 +85,11 @@ impl Panel {
                 master: master.to_owned(),
                 report: Mutex::new(LastReport {
                     report: SentinelReport::Nothing,
-                    asked: Instant::from_nanos(0),
+                    asked_at: Instant::from_nanos(0),
                 }),
                 clock: Arc::clone(clock),
                 changed: changed.clone(),
-                kick: Notify::new(),
+                poll_now: Notify::new(),
             })
         };
         let states: Vec<_> = servers.into_iter().map(state).collect();
@@ -100,14 +104,14 @@ impl Panel {
         self.verdict_since(Instant::from_nanos(0))
     }
 
-    /// The same by the reports of the Sentinels that were asked at this instant or later.
+    /// The master by the reports of the Sentinels that were asked at this instant or later.
     pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
         let verdict = self.with_answers(since, |answers| judge(answers, &self.master));
-        let mut disputed = lock_of(&self.disputed);
+        let mut disputed = lock_mutex(&self.disputed);
         match verdict {
             Verdict::Disputed(named, other) => {
                 let now = self.clock.now();
-                if now.since(*disputed.get_or_insert(now)) < VETO {
+                if now.since(*disputed.get_or_insert(now)) < VETO_TIME {
                     return Verdict::Disputed(named, other);
                 }
                 Verdict::Master(named)
@@ -119,10 +123,11 @@ impl Panel {
         }
     }
 
-    /// Whether any Sentinel knows of a later fail-over to another server than `mine`.
-    pub(crate) fn contradicts(&self, mine: &Endpoint) -> bool {
-        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *mine);
-        vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, mine))
+    /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name
+    /// `master`.
+    pub(crate) fn contradicts(&self, master: &Endpoint) -> bool {
+        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *master);
+        vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, master))
     }
 
     /// Changes with each report.
@@ -131,13 +136,14 @@ impl Panel {
     }
 
     /// Asks all Sentinels at once.
-    pub(crate) fn kick(&self) {
-        self.states.iter().for_each(|state| state.kick.notify_one());
+    pub(crate) fn poll_now(&self) {
+        self.states.iter().for_each(|state| state.poll_now.notify_one());
     }
 
+    /// Calls `judge` with the reports of the Sentinels that were asked at this instant or later.
     fn with_answers<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
         let reports: Vec<_> =
-            self.states.iter().map(|state| (&state.endpoint, lock_of(&state.report))).collect();
+            self.states.iter().map(|state| (&state.endpoint, lock_mutex(&state.report))).collect();
         let answers = reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since)));
         let answers: Vec<SentinelAnswer<'_>> = answers.collect();
         judge(&answers)
@@ -145,48 +151,52 @@ impl Panel {
 }
 
 impl SentinelState {
+    /// Connects and asks, again and again.
     async fn poll(self: Arc<Self>) {
         loop {
-            let (limit, asked) = (self.server.limit, self.clock.now());
+            let (limit, asked_at) = (self.server.limit, self.clock.now());
             let address = &self.server.address;
             let error = match runtime::within(limit, self.connect()).await {
-                Some(Ok(dialed)) => self.ask_on(dialed).await,
+                Some(Ok(dialed)) => self.poll_connection(dialed).await,
                 Some(Err(error)) => error,
                 None => {
-                    let hint = is_tls_there(&self.server);
+                    let hint = tls_hint_if_silent(&self.server);
                     let message = format!(
                         "cannot connect to the Sentinel at {address}: no answer within {limit:?}{hint}"
                     );
                     EngineError::new(Fault::Retry, message)
                 }
             };
-            self.set_report(asked, SentinelReport::Silent(error));
-            runtime::within(PAUSE, std::future::pending::<()>()).await;
+            self.set_report(asked_at, SentinelReport::Silent(error));
+            runtime::within(RECONNECT_PAUSE, std::future::pending::<()>()).await;
         }
     }
 
-    fn set_report(&self, asked: Instant, report: SentinelReport) {
-        *lock_of(&self.report) = LastReport { report, asked };
+    fn set_report(&self, asked_at: Instant, report: SentinelReport) {
+        *lock_mutex(&self.report) = LastReport { report, asked_at };
         let _ = self.changed.send(());
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
         let mut dialed =
-            open::open(&self.server, CHANNEL, self).await.map_err(|error| self.of_sentinel(error))?;
-        let old = dialed.notification.is_some();
+            open::open(&self.server, CHANNEL, self).await.map_err(|error| self.as_sentinel_error(error))?;
+        let is_resp2 = dialed.notification.is_some();
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
-        let asked = async {
-            let failed = |error: RedisError| self.of_sentinel(sort_connecting(error, &self.server));
-            Identity::ask(&dialed.mux, old).await.map_err(failed)?.judge(Wanted::Sentinel, &self.server)?;
-            if !old {
+        let checks = async {
+            let failed = |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
+            Identity::ask(&dialed.mux, is_resp2)
+                .await
+                .map_err(failed)?
+                .judge(ServerKind::Sentinel, &self.server)?;
+            if !is_resp2 {
                 dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
             }
             Ok::<_, EngineError>(())
         };
         tokio::select! {
-            asked = asked => asked?,
+            checked = checks => checked?,
             () = &mut driver => {
-                let hint = wants_tls(&self.server);
+                let hint = tls_hint_if_closed(&self.server);
                 let message = format!("the Sentinel at {} closed the connection{hint}", self.server.address);
                 return Err(EngineError::new(Fault::Retry, message));
             }
@@ -195,43 +205,44 @@ impl SentinelState {
     }
 
     /// Asks until the connection breaks, and returns the reason.
-    async fn ask_on(&self, dialed: Dialed) -> EngineError {
+    async fn poll_connection(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
-        let hung_up =
+        let closed_error =
             || EngineError::new(Fault::Retry, format!("the Sentinel at {address} closed the connection"));
         let Dialed { mux, driver, notification: _notifications } = dialed;
         let asking = async {
             loop {
-                let asked = self.clock.now();
+                let asked_at = self.clock.now();
                 match runtime::within(MAX_SILENCE, self.ask(&mux)).await {
-                    Some(Ok(report)) => self.set_report(asked, report),
-                    Some(Err(error)) => return self.of_sentinel(error),
+                    Some(Ok(report)) => self.set_report(asked_at, report),
+                    Some(Err(error)) => return self.as_sentinel_error(error),
                     None => {
                         let message = format!("the Sentinel at {address} did not answer for {MAX_SILENCE:?}");
                         return EngineError::new(Fault::Retry, message);
                     }
                 }
-                let _ = runtime::within(POLL_INTERVAL, self.kick.notified()).await;
+                let _ = runtime::within(POLL_INTERVAL, self.poll_now.notified()).await;
             }
         };
         tokio::select! {
             error = asking => error,
-            () = driver => hung_up(),
+            () = driver => closed_error(),
         }
     }
 
+    /// Asks the Sentinel once.
     async fn ask(&self, mux: &MultiplexedConnection) -> Result<SentinelReport, EngineError> {
-        let ask = async |what: &str| -> RedisResult<Value> {
-            redis::cmd("SENTINEL").arg(what).arg(&self.master).query_async(&mut mux.clone()).await
+        let ask = async |subcommand: &str| -> RedisResult<Value> {
+            redis::cmd("SENTINEL").arg(subcommand).arg(&self.master).query_async(&mut mux.clone()).await
         };
         let (address, master) = join(ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")).await;
-        let address: Option<(String, u16)> = read(address.map_err(sort)?)?;
+        let address: Option<(String, u16)> = read(address.map_err(classify)?)?;
         let Some((host, port)) = address else {
             return Ok(SentinelReport::NotKnown(identity::masters(mux).await));
         };
-        let mut facts: HashMap<String, String> = read(master.map_err(sort)?)?;
+        let mut fields: HashMap<String, String> = read(master.map_err(classify)?)?;
         let mut number =
-            |key: &str| facts.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
+            |key: &str| fields.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
         let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
         let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
@@ -244,7 +255,7 @@ impl SentinelState {
     }
 
     /// Marks the error as one of a Sentinel. For a refused login the message names the login.
-    fn of_sentinel(&self, error: EngineError) -> EngineError {
+    fn as_sentinel_error(&self, error: EngineError) -> EngineError {
         let address = &self.server.address;
         let message = match error.fault {
             Fault::Denied => format!(
@@ -258,10 +269,11 @@ impl SentinelState {
 }
 
 impl PushHandler for SentinelState {
-    /// Reads `<name> <old host> <old port> <new host> <new port>`, also of other groups.
+    /// Polls at once after an announcement `<name> <old host> <old port> <new host> <new port>` of this group;
+    /// announcements of other groups arrive too.
     fn receive(&self, message: &[u8]) {
         if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
-            self.kick.notify_one();
+            self.poll_now.notify_one();
         }
     }
 
@@ -272,12 +284,12 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
     from_redis_value(value).map_err(|_| unreadable())
 }
 
-/// Where a Sentinel listens.
-pub(crate) fn at(endpoint: &Endpoint) -> Address {
+/// The address of a Sentinel.
+pub(crate) fn tcp_address(endpoint: &Endpoint) -> Address {
     Address::Tcp(endpoint.clone())
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -294,13 +306,16 @@ mod tests {
     fn only_announcements_of_the_own_group_trigger_a_poll() {
         let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
         let state = SentinelState {
-            server: Server::new(at(&endpoint), Login::default(), Duration::ZERO, 3),
+            server: Server::new(tcp_address(&endpoint), Login::default(), Duration::ZERO, 3),
             endpoint,
             master: "mymaster".to_owned(),
             clock: Env::system().clock,
-            report: Mutex::new(LastReport { report: SentinelReport::Nothing, asked: Instant::from_nanos(0) }),
+            report: Mutex::new(LastReport {
+                report: SentinelReport::Nothing,
+                asked_at: Instant::from_nanos(0),
+            }),
             changed: watch::Sender::new(()),
-            kick: Notify::new(),
+            poll_now: Notify::new(),
         };
         for (message, is_asked) in [
             ("mymaster 127.0.0.1 1 127.0.0.1 2", true),
@@ -310,7 +325,7 @@ mod tests {
             ("", false),
         ] {
             state.receive(message.as_bytes());
-            assert_eq!(state.kick.notified().now_or_never().is_some(), is_asked, "{message}");
+            assert_eq!(state.poll_now.notified().now_or_never().is_some(), is_asked, "{message}");
         }
     }
 }

@@ -8,25 +8,26 @@ use super::{Client, Reach, cluster::Inner, node::Node};
 use crate::{
     conn::Conn,
     error::Refused,
-    keys::channel_of,
+    keys::slot_channel,
     outbox::{Destination, Items, Values},
     scripts::Script,
 };
 
 /// The most redirections of a request. Each one names its target; more are needed only if servers contradict each
 /// other.
-const MOST_REDIRECTIONS: u32 = 5;
-/// A request that was dropped earlier than this was not dropped because of the server.
+const MAX_REDIRECTIONS: u32 = 5;
+/// A node is suspected if a caller drops a request to it that is older than this; earlier drops have other reasons.
 const OVERDUE_MS: u64 = 1000;
 
 /// One request, its redirections and its last server.
 pub(crate) struct RoutedRequest<'a> {
     reach: &'a Reach,
     slot: u16,
-    /// The connection that it last used.
-    last: u64,
-    /// How many servers reported that they do not have the locks.
+    /// The number of the connection that the request last used; 0 for none.
+    last_connection: u64,
+    /// How many servers reported that they are not masters.
     demoted: u32,
+    /// How many redirections the request followed.
     redirections: u32,
     /// The node that was asked last.
     asked: Option<Arc<Node>>,
@@ -34,15 +35,15 @@ pub(crate) struct RoutedRequest<'a> {
     importer: Option<Arc<Node>>,
 }
 
-/// After this many servers in a row that are no masters the request fails: core asks again later.
-const MOST_DEMOTED: u32 = 3;
+/// The most servers that are not masters before the request fails: core asks again later.
+const MAX_DEMOTED: u32 = 3;
 
 /// The connection for a request, and the destination there.
 #[derive(Clone)]
 pub(crate) struct Route {
     pub(crate) conn: Arc<Conn>,
     pub(crate) to: Destination,
-    /// Its node, where servers share the slots.
+    /// The node of the connection, where servers share the slots.
     pub(crate) cluster_node: Option<ClusterNode>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct ClusterNode {
 
 impl<'a> RoutedRequest<'a> {
     pub(crate) const fn new(reach: &'a Reach, slot: u16) -> Self {
-        Self { reach, slot, last: 0, demoted: 0, redirections: 0, asked: None, importer: None }
+        Self { reach, slot, last_connection: 0, demoted: 0, redirections: 0, asked: None, importer: None }
     }
 
     /// The connection to the server that is to be asked next.
@@ -67,21 +68,22 @@ impl<'a> RoutedRequest<'a> {
             }
             _ => self.reach.route(self.slot).await?,
         };
-        self.last = route.conn.number;
+        self.last_connection = route.conn.number;
         self.asked = route.cluster_node.as_ref().map(|cluster_node| Arc::clone(&cluster_node.node));
         Ok(route)
     }
 
-    /// The server refused the request. Returns the reason, if no other server is to be asked.
+    /// Reacts to a refused request. Returns the error, if no other server is to be asked; otherwise
+    /// [`route`](Self::route) leads to that server.
     pub(crate) async fn retry(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
                 self.demoted += 1;
-                let found = self.reach.demoted(self.last, error.again());
-                if self.demoted > MOST_DEMOTED {
+                let reaction = self.reach.demoted(self.last_connection, error.again());
+                if self.demoted > MAX_DEMOTED {
                     return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
                 }
-                found.map_err(Refused::Failed)
+                reaction.map_err(Refused::Failed)
             }
             Refused::Split(error) => {
                 let message = format!("slot {} is moving between two servers ({})", self.slot, error.message);
@@ -98,7 +100,7 @@ impl<'a> RoutedRequest<'a> {
         let slot = self.slot;
         self.redirections += 1;
         match refused {
-            Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MOST_REDIRECTIONS => {
+            Refused::Moved { to, .. } | Refused::Ask { to, .. } if self.redirections > MAX_REDIRECTIONS => {
                 let message = format!(
                     "the nodes of the Redis Cluster do not agree which node has slot {slot}: {} names {to}",
                     asked.endpoint
@@ -133,24 +135,24 @@ impl Route {
         reply
     }
 
-    /// The channel for notifications to a claim in this slot.
+    /// The channel for notifications to a claim in the slot of this request.
     pub(crate) async fn channel<'c>(&self, client: &'c Client) -> Result<Cow<'c, str>, EngineError> {
         match (&self.cluster_node, self.to.slot) {
-            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
-                Ok(channel_of(&client.channel, slot).into())
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
+                Ok(slot_channel(&client.channel, slot).into())
             }
             _ => Ok(Cow::Borrowed(&client.channel)),
         }
     }
 
-    /// Whether the client listens to notifications of the slot from this server. While the slot is migrating to the
-    /// server, no client can listen there, and no claim is passed over.
+    /// Whether the client is subscribed to notifications of the slot from this server. True while the slot is migrating
+    /// to the server: no client can subscribe there, and a missing listener excludes no claim.
     pub(crate) async fn is_listening(&self) -> Result<bool, EngineError> {
         match (&self.cluster_node, self.to.slot) {
-            (Some(cluster_node), Some(slot)) if cluster_node.node.has_shards(&self.conn).await? => {
+            (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
                 Ok(self.to.asking || cluster_node.node.shards.is_subscribed(slot))
             }
-            // They come on this connection.
+            // All notifications come on the connection of the requests.
             _ => Ok(true),
         }
     }
@@ -177,9 +179,10 @@ impl Route {
     }
 }
 
-/// A request in flight. If its caller gives it up after a while, the node may be stuck: such a node sends no
-/// redirection.
+/// A request in flight to a node. When it is dropped after a while without an answer, the node is suspected: a node
+/// that hangs sends no redirection.
 struct Overdue<'a> {
+    /// `None` once the answer came.
     cluster_node: Option<&'a ClusterNode>,
     sent: Instant,
 }

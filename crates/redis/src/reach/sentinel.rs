@@ -1,5 +1,5 @@
-//! The master of a group that Sentinels watch. A connection to it lives as long as they name it: a demoted master does
-//! not know of its demotion for seconds, and answers as before.
+//! The master of a group that Sentinels watch. A connection to the master lives as long as the Sentinels name that
+//! server: a demoted master does not know of its demotion for seconds, and answers as before.
 
 use std::{
     sync::{
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use super::{
     Client,
     one::{Dialer, hang_up},
-    panel::{Panel, at},
+    panel::{Panel, tcp_address},
     verdict::{NamedMaster, Verdict},
 };
 use crate::{
@@ -32,10 +32,11 @@ use crate::{
 const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a request waits for a connection at least.
 const CONN_WAIT: Duration = Duration::from_millis(300);
-/// Sentinels cannot have promoted another server within half of the time after which they take a master for down. For
-/// this time a master is trusted without a majority that names it; a slower answer proves nothing.
-const SHORTEST_TRUST: Duration = Duration::from_secs(2);
-const LONGEST_TRUST: Duration = Duration::from_secs(5);
+/// The bounds of the trust period: for how long a master is trusted without a majority that names it, and a slower
+/// answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they
+/// cannot have promoted another server.
+const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
+const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// The group of the URL.
 pub(crate) struct Sentinel(Link<MasterDialer>);
@@ -50,8 +51,8 @@ struct MasterDialer {
     panel: OnceLock<Arc<Panel>>,
     /// The reason while there is no connection.
     last_error: Mutex<Option<EngineError>>,
-    /// How many Sentinels exist, by their own reports.
-    known: AtomicU32,
+    /// How many Sentinels exist, by the report of a Sentinel.
+    known_sentinels: AtomicU32,
 }
 
 impl Sentinel {
@@ -62,7 +63,7 @@ impl Sentinel {
             sentinels: sentinels.clone(),
             panel: OnceLock::new(),
             last_error: Mutex::default(),
-            known: AtomicU32::new(0),
+            known_sentinels: AtomicU32::new(0),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
@@ -74,14 +75,14 @@ impl Sentinel {
             if let Some(conn) = runtime::within(CONN_WAIT, self.0.conn()).await {
                 return conn;
             }
-            if let Some(last_error) = &*lock_of(&self.0.dialer().last_error) {
+            if let Some(last_error) = &*lock_mutex(&self.0.dialer().last_error) {
                 return Err(last_error.again());
             }
         }
     }
 
     /// The connection, if it is made.
-    pub(crate) fn made(&self) -> Option<Arc<Conn>> {
+    pub(crate) fn live(&self) -> Option<Arc<Conn>> {
         self.0.live()
     }
 
@@ -93,18 +94,18 @@ impl Sentinel {
         self.0.mend().await;
     }
 
-    /// The server of this connection reports that it is no master.
+    /// Ends a connection to a server that reports that it is not a master, and asks the Sentinels.
     pub(crate) fn demoted(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
         if let Some(panel) = self.0.dialer().panel.get() {
-            panel.kick();
+            panel.poll_now();
         }
     }
 
     /// How many Sentinels the URL names, and how many exist by their own reports.
-    pub(crate) fn counted(&self) -> (usize, u32) {
+    pub(crate) fn sentinel_counts(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
-        (dialer.sentinels.endpoints.len(), dialer.known.load(Ordering::Relaxed))
+        (dialer.sentinels.endpoints.len(), dialer.known_sentinels.load(Ordering::Relaxed))
     }
 }
 
@@ -114,7 +115,8 @@ impl MasterDialer {
             let Sentinels { endpoints, master, login, .. } = &self.sentinels;
             let server = |endpoint: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
-                let server = Server::new(at(endpoint), login.clone(), timeout, endpoints.len().max(2));
+                let server =
+                    Server::new(tcp_address(endpoint), login.clone(), timeout, endpoints.len().max(2));
                 #[cfg(feature = "tls")]
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
                 (endpoint.clone(), server)
@@ -123,21 +125,27 @@ impl MasterDialer {
         })
     }
 
-    /// Connects to the named server. The server itself must report that it is the master, and Sentinels that are asked
-    /// after that must still name it: a server that was stopped and replaced does not know that.
+    /// Connects to the named server. The server itself must report that it is the master, and then a majority of the
+    /// Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
-        let trust = trust(named.down_after);
-        self.known.store(named.sentinels, Ordering::Relaxed);
+        let trust_period = trust_period(named.down_after);
+        self.known_sentinels.store(named.sentinels, Ordering::Relaxed);
         let dialer = Dialer {
-            evidence_limit: Some(trust),
+            evidence_limit: Some(trust_period),
             ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
         };
         let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
-        let watching =
-            || watch(Arc::clone(self.panel()), named.endpoint.clone(), trust, Arc::clone(&self.client.clock));
+        let watching = || {
+            watch(
+                Arc::clone(self.panel()),
+                named.endpoint.clone(),
+                trust_period,
+                Arc::clone(&self.client.clock),
+            )
+        };
         let replaced = |other: &str| {
             EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.endpoint))
         };
@@ -148,16 +156,16 @@ impl MasterDialer {
                 }
                 error
             })?,
-            // A server that does not answer is left as soon as another is named.
+            // An attempt ends as soon as another server is named.
             () = watching() => return Err(replaced("another, or none")),
         };
         let (panel, now) = (self.panel(), self.client.clock.now());
-        let mut answers = panel.listen();
-        panel.kick();
+        let mut reports = panel.listen();
+        panel.poll_now();
         loop {
             match panel.verdict_since(now) {
                 Verdict::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
-                Verdict::Open => drop(answers.changed().await),
+                Verdict::Open => drop(reports.changed().await),
                 Verdict::NoMaster(error) => return Err(error),
                 Verdict::Master(NamedMaster { endpoint: other, .. }) | Verdict::Disputed(_, other) => {
                     return Err(replaced(&other.to_string()));
@@ -166,11 +174,11 @@ impl MasterDialer {
         }
     }
 
-    /// Tries until there is a master. Until then the reason is stored.
-    async fn find(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    /// Tries until a connection to a master is made. Stores the error of each failed attempt.
+    async fn find_master(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let panel = self.panel();
         let mut answers = panel.listen();
-        panel.kick();
+        panel.poll_now();
         loop {
             let error = match panel.verdict() {
                 Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
@@ -191,7 +199,7 @@ impl MasterDialer {
                 Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
                     return Err(error);
                 }
-                Some(error) => *lock_of(&self.last_error) = Some(error),
+                Some(error) => *lock_mutex(&self.last_error) = Some(error),
                 None => {}
             }
             // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
@@ -200,11 +208,12 @@ impl MasterDialer {
         }
     }
 
+    /// The error if no master is found in time: the last error, if there is one.
     fn no_answer(&self, limit: Duration) -> EngineError {
         let none = || {
             EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
         };
-        lock_of(&self.last_error).as_ref().map_or_else(none, EngineError::again)
+        lock_mutex(&self.last_error).as_ref().map_or_else(none, EngineError::again)
     }
 }
 
@@ -214,10 +223,10 @@ impl Dial for MasterDialer {
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
-            let found = runtime::within(limit, self.find(broken)).await;
-            let found = found.unwrap_or_else(|| Err(self.no_answer(limit)));
-            *lock_of(&self.last_error) = found.as_ref().err().map(EngineError::again);
-            found
+            let conn = runtime::within(limit, self.find_master(broken)).await;
+            let conn = conn.unwrap_or_else(|| Err(self.no_answer(limit)));
+            *lock_mutex(&self.last_error) = conn.as_ref().err().map(EngineError::again);
+            conn
         })
     }
 
@@ -237,35 +246,35 @@ impl Dial for MasterDialer {
 }
 
 /// How long a master is trusted without a majority that names it.
-fn trust(down_after: Duration) -> Duration {
-    (down_after / 2).clamp(SHORTEST_TRUST, LONGEST_TRUST)
+fn trust_period(down_after: Duration) -> Duration {
+    (down_after / 2).clamp(MIN_TRUST_PERIOD, MAX_TRUST_PERIOD)
 }
 
 /// Ends when this server is no longer trusted as the master.
-async fn watch(panel: Arc<Panel>, mine: Endpoint, trust: Duration, clock: Arc<dyn Clock>) {
-    let (mut answers, mut named) = (panel.listen(), clock.now());
+async fn watch(panel: Arc<Panel>, followed: Endpoint, trust_period: Duration, clock: Arc<dyn Clock>) {
+    let (mut reports, mut named_at) = (panel.listen(), clock.now());
     loop {
         match panel.verdict() {
-            Verdict::Master(master) if master.endpoint == mine => named = clock.now(),
+            Verdict::Master(master) if master.endpoint == followed => named_at = clock.now(),
             Verdict::Master(other) => {
-                tracing::info!(%mine, other = %other.endpoint, "the Sentinels name another master");
+                tracing::info!(mine = %followed, other = %other.endpoint, "the Sentinels name another master");
                 return;
             }
-            _ if panel.contradicts(&mine) => {
-                tracing::info!(%mine, "a Sentinel knows of a fail-over to another master");
+            _ if panel.contradicts(&followed) => {
+                tracing::info!(mine = %followed, "a Sentinel knows of a fail-over to another master");
                 return;
             }
-            _ if clock.now().since(named) > trust => {
-                tracing::warn!(%mine, ?trust, "no majority of the Sentinels names the master any more");
+            _ if clock.now().since(named_at) > trust_period => {
+                tracing::warn!(mine = %followed, trust = ?trust_period, "no majority of the Sentinels names the master any more");
                 return;
             }
             _ => {}
         }
-        let _ = runtime::within(JUDGE_INTERVAL, answers.changed()).await;
+        let _ = runtime::within(JUDGE_INTERVAL, reports.changed()).await;
     }
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -276,7 +285,7 @@ mod tests {
     #[test]
     fn a_master_is_trusted_for_less_than_a_promotion_takes() {
         for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
-            assert_eq!(trust(Duration::from_millis(down_after)), Duration::from_millis(expected));
+            assert_eq!(trust_period(Duration::from_millis(down_after)), Duration::from_millis(expected));
         }
     }
 }

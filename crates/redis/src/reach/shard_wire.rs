@@ -1,4 +1,4 @@
-//! A connection for notifications of slots, with its own writer and parser: the client library takes the unrequested
+//! A connection for notifications of slots, with its own writer and parser: the client library mistakes the unrequested
 //! `sunsubscribe` of a slot that moved for the answer to a command. The connection uses the old protocol (RESP2), in
 //! which every notification names its kind.
 
@@ -11,13 +11,14 @@ use crate::{
     stream,
 };
 
-/// A part of the server's output.
+/// One value that the server sends.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// A word or a number.
+    /// A simple string or a number.
     Word(String),
     Error(String),
     Bytes(Vec<u8>),
+    /// A null.
     Nothing,
     List(Vec<Frame>),
 }
@@ -87,11 +88,13 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
     Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
 }
 
-/// Notifications are lists of texts: a deeper nesting is none.
+/// The deepest nesting of lists that is accepted: notifications are lists of texts.
 const MAX_DEPTH: u32 = 4;
 
+/// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come
+/// yet.
 fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
-    let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else { return Ok(None) };
+    let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
     let Some((kind, line)) = line.split_first() else { return Err(Malformed) };
     let text = || std::str::from_utf8(line).map_err(|_| Malformed);

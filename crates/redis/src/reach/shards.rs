@@ -1,6 +1,8 @@
-//! Notifications of the slots of one node, on a separate connection. It is made when a claim waits, has one channel for
-//! each slot in which a claim of this process has waited, and is closed when none has waited for a while. Channels are
-//! never unsubscribed one by one: the answer looks like the notification that a slot has moved.
+//! Notifications of the slots of one node (sharded publish/subscribe), on a separate connection. The connection is made
+//! when a claim waits, subscribes to one channel for each slot in which a claim of this client waits, and is closed
+//! when no claim has waited for a while. Single channels are never unsubscribed: the answer looks like the notification
+//! that a slot has moved.
+
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     mem,
@@ -21,17 +23,18 @@ use super::{
 };
 use crate::{
     error::Refused,
-    keys::channel_of,
+    keys::slot_channel,
     push_listener::PushListener,
-    runtime::{self, Running},
+    runtime::{self, BackgroundTask},
     server::Server,
 };
 
-/// The interval of pings, and the silence after which the server counts as gone: as on the other connection.
-const PULSE: Duration = Duration::from_millis(500);
+/// The interval of pings: as on the connection for requests.
+const PING_INTERVAL: Duration = Duration::from_millis(500);
+/// A server that is silent for this long counts as gone.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays without waiters: a client that waits once is likely to wait again.
-const IDLE: Duration = Duration::from_secs(60);
+/// How long the connection stays open without waiters: a client that waits once is likely to wait again.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The notifications of the slots of a node.
 pub(crate) struct Shards(Link<ShardDialer>);
@@ -44,18 +47,20 @@ pub(crate) struct ShardDialer {
     listener: Arc<PushListener>,
 }
 
-/// One such connection. Dropping it closes it.
+/// One connection for notifications. Dropping it closes the connection.
 pub(crate) struct ShardConn {
     address: String,
     subscriptions: Arc<Subscriptions>,
-    _running: Running,
+    _running: BackgroundTask,
 }
 
-/// The channels of one connection, and the pending subscriptions. Lives longer than the connection while callers wait
-/// for an answer.
+/// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an
+/// answer.
 struct Subscriptions {
     channels: Mutex<Channels>,
+    /// Passes the slots to subscribe to the task of the connection.
     requests: mpsc::UnboundedSender<u16>,
+    /// The connection has ended.
     dead: AtomicBool,
 }
 
@@ -64,9 +69,10 @@ type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
 #[derive(Default)]
 struct Channels {
-    listening: HashSet<u16>,
-    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer. Bounded by
-    /// the slots.
+    /// The slots whose channels are subscribed.
+    subscribed: HashSet<u16>,
+    /// Pending subscriptions in the order of their requests, each with the callers that wait for the answer: at most
+    /// one for each slot.
     pending: VecDeque<(u16, Vec<AnswerSender>)>,
     /// The slot of each requested channel.
     slots: HashMap<Vec<u8>, u16>,
@@ -79,7 +85,7 @@ impl Shards {
 
     /// Whether the slot is subscribed now.
     pub(crate) fn is_subscribed(&self, slot: u16) -> bool {
-        self.0.live().is_some_and(|conn| conn.subscriptions.lock().listening.contains(&slot))
+        self.0.live().is_some_and(|conn| conn.subscriptions.lock().subscribed.contains(&slot))
     }
 
     /// Subscribes to notifications of the slot.
@@ -104,13 +110,13 @@ impl ShardDialer {
 
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
         let (address, limit) = (&self.server.address, self.server.limit);
-        let late = || {
+        let timed_out = || {
             EngineError::new(
                 Fault::Retry,
                 format!("cannot connect to {address} for notifications: no answer within {limit:?}"),
             )
         };
-        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(late)??;
+        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(timed_out)??;
         let (requests, requested) = mpsc::unbounded_channel();
         let (channels, dead) = Default::default();
         let subscriptions = Arc::new(Subscriptions { channels, requests, dead });
@@ -161,7 +167,7 @@ impl Subscriptions {
     fn request(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
         let (sender, answer) = oneshot::channel();
         let mut channels = self.lock();
-        if channels.listening.contains(&slot) {
+        if channels.subscribed.contains(&slot) {
             return None;
         }
         // A connection that has ended never answers; its callers get an error.
@@ -178,12 +184,12 @@ impl Subscriptions {
         Some(answer)
     }
 
-    /// The oldest request was answered.
-    fn answered(&self, answer: Result<(), Refused>) -> bool {
+    /// Passes the answer to the oldest pending request on to its callers. False if no request is pending.
+    fn answer_oldest(&self, answer: Result<(), Refused>) -> bool {
         let mut channels = self.lock();
         let Some((slot, senders)) = channels.pending.pop_front() else { return false };
         if answer.is_ok() {
-            channels.listening.insert(slot);
+            channels.subscribed.insert(slot);
         }
         drop(channels);
         for sender in senders {
@@ -220,30 +226,30 @@ impl ShardTask {
     /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
     async fn run(mut self) -> Option<()> {
         let now = || self.client.clock.now();
-        let (mut pinged, mut wanted): (Option<Instant>, _) = (None, now());
+        let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, now());
         loop {
             tokio::select! {
                 frame = self.wire.next() => {
-                    pinged = None;
+                    ping_sent_at = None;
                     handle_frame(&self.subscriptions, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
                 }
                 slot = self.requested.recv() => {
-                    let (slot, channel) = slot.map(|slot| (slot, channel_of(&self.client.channel, slot)))?;
+                    let (slot, channel) = slot.map(|slot| (slot, slot_channel(&self.client.channel, slot)))?;
                     self.subscriptions.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
-                () = runtime::pause(PULSE) => {
+                () = runtime::pause(PING_INTERVAL) => {
                     let time = self.client.clock.now();
-                    if pinged.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
+                    if ping_sent_at.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
                         return None;
                     }
                     if !self.listener.claims.is_empty() || !self.subscriptions.lock().pending.is_empty() {
-                        wanted = time;
-                        if pinged.is_none() {
-                            pinged = Some(time);
+                        last_needed = time;
+                        if ping_sent_at.is_none() {
+                            ping_sent_at = Some(time);
                             self.wire.send(&["PING"]).await.ok()?;
                         }
-                    } else if time.since(wanted) > IDLE {
+                    } else if time.since(last_needed) > IDLE_LIMIT {
                         return None;
                     }
                 }
@@ -252,7 +258,7 @@ impl ShardTask {
     }
 }
 
-/// Handles one frame. Returns `None` for a frame without a meaning: later frames cannot be matched to requests then.
+/// Handles one frame. Returns `None` for an unexpected frame, after which frames and requests can no longer be matched.
 fn handle_frame(
     subscriptions: &Subscriptions,
     listener: &PushListener,
@@ -262,7 +268,7 @@ fn handle_frame(
 ) -> Option<()> {
     let parts = match frame {
         Frame::List(parts) => parts,
-        Frame::Error(text) => return subscriptions.answered(Err(Refused::parse(&text))).then_some(()),
+        Frame::Error(text) => return subscriptions.answer_oldest(Err(Refused::parse(&text))).then_some(()),
         _ => return Some(()),
     };
     match parts.as_slice() {
@@ -276,12 +282,12 @@ fn handle_frame(
             if answered_slot.is_none() || answered_slot != pending {
                 return None;
             }
-            subscriptions.answered(Ok(()));
+            subscriptions.answer_oldest(Ok(()));
         }
-        // Unasked: the slot has moved to another node.
+        // Not the answer to a request: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = subscriptions.slot(channel)?;
-            subscriptions.lock().listening.remove(&slot);
+            subscriptions.lock().subscribed.remove(&slot);
             if let Some(cluster) = cluster.upgrade() {
                 cluster.want_map();
                 cluster.slot_waiters.recheck(slot, &client.mailbox);
@@ -292,7 +298,7 @@ fn handle_frame(
     Some(())
 }
 
-/// However a connection ends, claims and callers that wait for it ask again.
+/// Owned by the task of a connection: when dropped, makes the waiting claims and callers ask again.
 struct EndNotice {
     subscriptions: Arc<Subscriptions>,
     cluster: Weak<Inner>,
@@ -310,7 +316,7 @@ impl Drop for EndNotice {
         self.broken.notify_one();
         if let Some(cluster) = self.cluster.upgrade() {
             channels
-                .listening
+                .subscribed
                 .iter()
                 .for_each(|&slot| cluster.slot_waiters.recheck(slot, &self.client.mailbox));
         }
@@ -329,16 +335,16 @@ mod tests {
         Frame::List(vec![bytes(kind), bytes(channel), Frame::Word("1".to_owned())])
     }
 
-    /// The client library takes such a notification for the answer to the oldest request, and every later answer for
-    /// the one before.
+    /// The client library would mistake such a notification for the answer to the oldest request, and pass each later
+    /// answer to the wrong request.
     #[test]
     fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
-        let listener = client.listener_of_many();
+        let listener = client.cluster_node_listener();
         let (requests, _ordered) = mpsc::unbounded_channel();
         let subscriptions =
             Subscriptions { channels: Mutex::default(), requests, dead: AtomicBool::new(false) };
-        let name = |slot: u16| channel_of(&client.channel, slot);
+        let name = |slot: u16| slot_channel(&client.channel, slot);
         let receive = |frame: Frame| handle_frame(&subscriptions, &listener, &Weak::new(), &client, frame);
         let pending: Vec<_> = [7, 8, 9].map(|slot| subscriptions.request(slot).unwrap()).into();
         for slot in [7, 8, 9] {
@@ -349,12 +355,12 @@ mod tests {
         assert!(receive(frame("ssubscribe", &name(7))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
         assert!(receive(frame("sunsubscribe", &name(7))).is_some());
-        assert_eq!(subscriptions.lock().listening.len(), 0);
+        assert_eq!(subscriptions.lock().subscribed.len(), 0);
         assert!(receive(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
         assert!(matches!(answer(), Ok(Err(Refused::Moved { to, .. })) if to == "10.0.0.1:7"));
         assert!(receive(frame("ssubscribe", &name(9))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
-        assert_eq!(subscriptions.lock().listening, HashSet::from([9]));
+        assert_eq!(subscriptions.lock().subscribed, HashSet::from([9]));
         // After a frame that belongs to no request nothing can be understood.
         assert!(receive(Frame::Error("ERR what".to_owned())).is_none());
         subscriptions.request(7).unwrap();

@@ -17,20 +17,20 @@ pub(crate) struct SlotRange {
 /// A report about a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodeInfo {
-    /// Its id in the cluster; none before Redis 4.
+    /// The id in the cluster; `None` before Redis 4.
     pub(crate) id: Option<String>,
-    /// The address that it announces; `None` if the node that was asked does not know it.
+    /// The address that the node announces; `None` if the reporting node does not know it.
     pub(crate) endpoint: Option<Endpoint>,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the node that was asked at this host: all of it, or an error.
+/// Reads the answer to `CLUSTER SLOTS` of the node at this host. An unreadable part makes the whole answer an error.
 pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
     let Value::Array(ranges) = reply else { return Err(unreadable()) };
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
 
-/// Reads a host and port of a redirection. Without a host it is the host of the redirecting node; `None` for an unknown
-/// one.
+/// Reads the host and port of a redirection. An empty host stands for `host`, the redirecting node; `None` for an
+/// unknown host.
 pub(crate) fn endpoint(text: &str, host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
     let (host_text, port) = text.rsplit_once(':')?;
@@ -51,6 +51,7 @@ fn read_range(range: Value, host: &str) -> Option<SlotRange> {
     (first <= last).then_some(SlotRange { first, last, owner })
 }
 
+/// The endpoint of a reported host; `host` is the reporting node.
 fn endpoint_of(host_text: &str, port: u16, host: &str) -> Option<Endpoint> {
     match host_text {
         "?" => None,

@@ -1,4 +1,4 @@
-//! Decides which server is the master, from the reports of Sentinels. A pure decision.
+//! Decides which server is the master, from the reports of Sentinels. Pure functions, without clock or I/O.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use leasehold_core::{Endpoint, EngineError, Fault};
 /// The report of one Sentinel about the group.
 #[derive(Debug)]
 pub(crate) enum SentinelReport {
-    /// It was not asked yet.
+    /// The Sentinel was not asked yet.
     Nothing,
     /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
     /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
     Named(NamedMaster),
-    /// It does not know the group; it knows these.
+    /// The Sentinel does not know the group; it knows these groups.
     NotKnown(Vec<String>),
-    /// It does not answer, or its answer is no report.
+    /// The Sentinel does not answer, or its answer cannot be read.
     Silent(EngineError),
 }
 
@@ -24,9 +24,9 @@ pub(crate) struct NamedMaster {
     pub(crate) endpoint: Endpoint,
     /// Grows with each fail-over to which a majority of all Sentinels agreed.
     pub(crate) epoch: u64,
-    /// How many Sentinels it knows, including itself.
+    /// How many Sentinels the reporting Sentinel knows, including itself.
     pub(crate) sentinels: u32,
-    /// How long a server must be silent before the Sentinel takes it for down.
+    /// How long a server must be silent before the Sentinel regards it as down.
     pub(crate) down_after: Duration,
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
             })
         };
     let votes = |endpoint: &Endpoint| named().filter(|named| named.endpoint == *endpoint).count();
-    if let Some(best) =
+    if let Some(elected) =
         named().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
     {
-        let later = named().find(|other| other.endpoint != best.endpoint && other.epoch > best.epoch);
+        let later = named().find(|other| other.endpoint != elected.endpoint && other.epoch > elected.epoch);
         return match later {
-            Some(later) => Verdict::Disputed(best.clone(), later.endpoint.clone()),
-            None => Verdict::Master(best.clone()),
+            Some(later) => Verdict::Disputed(elected.clone(), later.endpoint.clone()),
+            None => Verdict::Master(elected.clone()),
         };
     }
     if answers.iter().any(|(_, report)| matches!(report, SentinelReport::Nothing)) {
@@ -76,19 +76,20 @@ pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
     Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
 }
 
-/// Whether any report names a later promotion of another server than `mine`: one Sentinel that knows of a later
-/// fail-over is enough to doubt, though not to follow it.
-pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], mine: &Endpoint) -> bool {
-    let epochs = |is_mine: bool| {
+/// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt
+/// the server that the client follows, but not enough to follow another.
+pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
+    let epochs = |is_followed: bool| {
         let named = answers.iter().filter_map(move |(_, report)| match report {
-            SentinelReport::Named(named) if (named.endpoint == *mine) == is_mine => Some(named.epoch),
+            SentinelReport::Named(named) if (named.endpoint == *followed) == is_followed => Some(named.epoch),
             _ => None,
         });
         named.max()
     };
-    matches!((epochs(false), epochs(true)), (Some(other), Some(mine)) if other > mine)
+    matches!((epochs(false), epochs(true)), (Some(other), Some(followed)) if other > followed)
 }
 
+/// The error if most Sentinels do not know the group.
 fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
     let mut known: Vec<&str> = answers
         .iter()
@@ -104,8 +105,8 @@ fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
     )
 }
 
-/// A wrong password or URL is reported as such, because it stays wrong: with more than `spare` of them there will be no
-/// majority.
+/// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is
+/// returned: waiting does not help. `spare` is how many Sentinels may be missing.
 fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(
@@ -210,7 +211,7 @@ mod tests {
 
     #[test]
     fn one_report_of_a_later_fail_over_contradicts() {
-        for (codes, mine, doubted) in [
+        for (codes, followed, doubted) in [
             ("a1 a1 a1", "a", false),
             ("b2 a1 a1", "a", true),
             ("b1 a1 a1", "a", false),
@@ -220,7 +221,7 @@ mod tests {
         ] {
             let reports: Vec<_> = codes.split(' ').map(|code| (endpoint(code), report(code))).collect();
             let answers: Vec<_> = reports.iter().map(|(endpoint, report)| (endpoint, report)).collect();
-            assert_eq!(contradicts(&answers, &endpoint(mine)), doubted, "{codes}");
+            assert_eq!(contradicts(&answers, &endpoint(followed)), doubted, "{codes}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The waiting claims of each slot: they ask again when the slot moves, or when its notifications were missed.
+//! The waiting claims of each slot, which ask again when the slot moves, or when notifications of the slot were missed.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ impl SlotWaiters {
         self.count.store(slots.len(), Ordering::Release);
     }
 
-    /// The claim no longer waits. Returns whether it did.
+    /// Removes a claim. Returns whether it waited.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
         // A caller removes a claim only after the answer that added it, so it sees the count.
         if self.count.load(Ordering::Acquire) == 0 {
@@ -41,7 +41,7 @@ impl SlotWaiters {
         was_waiting
     }
 
-    /// Makes the waiting claims of this slot ask.
+    /// Makes the waiting claims of this slot ask again.
     pub(crate) fn recheck(&self, slot: u16, mailbox: &Mailbox) {
         let slots = self.lock();
         for (&id, name) in slots.get(&slot).into_iter().flatten() {

@@ -1,17 +1,18 @@
-//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: where one clock
-//! stepped, a lease may have ended early, and a client that connected later cannot see the step.
+//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: after a clock
+//! step of a node a lease may have ended early there, and a client that connected later cannot see the step.
 
 use std::time::Duration;
 
-use super::offset::Ahead;
+use super::offset::ClockLead;
 
-/// The clocks of nodes that decide together may differ by this fraction of the ttl, and by this time at most.
-const PART: u32 = 20;
-const MOST: Duration = Duration::from_millis(200);
+/// The clocks of nodes that decide together may differ by the ttl divided by this.
+const TOLERANCE_PART: u32 = 20;
+/// The clocks of nodes that decide together may differ by this at most, also for a long ttl.
+const MAX_TOLERANCE: Duration = Duration::from_millis(200);
 
-/// By how much the clocks of the nodes may differ that together grant a claim of this ttl.
+/// The tolerance: by how much the clocks of nodes that together grant a claim of this ttl may differ.
 pub(super) fn tolerance(ttl: Duration) -> Duration {
-    (ttl / PART).min(MOST)
+    (ttl / TOLERANCE_PART).min(MAX_TOLERANCE)
 }
 
 /// How long a grant of this ttl is valid. A clock may go forward by twice the tolerance, from one end of it to the
@@ -20,54 +21,63 @@ pub(super) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(tolerance(ttl) * 2)
 }
 
-/// The largest set of these nodes whose clocks certainly differ by no more than this.
-pub(super) fn largest(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
-    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
-    let beside = |first: &Ahead| -> Vec<usize> {
-        let fits =
-            |ahead: &Ahead| ahead.least >= first.least && ahead.most.saturating_sub(first.least) <= most;
-        clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
+/// The largest set of these nodes whose clocks certainly differ by no more than the tolerance. `clocks`: the number of
+/// each node, and how far its clock is ahead.
+pub(super) fn largest_agreeing(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
+    let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let agreeing_with = |first: &ClockLead| -> Vec<usize> {
+        let fits = |clock_lead: &ClockLead| {
+            clock_lead.least >= first.least && clock_lead.most.saturating_sub(first.least) <= tolerance
+        };
+        clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };
-    clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
+    clocks.iter().map(|(_, first)| agreeing_with(first)).max_by_key(Vec::len).unwrap_or_default()
 }
 
-/// The largest set of these nodes whose clocks, as far as is known, may differ by no more than this.
-pub(super) fn possible(clocks: &[(usize, Ahead)], tolerance: Duration) -> Vec<usize> {
-    let most = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
-    let beside = |first: &Ahead| -> Vec<usize> {
-        let fits = |ahead: &Ahead| {
-            ahead.least.saturating_sub(first.most) <= most && first.least.saturating_sub(ahead.most) <= most
+/// The largest set of these nodes whose clocks, as far as is known, may differ by no more than the tolerance.
+pub(super) fn largest_possibly_agreeing(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
+    let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
+    let agreeing_with = |first: &ClockLead| -> Vec<usize> {
+        let fits = |clock_lead: &ClockLead| {
+            clock_lead.least.saturating_sub(first.most) <= tolerance
+                && first.least.saturating_sub(clock_lead.most) <= tolerance
         };
-        clocks.iter().filter(|(_, ahead)| fits(ahead)).map(|(node, _)| *node).collect()
+        clocks.iter().filter(|(_, clock_lead)| fits(clock_lead)).map(|(node, _)| *node).collect()
     };
-    clocks.iter().map(|(_, first)| beside(first)).max_by_key(Vec::len).unwrap_or_default()
+    clocks.iter().map(|(_, first)| agreeing_with(first)).max_by_key(Vec::len).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ahead(least: i64, most: i64) -> Ahead {
-        Ahead { least, most }
+    fn clock_lead(least: i64, most: i64) -> ClockLead {
+        ClockLead { least, most }
     }
 
     #[test]
     fn the_largest_set_that_certainly_agrees_is_found() {
         let tolerance = Duration::from_micros(100);
-        let largest = |clocks: &[Ahead]| {
+        let largest_agreeing = |clocks: &[ClockLead]| {
             let clocks: Vec<_> = clocks.iter().copied().enumerate().collect();
-            largest(&clocks, tolerance)
+            largest_agreeing(&clocks, tolerance)
         };
-        assert_eq!(largest(&[]), Vec::<usize>::new());
-        assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(90, 100)]), [0, 1, 2]);
-        assert_eq!(largest(&[ahead(0, 10), ahead(20, 30), ahead(900, 910)]), [0, 1]);
-        assert_eq!(largest(&[ahead(-900, -890), ahead(20, 30), ahead(0, 10)]), [1, 2]);
+        assert_eq!(largest_agreeing(&[]), Vec::<usize>::new());
+        assert_eq!(
+            largest_agreeing(&[clock_lead(0, 10), clock_lead(20, 30), clock_lead(90, 100)]),
+            [0, 1, 2]
+        );
+        assert_eq!(largest_agreeing(&[clock_lead(0, 10), clock_lead(20, 30), clock_lead(900, 910)]), [0, 1]);
+        assert_eq!(
+            largest_agreeing(&[clock_lead(-900, -890), clock_lead(20, 30), clock_lead(0, 10)]),
+            [1, 2]
+        );
         // Too little is known of one node: it may differ by more.
-        assert_eq!(largest(&[ahead(0, 10), ahead(5, 102), ahead(1, 2)]), [0, 2]);
-        assert_eq!(largest(&[ahead(0, 101)]), Vec::<usize>::new(), "not even of itself");
+        assert_eq!(largest_agreeing(&[clock_lead(0, 10), clock_lead(5, 102), clock_lead(1, 2)]), [0, 2]);
+        assert_eq!(largest_agreeing(&[clock_lead(0, 101)]), Vec::<usize>::new(), "not even of itself");
         // More answers may show that they agree.
-        let clocks = [(0, ahead(0, 300)), (1, ahead(350, 500)), (2, ahead(900, 950))];
-        assert_eq!(possible(&clocks, tolerance), [0, 1]);
+        let clocks = [(0, clock_lead(0, 300)), (1, clock_lead(350, 500)), (2, clock_lead(900, 950))];
+        assert_eq!(largest_possibly_agreeing(&clocks, tolerance), [0, 1]);
     }
 
     #[test]

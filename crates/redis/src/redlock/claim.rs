@@ -5,7 +5,7 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 use leasehold_core::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Mode, Token};
 
 use super::{
-    agreement::{largest, tolerance, validity},
+    agreement::{largest_agreeing, tolerance, validity},
     engine::RedlockEngine,
     node::{Node, RoundTrip},
     round::{NodeRequest, round},
@@ -14,26 +14,27 @@ use super::{
 };
 use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
-/// A guessed token is ahead of the nodes' clocks by this, in microseconds: it must be larger than their time when they
-/// are asked.
-const LEAD: u64 = 5_000;
+/// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token
+/// must still be larger than the node's time.
+const TOKEN_LEAD_MICROS: u64 = 5_000;
 /// How often another token is tried after a node had one that is as large.
-const MOST_TOKENS: u32 = 3;
-/// A node with less history than this may have forgotten how the last hold ended; `lua/redlock/head.lua` remembers it
-/// for as long.
-const MEMORY: Duration = Duration::from_secs(3600);
+const MAX_TOKEN_ATTEMPTS: u32 = 3;
+/// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its
+/// data for a shorter time may have forgotten that end.
+const END_MEMORY: Duration = Duration::from_secs(3600);
 /// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
 /// [`RedlockEngine::quarantine`].
 const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
 
-/// One attempt of a claim.
-struct Attempt<'a> {
+/// One attempt of a claim. Each attempt has its own number, which is part of the value under the lock.
+struct ClaimAttempt<'a> {
     claim: &'a Claim,
     keys: &'a Keys<'a>,
     number: u32,
 }
 
 impl RedlockEngine {
+    /// Claims a name: locks the nodes, writes the token if no majority has accepted the guessed token, and concludes.
     pub(super) async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if claim.mode != Mode::Exclusive {
             return Err(refused(claim.mode));
@@ -42,15 +43,16 @@ impl RedlockEngine {
         if self.nodes[0].in_flight.is_released(claim.id, self.clock.now()) {
             return Ok(Answer::Gone);
         }
-        if claim.ttl > self.config.longest {
-            let (ttl, longest) = (claim.ttl, self.config.longest);
+        if claim.ttl > self.config.max_ttl {
+            let (ttl, max_ttl) = (claim.ttl, self.config.max_ttl);
             let message = format!(
-                "a ttl of {ttl:?} is longer than max_ttl ({longest:?}): a node that forgot it would vote too early"
+                "a ttl of {ttl:?} is longer than max_ttl ({max_ttl:?}): a node that forgot it would vote too early"
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
         self.ready().await?;
-        let attempt = Attempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
+        let attempt =
+            ClaimAttempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
         let guess = if how == How::Ask { 0 } else { self.guess(claim.ttl) };
         let mut tally = Tally::new(self.nodes.len(), claim.ttl, guess);
         let mut decision = self.lock(&attempt, how, guess, &mut tally).await?;
@@ -63,7 +65,7 @@ impl RedlockEngine {
     /// The answer to the claim. A claim that is not granted leaves nothing on the nodes.
     fn conclude(
         &self,
-        attempt: &Attempt<'_>,
+        attempt: &ClaimAttempt<'_>,
         how: How,
         tally: &Tally,
         decision: Decision,
@@ -76,7 +78,8 @@ impl RedlockEngine {
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
-            let end = ClaimEnd { id, attempt: Some(attempt.number), goes_on: claim.may_queue, token, ended };
+            let end =
+                ClaimEnd { id, attempt: Some(attempt.number), may_retry: claim.may_queue, token, ended };
             let may_have =
                 |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
             let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
@@ -93,24 +96,35 @@ impl RedlockEngine {
         }
     }
 
-    /// A token larger than any granted before, except one that was granted just now: by the clocks of the nodes. 0 if
-    /// the clocks are not known.
+    /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was
+    /// granted just now may be as large. 0 if the clocks are not known.
     fn guess(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
-        let clocks: Vec<_> =
-            self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.ahead(now)?))).collect();
-        let agreed = largest(&clocks, tolerance(ttl));
+        let clocks: Vec<_> = self
+            .nodes
+            .iter()
+            .enumerate()
+            .filter_map(|(index, node)| Some((index, node.clock_lead(now)?)))
+            .collect();
+        let agreed = largest_agreeing(&clocks, tolerance(ttl));
         if agreed.len() < self.quorum() {
             return 0;
         }
-        let ahead = clocks.iter().filter(|(at, _)| agreed.contains(at)).map(|(_, ahead)| ahead.most).max();
+        let clock_lead = clocks
+            .iter()
+            .filter(|(index, _)| agreed.contains(index))
+            .map(|(_, clock_lead)| clock_lead.most)
+            .max();
         let ours = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
-        ahead.map_or(0, |ahead| u64::try_from(ahead.saturating_add(ours)).unwrap_or(0).saturating_add(LEAD))
+        clock_lead.map_or(0, |clock_lead| {
+            u64::try_from(clock_lead.saturating_add(ours)).unwrap_or(0).saturating_add(TOKEN_LEAD_MICROS)
+        })
     }
 
+    /// Asks all responsive nodes for their locks, with the guessed token, until the votes decide.
     async fn lock(
         &self,
-        attempt: &Attempt<'_>,
+        attempt: &ClaimAttempt<'_>,
         how: How,
         guess: u64,
         tally: &mut Tally,
@@ -121,19 +135,20 @@ impl RedlockEngine {
             (true, false) => Waits::Now,
             (false, false) => Waits::Never,
         };
-        let asked = |node: &Node| {
-            let (longest, channel) = (self.longest(), node.client.channel.as_str());
-            ClaimRequest { claim, how, attempt: attempt.number, guess, waits, longest, channel }
+        let item = |node: &Node| {
+            let (max_ttl, channel) = (self.max_ttl(), node.client.channel.as_str());
+            ClaimRequest { claim, how, attempt: attempt.number, guess, waits, max_ttl, channel }
                 .item(attempt.keys)
         };
         let mut requests = Vec::with_capacity(self.nodes.len());
+        // Nodes that answer late are asked only if a majority needs them.
         let with_late = self.live() < self.quorum();
-        for (at, node) in self.nodes.iter().enumerate() {
+        for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
-                tally.ballots[at] = Ballot::Failed(node.unavailable());
+                tally.ballots[index] = Ballot::Failed(node.unavailable());
                 continue;
             };
-            let (item, id) = (asked(node), claim.id);
+            let (item, id) = (item(node), claim.id);
             let (this, to) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
                 let in_flight = this.in_flight.start(id, to.number, this.client.clock.now());
@@ -143,12 +158,12 @@ impl RedlockEngine {
                 }
                 reply.and_then(|(reply, round_trip)| Ok((read_locked(reply)?, round_trip)))
             });
-            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
         let mut decision = tally.decide(requests.is_empty());
         if matches!(decision, Decision::Open) {
-            round(requests, self.config.patience(claim.ttl), |at, reply| {
-                tally.ballots[at] = self.ballot(at, reply, how);
+            round(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
+                tally.ballots[index] = self.ballot(index, reply, how);
                 decision = tally.decide(false);
                 !matches!(decision, Decision::Open)
             })
@@ -157,86 +172,88 @@ impl RedlockEngine {
         Ok(if matches!(decision, Decision::Open) { tally.decide(true) } else { decision })
     }
 
-    /// The value of a node's answer.
-    fn ballot(&self, at: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
-        let node = &self.nodes[at];
+    /// Judges the answer of a node: whether it is a vote that counts.
+    fn ballot(&self, index: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
+        let node = &self.nodes[index];
         let (locked, round_trip) = match reply {
             Ok(reply) => reply,
             Err(error) => return Ballot::Failed(error),
         };
-        let ahead = node.learn(round_trip, locked.micros);
-        self.note_longest(locked.longest);
+        let clock_lead = node.learn(round_trip, locked.micros);
+        self.note_max_ttl(locked.max_ttl);
         match locked.word {
             LockOutcome::Taken => return Ballot::Taken(locked.left),
             LockOutcome::Absent => return Ballot::Absent,
             LockOutcome::Dead => return Ballot::Dead,
-            LockOutcome::Typed => {
+            LockOutcome::WrongType => {
                 let message =
                     "the key of this lock has a value that is not a string: choose another name or prefix";
                 return Ballot::Failed(node.with_name(&EngineError::new(Fault::Misconfigured, message)));
             }
             LockOutcome::Locked | LockOutcome::Relocked => {}
         }
-        let Some(ahead) = ahead else {
+        let Some(clock_lead) = clock_lead else {
             return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // A lock that an ask found and extended needs no quarantine.
+        // `How::Ask` only extends a lock of this claim: a vote that needs no quarantine.
         if how == How::Create
-            && let Some(error) = self.no_vote(node, &locked, round_trip.came)
+            && let Some(error) = self.why_no_vote(node, &locked, round_trip.came)
         {
             return Ballot::Failed(error);
         }
-        let LockAnswer { micros, newest, ended, first, tokens, born, .. } = locked;
-        let (was_locked, is_new) = (locked.word == LockOutcome::Relocked, born < MEMORY);
-        Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked, is_new })
+        let LockAnswer { micros, newest, ended, first, tokens, data_age, .. } = locked;
+        let (was_locked, is_new) = (locked.word == LockOutcome::Relocked, data_age < END_MEMORY);
+        Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked, is_new })
     }
 
-    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid.
-    fn no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
+    /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid. `None` if
+    /// the vote counts.
+    fn why_no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
         let Some((_, started)) = node.process() else {
             let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
-        let runs = Duration::from_micros(locked.micros.saturating_sub(started));
-        let (has, wants) = (runs.min(locked.born), self.quarantine());
-        if has < wants {
-            let (since, left) = (has.as_secs(), (wants - has).as_secs() + 1);
-            let what = if runs <= locked.born { "started" } else { "was emptied, or first used," };
+        let uptime = Duration::from_micros(locked.micros.saturating_sub(started));
+        let (history, needed) = (uptime.min(locked.data_age), self.quarantine());
+        if history < needed {
+            let (since, left) = (history.as_secs(), (needed - history).as_secs() + 1);
+            let what = if uptime <= locked.data_age { "started" } else { "was emptied, or first used," };
             let message = format!(
                 "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
             );
             return Some(node.with_name(&EngineError::new(Fault::Full, message)));
         }
-        let left = node.stepped(now, self.quarantine())?;
+        let left = node.step_left(now, self.quarantine())?;
         let message = format!("its clock was set forward, and it has no vote for {left:?} more");
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
-    /// How long a node has no vote after a restart. Longer than the longest lease on a clock that is faster by a
-    /// hundredth; and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree with it.
+    /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster
+    /// by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree
+    /// with the node.
     pub(super) fn quarantine(&self) -> Duration {
-        let longest = self.longest();
-        longest + longest / 50 + QUARANTINE_MARGIN
+        let max_ttl = self.max_ttl();
+        max_ttl + max_ttl / 50 + QUARANTINE_MARGIN
     }
 
-    /// Writes a token on the nodes with the lock, and a larger one if it is too small there.
+    /// Writes a block of tokens on the nodes that voted, and a larger one if some node has a larger token.
     async fn write(
         &self,
-        attempt: &Attempt<'_>,
+        attempt: &ClaimAttempt<'_>,
         mut first: u64,
         tokens: u32,
         tally: &mut Tally,
     ) -> Result<Decision, EngineError> {
         let claim = attempt.claim;
-        for _ in 0..MOST_TOKENS {
-            tally.writes(first, tokens);
+        for _ in 0..MAX_TOKEN_ATTEMPTS {
+            tally.start_write(first, tokens);
             let mut requests = Vec::with_capacity(self.nodes.len());
-            for (at, node) in self.nodes.iter().enumerate() {
-                if !matches!(tally.ballots[at], Ballot::Vote(_)) {
+            for (index, node) in self.nodes.iter().enumerate() {
+                if !matches!(tally.ballots[index], Ballot::Vote(_)) {
                     continue;
                 }
                 let Some(conn) = node.conn() else {
-                    tally.lost(at, node.unavailable());
+                    tally.drop_vote(index, node.unavailable());
                     continue;
                 };
                 let item = write_item(attempt.keys, claim, attempt.number, first, tokens);
@@ -245,16 +262,16 @@ impl RedlockEngine {
                     let (reply, round_trip) = this.ask(&to, Script::WriteToken, [item].into()).await?;
                     Ok::<_, EngineError>((read_written(reply)?, round_trip))
                 });
-                requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
+                requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
             }
             let mut decision = Decision::Open;
-            round(requests, self.config.patience(claim.ttl), |at, reply| {
+            round(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
                 match reply {
                     Ok(((is_written, micros, newest), round_trip)) => {
-                        let ahead = self.nodes[at].learn(round_trip, micros);
-                        tally.wrote(at, is_written, ahead, newest);
+                        let clock_lead = self.nodes[index].learn(round_trip, micros);
+                        tally.record_write(index, is_written, clock_lead, newest);
                     }
-                    Err(error) => tally.lost(at, error),
+                    Err(error) => tally.drop_vote(index, error),
                 }
                 decision = tally.decide(false);
                 matches!(decision, Decision::Held { .. })
@@ -263,7 +280,7 @@ impl RedlockEngine {
             if matches!(decision, Decision::Held { .. }) {
                 return Ok(decision);
             }
-            match tally.again() {
+            match tally.next_token() {
                 Some(next) => first = next,
                 None => break,
             }
@@ -272,6 +289,7 @@ impl RedlockEngine {
     }
 }
 
+/// The error for a mode that a Redlock does not support.
 fn refused(mode: Mode) -> EngineError {
     let message = match mode {
         Mode::Permits { .. } => {

@@ -7,24 +7,26 @@ use leasehold_core::{Error, Password};
 use super::url;
 use crate::config::Config;
 
-/// The default of the longest lease. A restarted node has no vote for as long, so it is not the day that a single
-/// server allows.
-const LONGEST: Duration = Duration::from_secs(60);
-/// The range of the longest lease.
-const LONGEST_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so it is much shorter
+/// than the day that a single server allows.
+const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
+/// The range of the longest ttl.
+const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 /// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default a node gets this fraction of the ttl, within these bounds.
+/// By default the time limit for a node is the ttl divided by this, within the two bounds below.
 const NODE_TIMEOUT_PART: u32 = 20;
-const NODE_TIMEOUT_LEAST: Duration = Duration::from_millis(20);
-const NODE_TIMEOUT_MOST: Duration = Duration::from_millis(200);
+const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
+const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The nodes of a Redlock, and its options. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct RedlockConfig {
     pub(super) nodes: Vec<Config>,
+    /// `None`: the default, which depends on the ttl.
     pub(super) node_timeout: Option<Duration>,
-    pub(super) longest: Duration,
+    /// The longest ttl of claims.
+    pub(super) max_ttl: Duration,
 }
 
 impl RedlockConfig {
@@ -35,7 +37,7 @@ impl RedlockConfig {
     /// recommendation; and for an endpoint that is named twice.
     pub fn new(nodes: Vec<Config>) -> Result<Self, Error> {
         url::judge(&nodes)?;
-        Ok(Self { nodes, node_timeout: None, longest: LONGEST })
+        Ok(Self { nodes, node_timeout: None, max_ttl: DEFAULT_MAX_TTL })
     }
 
     /// Reads the part of a URL after `redlock:` and before the query: `//[user[:password]@]host[:port][/db],...`, with
@@ -101,18 +103,18 @@ impl RedlockConfig {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 s, or more than 24 h.
-    pub fn max_ttl(mut self, longest: Duration) -> Result<Self, Error> {
-        if !LONGEST_RANGE.contains(&longest) {
+    pub fn max_ttl(mut self, max_ttl: Duration) -> Result<Self, Error> {
+        if !MAX_TTL_RANGE.contains(&max_ttl) {
             return Err(Error::misconfigured("max_ttl is out of range: write 1s to 24h"));
         }
-        self.longest = longest;
+        self.max_ttl = max_ttl;
         Ok(self)
     }
 
-    /// How long a node is waited for, for a claim or hold of this ttl.
-    pub(super) fn patience(&self, ttl: Duration) -> Duration {
+    /// How long to wait for a node's answer about a claim or hold of this ttl.
+    pub(super) fn answer_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
-            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(NODE_TIMEOUT_LEAST, NODE_TIMEOUT_MOST))
+            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))
     }
 }
 
@@ -121,7 +123,7 @@ impl fmt::Debug for RedlockConfig {
         f.debug_struct("RedlockConfig")
             .field("nodes", &self.nodes)
             .field("node_timeout", &self.node_timeout)
-            .field("max_ttl", &self.longest)
+            .field("max_ttl", &self.max_ttl)
             .finish()
     }
 }
@@ -133,11 +135,14 @@ mod tests {
     #[test]
     fn the_node_timeout_is_a_bounded_part_of_the_ttl() {
         let config = RedlockConfig::from_url("//a,b,c").unwrap();
-        for (ttl, patience) in [(100, 20), (400, 20), (1000, 50), (4000, 200), (60_000, 200)] {
-            assert_eq!(config.patience(Duration::from_millis(ttl)), Duration::from_millis(patience));
+        for (ttl, answer_timeout) in [(100, 20), (400, 20), (1000, 50), (4000, 200), (60_000, 200)] {
+            assert_eq!(
+                config.answer_timeout(Duration::from_millis(ttl)),
+                Duration::from_millis(answer_timeout)
+            );
         }
         let config = config.node_timeout(Duration::from_millis(7)).unwrap();
-        assert_eq!(config.patience(Duration::from_secs(60)), Duration::from_millis(7));
+        assert_eq!(config.answer_timeout(Duration::from_secs(60)), Duration::from_millis(7));
         assert!(config.clone().node_timeout(Duration::ZERO).is_err());
         assert!(config.clone().max_ttl(Duration::from_millis(999)).is_err());
         assert!(config.max_ttl(Duration::from_secs(86_401)).is_err());

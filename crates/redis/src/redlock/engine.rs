@@ -18,21 +18,22 @@ use leasehold_core::{
 
 use super::{
     config::RedlockConfig,
-    node::{Node, lock_of},
+    node::{Node, lock_mutex},
 };
 use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
 
 /// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
 /// waiters.
-const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(20)..=Duration::from_millis(250);
-/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process before another process
-/// gets the name.
-const TOKENS: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown. A first request connects to all nodes, which takes most
-/// of it.
+const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(20)..=Duration::from_millis(250);
+/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock
+/// before another process does.
+const TOKENS_PER_GRANT: u32 = 1 + 64;
+/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
+/// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long, at the first contact, the engine waits for nodes beyond the majority.
-const FIRST_PATIENCE: Duration = Duration::from_millis(200);
+const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
 pub struct RedlockEngine {
@@ -40,14 +41,14 @@ pub struct RedlockEngine {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) clock: Arc<dyn Clock>,
     mailbox: Arc<Mailbox>,
-    /// Counts attempts to claim: each attempt has its own value under the locks.
+    /// The number of the next attempt to claim: each attempt has its own value under the locks.
     pub(super) attempts: AtomicU32,
     /// A majority was connected at some time.
     pub(super) was_connected: AtomicBool,
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
-    longest: AtomicU64,
-    /// Claims that were answered "taken", and wait.
+    max_ttl: AtomicU64,
+    /// Claims that wait: they were answered "taken".
     waiting: Mutex<HashSet<ClaimId>>,
     profile: Profile,
 }
@@ -69,7 +70,7 @@ impl RedlockEngine {
             mailbox,
             attempts,
             was_connected,
-            longest: AtomicU64::new(millis(config.longest)),
+            max_ttl: AtomicU64::new(millis(config.max_ttl)),
             waiting,
             profile: profile(&config, contact.clone()),
             contact,
@@ -86,31 +87,32 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    pub(super) fn patience_at_first(&self) -> Duration {
-        self.config.node_timeout.unwrap_or(FIRST_PATIENCE)
+    /// How long, at the first contact, the engine waits for nodes beyond the majority.
+    pub(super) fn first_timeout(&self) -> Duration {
+        self.config.node_timeout.unwrap_or(FIRST_TIMEOUT)
     }
 
     /// The longest ttl of any client of the nodes.
-    pub(super) fn longest(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Ordering::Relaxed))
+    pub(super) fn max_ttl(&self) -> Duration {
+        Duration::from_millis(self.max_ttl.load(Ordering::Relaxed))
     }
 
     /// Records the longest ttl of another client.
-    pub(super) fn note_longest(&self, longest: Duration) {
-        self.longest.fetch_max(millis(longest), Ordering::Relaxed);
+    pub(super) fn note_max_ttl(&self, max_ttl: Duration) {
+        self.max_ttl.fetch_max(millis(max_ttl), Ordering::Relaxed);
     }
 
     pub(super) fn is_waiting(&self, claim: ClaimId) -> bool {
-        lock_of(&self.waiting).contains(&claim)
+        lock_mutex(&self.waiting).contains(&claim)
     }
 
     /// Records whether the claim waits.
-    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
-        let mut waiting = lock_of(&self.waiting);
-        let changed = if set_waiting { waiting.insert(claim) } else { waiting.remove(&claim) };
+    pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
+        let mut waiting = lock_mutex(&self.waiting);
+        let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
         drop(waiting);
         if changed {
-            self.nodes.iter().for_each(|node| node.set_waiting(claim, set_waiting));
+            self.nodes.iter().for_each(|node| node.set_waiting(claim, waits));
         }
     }
 }
@@ -144,12 +146,12 @@ impl Engine for RedlockEngine {
                 notification = self.mailbox.read() => notification,
                 _ = mend => Vec::new(),
             };
-            // One node was restarted, or its clock went forward: the votes of the others still count, and a renewal
-            // repairs it.
-            let of_all = |notification| {
+            // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still
+            // count, and a renewal repairs the lock on that node.
+            let without_doubt = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };
-            notification.into_iter().map(of_all).collect()
+            notification.into_iter().map(without_doubt).collect()
         })
     }
 }
@@ -158,11 +160,11 @@ fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;
     profile.push = true;
-    profile.poll = POLL;
-    profile.tokens = TOKENS;
+    profile.poll = POLL_INTERVALS;
+    profile.tokens = TOKENS_PER_GRANT;
     profile.modes = leasehold_core::Modes::Exclusive;
     profile.breaking = Breaking::Lease;
-    profile.ttl = Duration::from_millis(100)..=config.longest;
+    profile.ttl = Duration::from_millis(100)..=config.max_ttl;
     profile.request_timeout = REQUEST_TIMEOUT;
     profile.request_life = REQUEST_LIFE;
     profile.contact = Some(contact);

@@ -15,8 +15,9 @@ use crate::{
     reply::unreadable,
 };
 
-/// Findings about a single server that do not matter here: a node that forgets has no vote.
-const NO_MATTER: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
+/// Findings about a single server that are no weakness of a Redlock: a node that may have forgotten its data has no
+/// vote.
+const IRRELEVANT_FINDINGS: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {
     pub(super) async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
@@ -29,7 +30,7 @@ impl RedlockEngine {
             "when the clocks of a majority are set forward, or a majority fails and forgets while clocks are set, two may hold one lock",
         );
         for node in &self.nodes {
-            match look(node).await {
+            match read_guarantee(node).await {
                 Ok(reply) => add(&mut all, node, reply),
                 Err(error) => all.lower(
                     &node.address,
@@ -40,15 +41,17 @@ impl RedlockEngine {
             }
         }
         let now = self.clock.now();
-        let known: Vec<_> = self.nodes.iter().filter_map(|node| node.ahead(now)).collect();
-        let (least, most) = (known.iter().map(|a| a.most).min(), known.iter().map(|a| a.least).max());
-        if let (Some(least), Some(most)) = (least, most) {
-            let (apart, may) = (most.saturating_sub(least), tolerance(self.config.longest));
-            if apart > i64::try_from(may.as_micros()).unwrap_or(i64::MAX) {
+        let leads: Vec<_> = self.nodes.iter().filter_map(|node| node.clock_lead(now)).collect();
+        let slowest = leads.iter().map(|clock_lead| clock_lead.most).min();
+        let fastest = leads.iter().map(|clock_lead| clock_lead.least).max();
+        if let (Some(slowest), Some(fastest)) = (slowest, fastest) {
+            // The clocks differ by at least this.
+            let (difference, allowed) = (fastest.saturating_sub(slowest), tolerance(self.config.max_ttl));
+            if difference > i64::try_from(allowed.as_micros()).unwrap_or(i64::MAX) {
                 all.lower(
                     "the clocks",
-                    &format!("{} ms apart", apart / 1000),
-                    &format!("within {} ms, and a twentieth of the ttl", may.as_millis()),
+                    &format!("{} ms apart", difference / 1000),
+                    &format!("within {} ms, and a twentieth of the ttl", allowed.as_millis()),
                     "nodes whose clocks do not agree have no vote together",
                 );
             }
@@ -63,18 +66,21 @@ impl RedlockEngine {
     }
 }
 
-async fn look(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
+/// Learns the clock of a node, and judges the guarantees of that node alone.
+async fn read_guarantee(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
     let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.with_name(&error))?;
     let round_trip = RoundTrip { sent, came: node.client.clock.now() };
     node.learn(round_trip, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
-    guarantee::look(&conn, Topology::default()).await
+    guarantee::read_guarantee(&conn, Topology::default()).await
 }
 
-/// Adds the findings about one node, under its name.
+/// Adds the findings about one node, with the address of the node.
 fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
-    for finding in reply.findings.into_iter().filter(|finding| !NO_MATTER.contains(&finding.what.as_str())) {
+    for finding in
+        reply.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str()))
+    {
         let what = format!("{} of {}", finding.what, node.address);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);
     }

@@ -16,22 +16,22 @@ use super::{
     engine::RedlockEngine,
     node::Node,
     round::{NodeRequest, round},
-    words::{ClaimEnd, renew_item},
+    words::{ClaimEnd, MissingLock, renew_item},
 };
 use crate::{
     conn::Conn,
     engine::REQUEST_LIFE,
     keys::Keys,
-    outbox::{BATCH, Items},
+    outbox::{Items, MAX_BATCH_ITEMS},
     reply::{Reply, unreadable},
     runtime,
     scripts::Script,
 };
 
-/// How long renewals and releases wait for the answers of a majority. Waiting loses nothing: the deadline of a hold
-/// does not move, and a hanging minority is not waited for. For a renewal at most a fraction of the lease, so that the
-/// next one is not late.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// How long renewals and releases wait for the answers of a majority. A long wait costs nothing: the deadline of a hold
+/// does not move, and a hanging minority is not waited for.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+/// A renewal waits for at most the ttl divided by this, so that the next renewal is not late.
 const RENEWAL_PART: u32 = 4;
 
 /// The answers of one node, one for each item.
@@ -42,27 +42,29 @@ impl RedlockEngine {
         if holds.is_empty() {
             return Vec::new();
         }
-        // If nodes cannot be asked, the answers report it.
+        // If nodes cannot be asked, the counted answers show it.
         let _ = self.ready().await;
-        let limit = holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(PATIENCE);
+        let limit =
+            holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = holds.iter().map(|_| Answers::default()).collect();
+        let mut answers: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
         let repairable: Arc<[RepairableHold]> = holds
             .iter()
             .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
             .collect();
         let requests = self.all_nodes(|node, conn| {
-            let items =
-                holds.iter().map(|hold| Some(renew_item(&keys(node, &hold.name)?, hold, false, quarantine)));
+            let items = holds.iter().map(|hold| {
+                Some(renew_item(&keys(node, &hold.name)?, hold, MissingLock::Report, quarantine))
+            });
             let reply = ask_node(node, conn, Script::RenewNode, items.collect());
             let reply = with_vote(Arc::clone(node), quarantine, reply);
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, limit, |at, reply: NodeReplies| {
+        round(requests, limit, |index, reply: NodeReplies| {
             for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
-                answers.add(at, reply);
-                repairable.is_allowed.store(answers.ours >= quorum, Ordering::Release);
+                answers.add(index, reply);
+                repairable.is_allowed.store(answers.with_lock >= quorum, Ordering::Release);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum))
         })
@@ -73,7 +75,7 @@ impl RedlockEngine {
             }
             let renewed = answers.renewed(nodes, quorum, hold.ttl);
             if matches!(renewed, Renewed::Extended { .. }) {
-                for node in answers.missing.iter().map(|at| &self.nodes[*at]) {
+                for node in answers.lacking_nodes.iter().map(|index| &self.nodes[*index]) {
                     if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
                     }
@@ -91,34 +93,34 @@ impl RedlockEngine {
         let _ = self.ready().await;
         releases.iter().for_each(|release| self.set_waiting(release.id, false));
         let ends: Arc<[(Name, ClaimEnd)]> =
-            releases.iter().map(|release| (release.name.clone(), end(release))).collect();
+            releases.iter().map(|release| (release.name.clone(), claim_end(release))).collect();
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = releases.iter().map(|_| Answers::default()).collect();
+        let mut answers: Vec<_> = releases.iter().map(|_| HoldTally::default()).collect();
         let requests = self.all_nodes(|node, conn| {
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
-            let items = ends.iter().map(|(name, end)| {
-                let tombstone = node.in_flight.release(end.id, conn.number, now, until);
-                Some(end.item(&keys(node, name)?, tombstone, quarantine))
+            let items = ends.iter().map(|(name, claim_end)| {
+                let tombstone = node.in_flight.release(claim_end.id, conn.number, now, until);
+                Some(claim_end.item(&keys(node, name)?, tombstone, quarantine))
             });
             let reply = ask_node(node, conn, Script::ReleaseVote, items.collect());
             or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
-        let asked: Vec<usize> = requests.iter().map(|request| request.at).collect();
-        for (at, node) in self.nodes.iter().enumerate().filter(|(at, _)| !asked.contains(at)) {
+        let asked: Vec<usize> = requests.iter().map(|request| request.index).collect();
+        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| !asked.contains(index)) {
             let now = self.clock.now();
-            for (name, end) in &*ends {
-                // No further request of the claim is sent to it.
-                if at == 0 {
-                    node.in_flight.release(end.id, 0, now, now.after(REQUEST_LIFE));
+            for (name, claim_end) in &*ends {
+                // Node 0 records all releases, so that `claim_now` sends no further request of the claim.
+                if index == 0 {
+                    node.in_flight.release(claim_end.id, 0, now, now.after(REQUEST_LIFE));
                 }
-                node.release_later(name, *end);
+                node.release_later(name, *claim_end);
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, PATIENCE, |at, reply: NodeReplies| {
+        round(requests, ANSWER_TIMEOUT, |index, reply: NodeReplies| {
             for (answers, reply) in answers.iter_mut().zip(reply) {
-                answers.add(at, reply);
+                answers.add(index, reply);
             }
             answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
         })
@@ -126,26 +128,28 @@ impl RedlockEngine {
         answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
     }
 
-    /// One request to each node that can be asked.
+    /// Makes one request to each node that can be asked.
     fn all_nodes(
         &self,
         request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
     ) -> Vec<NodeRequest<NodeReplies>> {
-        let all = self.nodes.iter().enumerate().filter_map(|(at, node)| {
+        let all = self.nodes.iter().enumerate().filter_map(|(index, node)| {
             let conn = node.conn()?;
-            Some(NodeRequest { at, node: Arc::clone(node), answer: request(node, &conn), conn })
+            Some(NodeRequest { index, node: Arc::clone(node), answer: request(node, &conn), conn })
         });
         all.collect()
     }
 }
 
+/// The keys of a name on a node; `None` if no claim can have this name.
 fn keys<'a>(node: &'a Node, name: &'a Name) -> Option<Keys<'a>> {
     Keys::of(&node.client.config.prefix, name).ok()
 }
 
-fn end(release: &Release) -> ClaimEnd {
+/// The end of a claim that this release asks for.
+fn claim_end(release: &Release) -> ClaimEnd {
     let token = release.token.map_or(0, |token| token.number);
-    ClaimEnd { id: release.id, attempt: None, goes_on: false, token, ended: release.ended }
+    ClaimEnd { id: release.id, attempt: None, may_retry: false, token, ended: release.ended }
 }
 
 /// Asks a node for all items, in batches. An item of a name that no claim can have is answered "absent".
@@ -157,10 +161,10 @@ fn ask_node(
 ) -> BoxFuture<'static, NodeReplies> {
     let (node, conn) = (Arc::clone(node), Arc::clone(conn));
     Box::pin(async move {
-        let known: Vec<bool> = items.iter().map(Option::is_some).collect();
+        let is_sent: Vec<bool> = items.iter().map(Option::is_some).collect();
         let mut batches: Vec<Items> = Vec::new();
         for item in items.into_iter().flatten() {
-            match batches.last_mut().filter(|batch| batch.len() < BATCH) {
+            match batches.last_mut().filter(|batch| batch.len() < MAX_BATCH_ITEMS) {
                 Some(batch) => batch.push(item),
                 None => batches.push([item].into()),
             }
@@ -175,14 +179,14 @@ fn ask_node(
             }
         };
         let mut replies = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
-        let one = |is_known: bool| {
-            if is_known {
+        let reply = |is_sent: bool| {
+            if is_sent {
                 replies.next().unwrap_or_else(|| Err(unreadable()))
             } else {
                 Ok("absent".to_owned())
             }
         };
-        known.into_iter().map(one).collect()
+        is_sent.into_iter().map(reply).collect()
     })
 }
 
@@ -191,42 +195,44 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Counts a lock that a node has extended, unless the node was restarted: the node may have forgotten a vote for
-/// another claim, and a repaired lock there would give its vote to two claims.
+/// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the
+/// node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second
+/// claim.
 fn with_vote(
     node: Arc<Node>,
     quarantine: Duration,
     replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let count = |reply: String| match reply.strip_prefix("extended ") {
+        let judged = |reply: String| match reply.strip_prefix("extended ") {
             Some(times) if has_vote(&node, times, quarantine) => "extended".to_owned(),
             Some(_) => "new".to_owned(),
             None => reply,
         };
-        replies.await.into_iter().map(|reply| reply.map(count)).collect()
+        replies.await.into_iter().map(|reply| reply.map(judged)).collect()
     })
 }
 
-/// Whether the node has been running, and has had its data, for at least the quarantine.
+/// Whether the node has been running, and has had its data, for at least the quarantine. `times`: the node's time, and
+/// how long it has had its data, both in microseconds.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
-    let (Some(Some(micros)), Some(Some(born)), Some((_, started))) =
+    let (Some(Some(micros)), Some(Some(data_age)), Some((_, started))) =
         (words.next(), words.next(), node.process())
     else {
         return false;
     };
-    Duration::from_micros(born.min(micros.saturating_sub(started))) >= quarantine
+    Duration::from_micros(data_age.min(micros.saturating_sub(started))) >= quarantine
 }
 
-/// A hold, and whether its missing locks may be set again, because a majority has it.
+/// A hold, and whether its missing locks may be set again: only if a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
     is_allowed: AtomicBool,
 }
 
-/// Repairs on a node that is the last to report a missing lock: by then the others have reported theirs.
-/// Earlier reports are handled when all answers are counted.
+/// Repairs missing locks on a node whose report comes after those of a majority that has the lock. Earlier reports are
+/// handled by `renew_now` when all answers are counted.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -244,11 +250,12 @@ fn with_repairs(
     })
 }
 
-/// A majority has the lock: sets it again where it is missing, so that the next failure of a node does not end the
-/// hold.
+/// Sets a missing lock of a hold again on a node, so that the next failure of another node does not end the hold. Only
+/// for a hold whose lock a majority has.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
-    let (node, item, id) = (Arc::clone(node), renew_item(&keys, hold, true, Duration::ZERO), hold.id);
+    let (node, item, id) =
+        (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
     runtime::detach(async move {
         let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
         if node.in_flight.is_released(id, node.client.clock.now())
@@ -259,7 +266,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// A release that a node does not answer is sent again later.
+/// Makes the releases that a node does not answer be sent again later.
 fn or_release_later(
     node: Arc<Node>,
     ends: Arc<[(Name, ClaimEnd)]>,
@@ -267,70 +274,77 @@ fn or_release_later(
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let replies = replies.await;
-        for ((name, end), reply) in ends.iter().zip(&replies) {
+        for ((name, claim_end), reply) in ends.iter().zip(&replies) {
             match reply {
-                Ok(_) => node.in_flight.settle(end.id),
-                Err(_) => node.release_later(name, *end),
+                Ok(_) => node.in_flight.settle(claim_end.id),
+                Err(_) => node.release_later(name, *claim_end),
             }
         }
         replies
     })
 }
 
-/// The nodes' answers for one hold or release.
+/// Counts the nodes' answers about one hold or release.
 #[derive(Default)]
-struct Answers {
-    /// The lock was there: it was extended or released.
-    ours: usize,
-    /// The lock was not there.
-    absent: usize,
-    /// The node may have forgotten the lock, or has it without a vote; it has voted for no other claim since.
-    young: usize,
-    missing: Vec<usize>,
+struct HoldTally {
+    /// How many nodes had the lock, and extended or released it.
+    with_lock: usize,
+    /// How many nodes did not have the lock.
+    without_lock: usize,
+    /// How many nodes may have forgotten the lock, or have it but no vote; such a node has voted for no other claim
+    /// since.
+    without_vote: usize,
+    /// The numbers of the nodes where the lock may be set again.
+    lacking_nodes: Vec<usize>,
+    /// An operator broke the hold.
     broken: bool,
+    /// The last error of a node.
     error: Option<EngineError>,
 }
 
-impl Answers {
-    fn add(&mut self, at: usize, reply: Result<String, EngineError>) {
+impl HoldTally {
+    /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new"
+    /// of [`with_vote`].
+    fn add(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
-            Ok("extended" | "freed") => self.ours += 1,
-            Ok("new") => self.young += 1,
+            Ok("extended" | "freed") => self.with_lock += 1,
+            Ok("new") => self.without_vote += 1,
             Ok("young") => {
-                self.young += 1;
-                self.missing.push(at);
+                self.without_vote += 1;
+                self.lacking_nodes.push(index);
             }
             Ok(word) => {
-                self.absent += 1;
+                self.without_lock += 1;
                 self.broken |= word == "broken";
                 if word == "missing" {
-                    self.missing.push(at);
+                    self.lacking_nodes.push(index);
                 }
             }
             Err(error) => self.error = Some(error.again()),
         }
     }
 
-    /// Whether a majority has the lock, or certainly none can have it.
+    /// Whether it is certain that a majority has the lock, or that no majority has it.
     fn is_decided(&self, nodes: usize, quorum: usize) -> bool {
-        self.ours >= quorum || self.absent > nodes - quorum
+        self.with_lock >= quorum || self.without_lock > nodes - quorum
     }
 
     /// Whether the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
-        self.ours > 0 && self.ours + self.young >= quorum
+        self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }
 
+    /// The error if too few nodes answered.
     fn unknown(&self) -> EngineError {
         let why = self.error.as_ref().map_or("the others do not answer in time", |error| &error.message);
         EngineError::new(Fault::Unknown, format!("no majority of the nodes answered: {why}"))
     }
 
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
-        if self.ours >= quorum {
+        if self.with_lock >= quorum {
             return Renewed::Extended { ttl: Some(validity(ttl)) };
         }
-        if self.absent > nodes - quorum {
+        if self.without_lock > nodes - quorum {
             return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
         }
         // The hold lasts until its deadline, and the next renewal may extend it.
@@ -340,7 +354,9 @@ impl Answers {
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
-        } else if self.absent > nodes - quorum || self.ours == 0 && self.absent + self.young == nodes {
+        } else if self.without_lock > nodes - quorum
+            || self.with_lock == 0 && self.without_lock + self.without_vote == nodes
+        {
             Released::NotThere
         } else {
             Released::Unknown(self.unknown())
@@ -352,13 +368,13 @@ impl Answers {
 mod tests {
     use super::*;
 
-    fn answers_of(words: &[&str]) -> Answers {
-        let mut answers = Answers::default();
-        for (at, word) in words.iter().enumerate() {
+    fn answers_of(words: &[&str]) -> HoldTally {
+        let mut answers = HoldTally::default();
+        for (index, word) in words.iter().enumerate() {
             match *word {
                 "-" => {}
-                "error" => answers.add(at, Err(EngineError::new(Fault::Unknown, "broke"))),
-                word => answers.add(at, Ok(word.to_owned())),
+                "error" => answers.add(index, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => answers.add(index, Ok(word.to_owned())),
             }
         }
         answers
@@ -384,7 +400,7 @@ mod tests {
             let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
             assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(answers_of(&["extended", "missing", "extended"]).missing, [1]);
+        assert_eq!(answers_of(&["extended", "missing", "extended"]).lacking_nodes, [1]);
     }
 
     #[test]

@@ -26,27 +26,41 @@ use crate::{
     token_counter::LINEAGE,
 };
 
-/// How long a node is waited for.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Listing reads all keys of a node, step by step.
-const LIST_PATIENCE: Duration = Duration::from_secs(4);
+/// How long to wait for a node's answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long to wait for a node's list: it reads all keys, step by step.
+const LIST_TIMEOUT: Duration = Duration::from_secs(4);
+/// The keys that one SCAN looks at.
 const SCAN_COUNT: u64 = 1000;
 
 /// A node's report about a name.
 struct NodeReport {
     /// The value of the lock key; empty if there is none.
     value: String,
-    left: Option<Duration>,
-    /// The newest token: last, first, id, since in microseconds, owner; none if its hold has ended.
-    token: Option<(u64, u64, String, u64, String)>,
+    /// How long the lock still lasts; `None` if it has no expiry.
+    ttl_left: Option<Duration>,
+    /// The newest token on the node.
+    token: Option<TokenRecord>,
+    /// The node's time, in microseconds.
     micros: u64,
     /// The node may have forgotten its locks.
-    is_young: bool,
+    may_have_forgotten: bool,
+    /// The waiting claims: id, since when in microseconds, owner.
     waiters: Vec<(String, u64, String)>,
 }
 
+/// The newest block of tokens on a node, and the grant of these tokens: see `lua/redlock/head.lua`.
+#[derive(Clone)]
+struct TokenRecord {
+    first: u64,
+    id: String,
+    since_micros: u64,
+    owner: String,
+}
+
 impl RedlockEngine {
-    /// The reports of all nodes that can be asked; an error if they are no majority.
+    /// The answers of all nodes that can be asked, with the numbers of the nodes; an error if fewer than a majority
+    /// answer.
     async fn ask_all(
         &self,
         script: Script,
@@ -54,16 +68,16 @@ impl RedlockEngine {
     ) -> Result<Vec<(usize, Values)>, EngineError> {
         self.ready().await?;
         let mut requests = Vec::new();
-        for (at, node) in self.nodes.iter().enumerate() {
+        for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
             let (this, to, items) = (Arc::clone(node), Arc::clone(&conn), items());
             let answer = Box::pin(async move { this.ask(&to, script, items).await });
-            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
         let (mut reply, mut errors) = (Vec::new(), Vec::new());
-        round(requests, PATIENCE, |at, answer| {
+        round(requests, ANSWER_TIMEOUT, |index, answer| {
             match answer {
-                Ok((values, _)) => reply.push((at, values)),
+                Ok((values, _)) => reply.push((index, values)),
                 Err(error) => errors.push(error),
             }
             false
@@ -82,24 +96,24 @@ impl RedlockEngine {
         let keys = self.keys(name)?;
         let reply = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
         let quarantine = self.quarantine();
-        let reports = reply.into_iter().map(|(at, values)| report(&self.nodes[at], values, quarantine));
+        let reports = reply.into_iter().map(|(index, values)| report(&self.nodes[index], values, quarantine));
         Ok(view(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         self.ready().await?;
-        let ours = &self.config.nodes[0].prefix;
-        let pattern = format!("{}*", escape(&format!("{ours}{prefix}")));
+        let lock_prefix = &self.config.nodes[0].prefix;
+        let pattern = format!("{}*", escape(&format!("{lock_prefix}{prefix}")));
         let mut requests = Vec::new();
-        for (at, node) in self.nodes.iter().enumerate() {
+        for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
             let (this, to, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
             let answer = Box::pin(async move { scan(&this, &to, &pattern).await });
-            requests.push(NodeRequest { at, node: Arc::clone(node), conn, answer });
+            requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
         let (mut locks, mut nodes, mut error) = (BTreeSet::new(), 0, None);
         let asked = requests.len();
-        round(requests, LIST_PATIENCE, |_, answer: Result<Vec<String>, EngineError>| {
+        round(requests, LIST_TIMEOUT, |_, answer: Result<Vec<String>, EngineError>| {
             match answer {
                 Ok(keys) => {
                     locks.extend(keys);
@@ -117,7 +131,7 @@ impl RedlockEngine {
         }
         let mut views = Vec::new();
         for lock in locks {
-            let Some(Ok(name)) = lock.strip_prefix(ours).map(Name::new) else { continue };
+            let Some(Ok(name)) = lock.strip_prefix(lock_prefix).map(Name::new) else { continue };
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() && view.problem.is_none() => {}
                 Ok(view) => views.push(view),
@@ -160,7 +174,7 @@ impl RedlockEngine {
             let node = Arc::clone(node);
             async move {
                 let conn = node.conn().ok_or_else(|| node.unavailable())?;
-                let reply = runtime::within(PATIENCE, conn.ask(&redis::cmd("TIME"))).await;
+                let reply = runtime::within(ANSWER_TIMEOUT, conn.ask(&redis::cmd("TIME"))).await;
                 reply.unwrap_or_else(|| Err(node.unavailable())).map(drop)
             }
         };
@@ -173,6 +187,7 @@ impl RedlockEngine {
     }
 }
 
+/// All keys of a node that match the pattern.
 async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Vec<String>, EngineError> {
     let (mut keys, mut cursor) = (Vec::new(), 0);
     loop {
@@ -187,9 +202,10 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
     }
 }
 
+/// Reads the answer of `lua/redlock/look.lua`.
 fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeReport, EngineError> {
     let mut reply = Reply::new(values);
-    let (value, left) = (reply.text()?, reply.millis()?);
+    let (value, ttl_left) = (reply.text()?, reply.millis()?);
     let token = token(&reply.text()?);
     let rows = reply.texts()?;
     let waiters = rows.chunks_exact(2).filter_map(|row| {
@@ -199,30 +215,38 @@ fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeRepor
     });
     let waiters = waiters.collect();
     let age = reply.number()?;
-    let is_young = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
-    // The node's clock, as far as it is known.
+    let may_have_forgotten = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
+    // The node's time now, by what is known of its clock.
     let now = node.client.clock.now();
-    let ahead = node.ahead(now).map_or(0, |ahead| ahead.least);
-    let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(ahead);
-    Ok(NodeReport { value, left, token, micros: u64::try_from(micros).unwrap_or(0), is_young, waiters })
+    let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);
+    let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
+    Ok(NodeReport {
+        value,
+        ttl_left,
+        token,
+        micros: u64::try_from(micros).unwrap_or(0),
+        may_have_forgotten,
+        waiters,
+    })
 }
 
-fn token(text: &str) -> Option<(u64, u64, String, u64, String)> {
+/// Parses `<last> <first> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
+fn token(text: &str) -> Option<TokenRecord> {
     let mut words = text.splitn(7, ' ');
-    let (last, first) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (_last, first): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let id = words.next()?.to_owned();
-    let since = words.nth(2)?.parse().ok()?;
-    Some((last, first, id, since, words.next()?.to_owned()))
+    let since_micros = words.nth(2)?.parse().ok()?;
+    Some(TokenRecord { first, id, since_micros, owner: words.next()?.to_owned() })
 }
 
-/// The holder by the votes of these nodes, out of `nodes` in all, and the waiters on any of them. A claim still holds
-/// if it has lost votes on nodes that forgot them, or may have the votes of nodes that do not answer: no other claim
-/// can be granted the name before its lease ends. If more than one claim may hold, all are shown: one of them was
-/// refused, and its lock and token are on nodes that know nothing of the other.
+/// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still
+/// holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name
+/// before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and
+/// token are on nodes that do not know of the other claim.
 fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
-    // Whatever lock is on a node that may have forgotten another: the node had no vote to give.
-    let open = nodes - reports.len() + reports.iter().filter(|report| report.is_young).count();
+    // The nodes that do not answer, or may have forgotten their vote; a lock that is there now has no vote.
+    let open = nodes - reports.len() + reports.iter().filter(|report| report.may_have_forgotten).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     let mut votes: BTreeMap<&str, Vec<&NodeReport>> = BTreeMap::new();
@@ -230,13 +254,15 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
         votes.entry(holder_of(&report.value)).or_default().push(report);
     }
     let may_hold = votes.iter().filter_map(|(id, votes)| {
-        let sure = votes.iter().filter(|report| !report.is_young || is_foreign(report)).count();
-        let is_granted = votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.2 == *id));
+        let sure = votes.iter().filter(|report| !report.may_have_forgotten || is_foreign(report)).count();
+        let is_granted =
+            votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.id == *id));
         let holds = sure >= quorum || sure + open >= quorum && is_granted;
         holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
     });
     let mut may_hold: Vec<_> = may_hold.collect();
-    // A majority excludes the others. Else the older first: claims that try while it is held leave larger tokens.
+    // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its
+    // hold leave larger tokens.
     may_hold.sort_by_key(|(sure, holder)| (Reverse(*sure), holder.token));
     let is_sure = may_hold.first().is_some_and(|(sure, _)| *sure >= quorum);
     may_hold.truncate(if is_sure { 1 } else { nodes });
@@ -253,7 +279,7 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
     view
 }
 
-/// The claim of a value of the lock key; the value itself if it is another program's.
+/// The id of the claim in a value of the lock key; the value itself if another program wrote it.
 fn holder_of(value: &str) -> &str {
     let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match value.split_once('-') {
@@ -263,26 +289,29 @@ fn holder_of(value: &str) -> &str {
     }
 }
 
-/// Whether the lock is another program's, which knows no quarantine.
+/// Whether another program wrote the lock: such a lock counts on a restarted node too.
 fn is_foreign(report: &NodeReport) -> bool {
     holder_of(&report.value) == report.value
 }
 
+/// The holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The lock ends when so many of its votes have ended that no majority is left.
-    let mut left: Vec<_> = votes.iter().map(|report| report.left.unwrap_or(Duration::MAX)).collect();
-    left.sort_unstable_by(|one, other| other.cmp(one));
-    // Counted as its holder counts it.
-    let remaining = left.get(quorum - 1).copied().filter(|left| *left < Duration::MAX).map(validity);
+    let mut ttl_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
+    ttl_left.sort_unstable_by(|one, other| other.cmp(one));
+    // The validity that the holder itself counts with.
+    let remaining =
+        ttl_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|report| is_foreign(report));
     let known = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
-    let known: Vec<_> = known.filter(|(_, token)| token.2 == id).collect();
+    let known: Vec<_> = known.filter(|(_, token)| token.id == id).collect();
     // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
-    let as_many = |first: u64| known.iter().filter(|(_, token)| token.1 == first).count();
-    let granted = known.iter().max_by_key(|(_, token)| (as_many(token.1), token.1)).copied();
+    let nodes_with = |first: u64| known.iter().filter(|(_, token)| token.first == first).count();
+    let granted = known.iter().max_by_key(|(_, token)| (nodes_with(token.first), token.first)).copied();
     let (token, held, owner) = match granted {
-        Some((report, (_, first, _, since, owner))) => {
-            (Some(*first), Some(Duration::from_micros(report.micros.saturating_sub(*since))), owner.clone())
+        Some((report, TokenRecord { first, since_micros, owner, .. })) => {
+            let held = Duration::from_micros(report.micros.saturating_sub(*since_micros));
+            (Some(*first), Some(held), owner.clone())
         }
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),
@@ -321,14 +350,14 @@ impl Inspect for RedlockEngine {
 mod tests {
     use super::*;
 
-    fn report(value: &str, left: u64, token: &str) -> NodeReport {
-        let left = Some(Duration::from_millis(left));
+    fn report(value: &str, ttl_left: u64, token: &str) -> NodeReport {
+        let ttl_left = Some(Duration::from_millis(ttl_left));
         NodeReport {
             value: value.to_owned(),
-            left,
+            ttl_left,
             token: super::token(token),
             micros: 5_000_000,
-            is_young: false,
+            may_have_forgotten: false,
             waiters: Vec::new(),
         }
     }
@@ -337,7 +366,8 @@ mod tests {
     fn a_majority_holds_and_a_minority_does_not() {
         let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
         let of = |nodes: Vec<NodeReport>| view(&name, "lock:a".to_owned(), nodes, 3);
-        let ours = |left| report(&format!("{id}-3"), left, &format!("18 17 {id} - c 1000000 me at home"));
+        let ours =
+            |ttl_left| report(&format!("{id}-3"), ttl_left, &format!("18 17 {id} - c 1000000 me at home"));
         let shown = of(vec![ours(500), ours(900), report("other", 70, "")]);
         let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
         assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
@@ -347,7 +377,7 @@ mod tests {
         let shown = of(vec![report("x", 500, ""), report("x", 900, ""), ours(70)]);
         assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
         // A node forgot the lock or does not answer: until the lease ends no other claim can be granted the name.
-        let forgot = NodeReport { is_young: true, ..report("", 0, "") };
+        let forgot = NodeReport { may_have_forgotten: true, ..report("", 0, "") };
         assert_eq!(of(vec![ours(500), forgot, report("", 0, "")]).holders.len(), 1);
         assert_eq!(of(vec![ours(500), report("", 0, "")]).holders.len(), 1);
         assert!(
@@ -384,7 +414,7 @@ mod tests {
         for (hold, claim) in [(low, high), (high, low)] {
             let held = || report(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
             let refused = || report(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
-            let young = |report: NodeReport| NodeReport { is_young: true, ..report };
+            let young = |report: NodeReport| NodeReport { may_have_forgotten: true, ..report };
             assert_eq!(shown(vec![held(), refused(), held()]), [17], "a majority is sure");
             assert_eq!(shown(vec![held(), refused()]), [17, 27], "the second node of the hold is away");
             assert_eq!(
@@ -404,7 +434,7 @@ mod tests {
             );
             assert_eq!(shown(vec![held(), held(), young(refused())]), [17]);
         }
-        let foreign = || NodeReport { is_young: true, ..report("x", 500, "") };
+        let foreign = || NodeReport { may_have_forgotten: true, ..report("x", 500, "") };
         let theirs = view(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
         assert!(theirs.holders[0].foreign, "others know no quarantine: {theirs:?}");
     }

@@ -1,4 +1,4 @@
-//! One node: its connection, its clock and process as far as known, and its pending releases.
+//! One node: its connection, what is known of its clock and process, and its pending releases.
 
 use std::{
     sync::{
@@ -11,7 +11,7 @@ use std::{
 use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
-    offset::{Ahead, Offset},
+    offset::{ClockLead, Offset},
     pending_releases::PendingReleases,
 };
 use crate::{
@@ -25,32 +25,36 @@ use crate::{
     servers::Servers,
 };
 
-/// After a failed attempt to connect, the next one is not before this.
+/// The shortest time between an attempt to connect and the next attempt.
 const DIAL_PACE: Duration = Duration::from_millis(20);
 
 /// One of the servers.
 pub(super) struct Node {
-    /// Its address, for messages.
+    /// The address, for messages.
     pub(super) address: String,
     pub(super) client: Arc<Client>,
+    /// The connection.
     one: One,
-    /// Requests that may still arrive there.
+    /// Requests that may still arrive at the node.
     pub(super) in_flight: InFlight,
     clock: Mutex<Offset>,
-    /// The connection on which an answer was late, until one comes; 0 for none.
-    late: AtomicU64,
-    dialing: AtomicBool,
-    /// It was connected at some time, as a server of the right kind.
+    /// The number of the connection on which an answer was late, and none has come since; 0 for none.
+    late_connection: AtomicU64,
+    /// An attempt to connect is running in the background.
+    is_dialing: AtomicBool,
+    /// A connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
     dial_state: Mutex<DialState>,
     pub(super) pending: PendingReleases,
 }
 
-/// The result of the last failed attempt to connect.
+/// The result of the last attempt to connect.
 #[derive(Default)]
 struct DialState {
+    /// The error, if the attempt failed.
     error: Option<EngineError>,
-    again_at: Option<Instant>,
+    /// When the next attempt may begin.
+    next_dial_at: Option<Instant>,
 }
 
 /// When a request to a node was sent, and when its answer came.
@@ -74,7 +78,7 @@ impl Node {
         };
         let client = Client::with_mailbox(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
         let one = One::independent(&client, server);
-        let (in_flight, late, dialing, was_connected, dial_state, pending) = Default::default();
+        let (in_flight, late_connection, is_dialing, was_connected, dial_state, pending) = Default::default();
         let clock = Mutex::default();
         Arc::new(Self {
             address,
@@ -82,8 +86,8 @@ impl Node {
             one,
             in_flight,
             clock,
-            late,
-            dialing,
+            late_connection,
+            is_dialing,
             was_connected,
             dial_state,
             pending,
@@ -92,20 +96,20 @@ impl Node {
 
     /// The connection, if there is one that answers in time.
     pub(super) fn live(&self) -> Option<Arc<Conn>> {
-        self.one.live().filter(|conn| self.late.load(Ordering::Relaxed) != conn.number)
+        self.one.live().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }
 
-    /// The connection, if there is one.
+    /// The connection, if there is one, even if it answers late.
     pub(super) fn conn(&self) -> Option<Arc<Conn>> {
         self.one.live()
     }
 
-    /// The reason why it cannot be asked.
+    /// The reason why the node cannot be asked.
     pub(super) fn unavailable(&self) -> EngineError {
         if self.one.live().is_some() {
             return self.with_name(&EngineError::new(Fault::Retry, "answers late"));
         }
-        match &lock_of(&self.dial_state).error {
+        match &lock_mutex(&self.dial_state).error {
             Some(error) => self.with_name(error),
             None => self.with_name(&EngineError::new(Fault::Retry, "not connected")),
         }
@@ -121,10 +125,10 @@ impl Node {
 
     /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
-        let made = self.one.conn().await;
-        let mut dial_state = lock_of(&self.dial_state);
-        dial_state.again_at = Some(self.client.clock.now().after(DIAL_PACE));
-        match made {
+        let result = self.one.conn().await;
+        let mut dial_state = lock_mutex(&self.dial_state);
+        dial_state.next_dial_at = Some(self.client.clock.now().after(DIAL_PACE));
+        match result {
             Ok(_) => {
                 dial_state.error = None;
                 self.was_connected.store(true, Ordering::Release);
@@ -139,23 +143,24 @@ impl Node {
 
     /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
-        let too_soon = lock_of(&self.dial_state).again_at.is_some_and(|at| self.client.clock.now() < at);
-        if self.one.live().is_some() || too_soon || self.dialing.swap(true, Ordering::AcqRel) {
+        let too_soon =
+            lock_mutex(&self.dial_state).next_dial_at.is_some_and(|at| self.client.clock.now() < at);
+        if self.one.live().is_some() || too_soon || self.is_dialing.swap(true, Ordering::AcqRel) {
             return;
         }
         let node = Arc::clone(self);
         runtime::detach(async move {
             let _ = node.connect().await;
-            node.dialing.store(false, Ordering::Release);
+            node.is_dialing.store(false, Ordering::Release);
         });
     }
 
-    /// The error of a server of the wrong kind that never was of the right one.
+    /// The error of a node that is a server of the wrong kind, and was none of the right kind at any earlier time.
     pub(super) fn wrong_kind(&self) -> Option<EngineError> {
         if self.was_connected.load(Ordering::Acquire) {
             return None;
         }
-        let dial_state = lock_of(&self.dial_state);
+        let dial_state = lock_mutex(&self.dial_state);
         let error = dial_state.error.as_ref().filter(|error| error.fault == Fault::Misconfigured);
         error.map(|error| self.with_name(error))
     }
@@ -172,7 +177,8 @@ impl Node {
         let reply = conn.run(Destination::default(), script, items).await;
         // Any answer, also an error, shows that the node is responsive.
         if !reply.as_ref().is_err_and(Refused::is_unknown) {
-            let _ = self.late.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ =
+                self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         match reply {
             Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),
@@ -181,26 +187,26 @@ impl Node {
         }
     }
 
-    /// An answer on this connection was late: requests do not wait for it again before it answers.
-    pub(super) fn is_late(&self, connection: u64) {
-        self.late.store(connection, Ordering::Relaxed);
+    /// Marks the connection as late: claims do not wait for it until it answers.
+    pub(super) fn mark_late(&self, connection: u64) {
+        self.late_connection.store(connection, Ordering::Relaxed);
     }
 
-    /// Learns from the clock of the node in an answer; returns how far it is ahead.
-    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<Ahead> {
-        let mut clock = lock_of(&self.clock);
+    /// Learns from the node's time in an answer; returns how far the node's clock is ahead, if that is known.
+    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<ClockLead> {
+        let mut clock = lock_mutex(&self.clock);
         clock.learn(round_trip.sent, round_trip.came, micros);
-        clock.ahead(round_trip.came)
+        clock.clock_lead(round_trip.came)
     }
 
-    /// How far its clock is ahead, if that is known.
-    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
-        lock_of(&self.clock).ahead(now)
+    /// How far the node's clock is ahead, if that is known.
+    pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
+        lock_mutex(&self.clock).clock_lead(now)
     }
 
-    /// How long its votes still do not count, because its clock went forward.
-    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
-        lock_of(&self.clock).stepped(now, longest)
+    /// How long the node's votes still do not count, because its clock stepped forward; `None` if they count.
+    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        lock_mutex(&self.clock).step_left(now, max_ttl)
     }
 
     /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
@@ -209,8 +215,8 @@ impl Node {
     }
 
     /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
-    pub(super) fn set_waiting(&self, claim: ClaimId, set_waiting: bool) {
-        self.one.listener().set_waiting(claim, set_waiting);
+    pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
+        self.one.listener().set_waiting(claim, waits);
     }
 
     /// Keeps a connection that was made once connected. Never returns.
@@ -219,7 +225,8 @@ impl Node {
     }
 }
 
-pub(super) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+/// Locks a mutex of this engine.
+pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic under these locks leaves no change half done.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,17 +1,17 @@
-//! How far the clock of one node is ahead of ours, between two bounds. A pure machine.
+//! How far the clock of one node is ahead of ours, between two bounds. A pure machine, without clock or I/O.
 
 use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// Bounds widen by a hundredth of the elapsed time: the speeds of clocks may differ by as much.
-const DRIFT: i64 = 100;
-/// A smaller difference is no step.
-const LEAST_STEP: i64 = 2_000;
+/// The bounds widen by the elapsed time divided by this: the rates of clocks may differ by a hundredth.
+const DRIFT_DIVISOR: i64 = 100;
+/// The smallest difference that counts as a clock step, in microseconds.
+const MIN_STEP_MICROS: i64 = 2_000;
 
-/// By how much the clock of a node is ahead of ours, in microseconds, at least and at most.
+/// By how much the clock of a node is ahead of ours, in microseconds: the two bounds. Negative: the clock is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ahead {
+pub(super) struct ClockLead {
     pub(super) least: i64,
     pub(super) most: i64,
 }
@@ -19,9 +19,11 @@ pub(super) struct Ahead {
 /// The knowledge about the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct Offset {
-    known: Option<(Ahead, Instant)>,
-    /// The clock stepped forward: until this moment, leases that last elsewhere may have ended there.
-    until: Option<Instant>,
+    /// The bounds, and when they were learned.
+    known: Option<(ClockLead, Instant)>,
+    /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this
+    /// one.
+    suspect_until: Option<Instant>,
 }
 
 impl Offset {
@@ -29,40 +31,43 @@ impl Offset {
     /// `micros`.
     pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
         let micros = i64::try_from(micros).unwrap_or(i64::MAX);
-        let new = Ahead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
-        // Answers may be learned out of order.
-        let now = self.known.map_or(came, |(_, at)| came.max(at));
-        let next = match self.ahead(now) {
-            Some(old) if new.least > old.most + LEAST_STEP => {
-                let by = Duration::from_micros(new.most.abs_diff(old.least));
-                self.until = self.until.max(Some(came.after(by)));
+        let new =
+            ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
+        // Answers may arrive out of order.
+        let now = self.known.map_or(came, |(_, learned_at)| came.max(learned_at));
+        let next = match self.clock_lead(now) {
+            Some(old) if new.least > old.most + MIN_STEP_MICROS => {
+                let step = Duration::from_micros(new.most.abs_diff(old.least));
+                self.suspect_until = self.suspect_until.max(Some(came.after(step)));
                 new
             }
-            Some(old) if new.most + LEAST_STEP < old.least => new,
+            Some(old) if new.most + MIN_STEP_MICROS < old.least => new,
             Some(old) => {
                 let (least, most) = (new.least.max(old.least), new.most.min(old.most));
-                // Less than a step apart.
-                Ahead { least: least.min(most), most: most.max(least) }
+                // Bounds that do not overlap, but by less than a step, are swapped.
+                ClockLead { least: least.min(most), most: most.max(least) }
             }
             None => new,
         };
         self.known = Some((next, now));
     }
 
-    /// How far it is ahead now.
-    pub(super) fn ahead(&self, now: Instant) -> Option<Ahead> {
-        let (known, at) = self.known?;
-        let grown = i64::try_from(now.since(at).as_micros()).unwrap_or(i64::MAX) / DRIFT;
-        Some(Ahead { least: known.least.saturating_sub(grown), most: known.most.saturating_add(grown) })
+    /// How far the clock is ahead now; `None` before the first answer.
+    pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
+        let (known, learned_at) = self.known?;
+        let drift = i64::try_from(now.since(learned_at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;
+        Some(ClockLead { least: known.least.saturating_sub(drift), most: known.most.saturating_add(drift) })
     }
 
-    /// How long its votes still do not count after a step forward, where leases last `longest` at most.
-    pub(super) fn stepped(&self, now: Instant, longest: Duration) -> Option<Duration> {
-        let left = self.until?.since(now).min(longest);
+    /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`:
+    /// they count.
+    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        let left = self.suspect_until?.since(now).min(max_ttl);
         (!left.is_zero()).then_some(left)
     }
 }
 
+/// Our time in microseconds.
 fn ours(at: Instant) -> i64 {
     i64::try_from(at.as_nanos() / 1000).unwrap_or(i64::MAX)
 }
@@ -85,14 +90,14 @@ mod tests {
     fn answers_narrow_the_bounds_and_time_widens_them() {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1100, 51_050);
-        assert_eq!(offset.ahead(at(1100)), Some(Ahead { least: 49_950_000, most: 50_050_000 }));
+        assert_eq!(offset.clock_lead(at(1100)), Some(ClockLead { least: 49_950_000, most: 50_050_000 }));
         learn(&mut offset, 1200, 1210, 51_205);
-        assert_eq!(offset.ahead(at(1210)), Some(Ahead { least: 49_995_000, most: 50_005_000 }));
+        assert_eq!(offset.clock_lead(at(1210)), Some(ClockLead { least: 49_995_000, most: 50_005_000 }));
         // A slow answer adds nothing.
         learn(&mut offset, 1210, 1310, 51_260);
-        assert_eq!(offset.ahead(at(1310)), Some(Ahead { least: 49_994_000, most: 50_006_000 }));
-        assert_eq!(offset.ahead(at(2310)), Some(Ahead { least: 49_984_000, most: 50_016_000 }));
-        assert_eq!(offset.stepped(at(2310), LONG), None);
+        assert_eq!(offset.clock_lead(at(1310)), Some(ClockLead { least: 49_994_000, most: 50_006_000 }));
+        assert_eq!(offset.clock_lead(at(2310)), Some(ClockLead { least: 49_984_000, most: 50_016_000 }));
+        assert_eq!(offset.step_left(at(2310), LONG), None);
     }
 
     #[test]
@@ -100,12 +105,12 @@ mod tests {
         let mut offset = Offset::default();
         learn(&mut offset, 1000, 1001, 50_000);
         learn(&mut offset, 2000, 2001, 56_000);
-        assert!(offset.stepped(at(2001), LONG).unwrap() >= Duration::from_secs(5));
-        assert_eq!(offset.stepped(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!(offset.stepped(at(8000), LONG), None);
+        assert!(offset.step_left(at(2001), LONG).unwrap() >= Duration::from_secs(5));
+        assert_eq!(offset.step_left(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(offset.step_left(at(8000), LONG), None);
         // Leases last longer on a clock that was set back.
         learn(&mut offset, 9000, 9001, 40_000);
-        assert_eq!(offset.stepped(at(9001), LONG), None);
-        assert_eq!(offset.ahead(at(9001)), Some(Ahead { least: 30_999_000, most: 31_000_000 }));
+        assert_eq!(offset.step_left(at(9001), LONG), None);
+        assert_eq!(offset.clock_lead(at(9001)), Some(ClockLead { least: 30_999_000, most: 31_000_000 }));
     }
 }

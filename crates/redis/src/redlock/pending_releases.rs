@@ -12,24 +12,25 @@ use std::{
 use leasehold_core::{EngineError, Instant, Name};
 
 use super::{
-    node::{Node, lock_of},
+    node::{Node, lock_mutex},
     words::ClaimEnd,
 };
-use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::BATCH, runtime, scripts::Script};
+use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script};
 
-/// Beyond this many, the oldest are left to the end of their leases.
-const MOST: usize = 65_536;
+/// The most pending releases. Beyond this number the oldest are dropped: their leases end by themselves.
+const MAX_PENDING: usize = 65_536;
 /// The pause between two attempts, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// After this time the rest is dropped: it has ended by itself, or may stay until its lease ends. It is the longest
-/// time that an operator is likely to wait.
+/// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is
+/// the longest time that an operator is likely to wait.
 const BUDGET: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.
 #[derive(Default)]
 pub(super) struct PendingReleases {
     all: Mutex<VecDeque<PendingRelease>>,
+    /// A background task is sending.
     is_sending: AtomicBool,
 }
 
@@ -37,16 +38,17 @@ pub(super) struct PendingReleases {
 struct PendingRelease {
     name: Name,
     end: ClaimEnd,
+    /// When the release is dropped.
     until: Instant,
 }
 
 impl Node {
-    /// Releases something of a claim, now or when the node can be reached.
+    /// Releases a claim or one attempt of it on this node in the background, now or when the node can be reached.
     pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
         let until = self.client.clock.now().after(BUDGET);
         {
-            let mut all = lock_of(&self.pending.all);
-            if all.len() >= MOST {
+            let mut all = lock_mutex(&self.pending.all);
+            if all.len() >= MAX_PENDING {
                 all.pop_front();
             }
             all.push_back(PendingRelease { name: name.clone(), end, until });
@@ -57,22 +59,23 @@ impl Node {
         }
     }
 
+    /// Sends pending releases until none is left.
     async fn send_pending(self: Arc<Self>) {
         let mut pause = FIRST_PAUSE;
         loop {
             let now = self.client.clock.now();
             let batch: Vec<PendingRelease> = {
-                let mut all = lock_of(&self.pending.all);
+                let mut all = lock_mutex(&self.pending.all);
                 all.retain(|release| release.until > now);
                 if all.is_empty() {
                     // Under the lock, so that the next release starts a new task.
                     self.pending.is_sending.store(false, Ordering::Release);
                     return;
                 }
-                all.iter().take(BATCH).cloned().collect()
+                all.iter().take(MAX_BATCH_ITEMS).cloned().collect()
             };
             if self.try_send(&batch).await.is_ok() {
-                let mut all = lock_of(&self.pending.all);
+                let mut all = lock_mutex(&self.pending.all);
                 let sent = batch.len().min(all.len());
                 all.drain(..sent);
                 pause = FIRST_PAUSE;
@@ -92,9 +95,9 @@ impl Node {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // A lock that a late request of this attempt sets is taken over by a later attempt, or ended by the
-                // release of the claim.
-                Some(_) => !end.goes_on && self.in_flight.is_unsettled(end.id, now),
+                // A claim that may try again needs no tombstone: a lock that a late request of this attempt sets
+                // becomes the lock of a later attempt, or the release of the claim ends it.
+                Some(_) => !end.may_retry && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));
         }

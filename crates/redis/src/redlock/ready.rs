@@ -1,4 +1,4 @@
-//! Before a claim: checks that enough nodes are connected, and that they are of the right kind.
+//! Checks before each request: enough nodes are connected, and they are servers of the right kind.
 
 use std::{collections::HashMap, sync::atomic::Ordering};
 
@@ -9,8 +9,8 @@ use super::engine::RedlockEngine;
 use crate::runtime;
 
 impl RedlockEngine {
-    /// Waits until a majority of the nodes is connected. The first time, the others get a moment too, so that errors
-    /// about them are found.
+    /// Waits until a majority of the nodes is connected. The first time, also waits a moment for the other nodes, so
+    /// that wrong ones are found.
     ///
     /// # Errors
     /// There is no majority; or nodes are one server, or are not independent masters.
@@ -25,18 +25,20 @@ impl RedlockEngine {
         if !self.was_connected.swap(true, Ordering::AcqRel) {
             self.contact.made();
         }
-        self.same_server().map_or(Ok(()), Err)
+        self.duplicate_server().map_or(Ok(()), Err)
     }
 
-    /// How many nodes answer in time.
+    /// How many nodes are connected and answer in time.
     pub(super) fn live(&self) -> usize {
         self.nodes.iter().filter(|node| node.live().is_some()).count()
     }
 
+    /// How many nodes are connected.
     fn connected(&self) -> usize {
         self.nodes.iter().filter(|node| node.conn().is_some()).count()
     }
 
+    /// Connects to the nodes that are not connected, until a majority is.
     async fn connect(&self) -> Result<(), EngineError> {
         let dial = |node: &std::sync::Arc<super::node::Node>| {
             let node = std::sync::Arc::clone(node);
@@ -54,7 +56,7 @@ impl RedlockEngine {
         }
         if self.connected() >= self.quorum() {
             let rest = async { while dialed.next().await.is_some() {} };
-            runtime::within(self.patience_at_first(), rest).await;
+            runtime::within(self.first_timeout(), rest).await;
         }
         if let Some(wrong_kind) = self.nodes.iter().find_map(|node| node.wrong_kind()) {
             return Err(wrong_kind);
@@ -72,7 +74,7 @@ impl RedlockEngine {
     }
 
     /// The error if two names lead to one server.
-    fn same_server(&self) -> Option<EngineError> {
+    fn duplicate_server(&self) -> Option<EngineError> {
         let mut known = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {
             let Some((run, _)) = node.process() else { continue };

@@ -8,9 +8,9 @@ use leasehold_core::BoxFuture;
 use super::node::Node;
 use crate::{conn::Conn, runtime};
 
-/// A request in flight to the node of this number, on this connection.
+/// A request in flight to a node, on this connection. `index`: the number of the node.
 pub(super) struct NodeRequest<T> {
-    pub(super) at: usize,
+    pub(super) index: usize,
     pub(super) node: Arc<Node>,
     pub(super) conn: Arc<Conn>,
     pub(super) answer: BoxFuture<'static, T>,
@@ -18,7 +18,7 @@ pub(super) struct NodeRequest<T> {
 
 /// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
 /// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
-/// whether or not a caller waits. A late node is not waited for again before it answers.
+/// whether or not a caller waits. Nodes that have not answered in time are marked as late.
 pub(super) async fn round<T: Send + 'static>(
     requests: Vec<NodeRequest<T>>,
     limit: Duration,
@@ -26,25 +26,25 @@ pub(super) async fn round<T: Send + 'static>(
 ) {
     let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(requests.len());
     let mut answers: FuturesUnordered<BoxFuture<'static, (usize, T)>> = FuturesUnordered::new();
-    for NodeRequest { at, node, conn, answer } in requests {
-        unanswered.push((at, node, conn.number));
-        answers.push(Box::pin(async move { (at, answer.await) }));
+    for NodeRequest { index, node, conn, answer } in requests {
+        unanswered.push((index, node, conn.number));
+        answers.push(Box::pin(async move { (index, answer.await) }));
     }
     let mut timeout = std::pin::pin!(runtime::pause(limit));
     loop {
         tokio::select! {
             biased;
             answer = answers.next() => match answer {
-                Some((at, answer)) => {
-                    unanswered.retain(|(unanswered, ..)| *unanswered != at);
-                    if on_answer(at, answer) {
+                Some((index, answer)) => {
+                    unanswered.retain(|(unanswered, ..)| *unanswered != index);
+                    if on_answer(index, answer) {
                         break;
                     }
                 }
                 None => return,
             },
             () = &mut timeout => {
-                unanswered.iter().for_each(|(_, node, connection)| node.is_late(*connection));
+                unanswered.iter().for_each(|(_, node, connection)| node.mark_late(*connection));
                 break;
             }
         }

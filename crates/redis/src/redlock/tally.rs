@@ -1,12 +1,12 @@
-//! Counts the votes of the nodes. A pure machine: answers come in, a decision comes out.
+//! Counts the votes of the nodes on one claim. A pure machine: answers come in, a decision comes out.
 
 use std::time::Duration;
 
 use leasehold_core::{EngineError, Fault, Previous};
 
 use super::{
-    agreement::{largest, possible, tolerance},
-    offset::Ahead,
+    agreement::{largest_agreeing, largest_possibly_agreeing, tolerance},
+    offset::ClockLead,
 };
 
 /// The answer of one node to a claim.
@@ -16,11 +16,11 @@ pub(super) enum Ballot {
     Open,
     /// The node has the lock of the claim, and its vote counts.
     Vote(Vote),
-    /// Another lock is in the way, for this time.
+    /// Another lock is in the way; for this time, if it has an expiry.
     Taken(Option<Duration>),
     /// The node has no lock of the claim.
     Absent,
-    /// The claim was released there.
+    /// The claim was released on the node, or an operator broke its hold.
     Dead,
     /// The vote does not count, or the node gave none.
     Failed(EngineError),
@@ -29,28 +29,33 @@ pub(super) enum Ballot {
 /// The vote of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
-    /// The node's time when it was asked, in microseconds, and how far that is ahead of ours.
+    /// The node's time when it was asked, in microseconds.
     pub(super) micros: u64,
-    pub(super) ahead: Ahead,
-    /// The newest token that was there before, and how its hold ended.
+    /// How far the node's clock is ahead of ours.
+    pub(super) clock_lead: ClockLead,
+    /// The newest token on the node before this request, and how the hold of that token ended.
     pub(super) newest: u64,
     pub(super) ended: Previous,
-    /// The block of tokens that is written there for the claim; none if `first` is 0.
+    /// The first token of the block that is written on the node for the claim; 0 if there is none.
     pub(super) first: u64,
+    /// How many tokens the block has.
     pub(super) tokens: u32,
-    /// The lock of the claim was there before the request.
+    /// The node had the lock of the claim before this request.
     pub(super) was_locked: bool,
-    /// The node has no earlier history.
+    /// The node has had its data for so short a time that it may have forgotten how the previous hold ended.
     pub(super) is_new: bool,
 }
 
 /// The votes on one claim.
 pub(super) struct Tally {
+    /// The answers, by the number of the node.
     pub(super) ballots: Vec<Ballot>,
+    /// By how much the clocks of nodes that decide together may differ.
     tolerance: Duration,
-    /// The token that was sent along. It must not be behind the clock of a node that wrote it.
+    /// The token that was sent with the request; 0 for none. It must not be behind the clock of a node that wrote it.
     guess: u64,
-    /// The token that was written since, and on which nodes.
+    /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the
+    /// block is written there.
     written: Option<(u64, u32, Vec<bool>)>,
 }
 
@@ -61,7 +66,7 @@ pub(super) enum Decision {
     Open,
     /// The claim holds, with this block of tokens.
     Held { first: u64, tokens: u32, previous: Previous },
-    /// A majority has the lock: this block must be written there.
+    /// A majority has the lock: this block must be written on the nodes that voted. `tokens` is `None` for a new block.
     Write { first: u64, tokens: Option<u32> },
     /// Other claims are in the way: asking again may succeed after this time.
     Taken(Option<Duration>),
@@ -88,34 +93,42 @@ impl Tally {
         })
     }
 
+    /// How many ballots fulfil a condition.
     fn count(&self, is: impl Fn(&Ballot) -> bool) -> usize {
         self.ballots.iter().filter(|ballot| is(ballot)).count()
     }
 
-    /// From now on this token is written, in place of the earlier one.
-    pub(super) fn writes(&mut self, first: u64, tokens: u32) {
+    /// Begins to write this block of tokens, in place of the earlier one.
+    pub(super) fn start_write(&mut self, first: u64, tokens: u32) {
         self.written = Some((first, tokens, vec![false; self.ballots.len()]));
     }
 
-    /// A node answered whether the token is written there, how far its clock is ahead, and what its newest token is.
-    pub(super) fn wrote(&mut self, node: usize, is_written: bool, ahead: Option<Ahead>, newest: u64) {
-        if let (Some((.., at)), true) = (&mut self.written, is_written) {
-            at[node] = true;
+    /// Records the answer of a node: whether the block is written there, how far its clock is ahead, and its newest
+    /// token.
+    pub(super) fn record_write(
+        &mut self,
+        node: usize,
+        is_written: bool,
+        clock_lead: Option<ClockLead>,
+        newest: u64,
+    ) {
+        if let (Some((.., is_written_on)), true) = (&mut self.written, is_written) {
+            is_written_on[node] = true;
         }
         if let Ballot::Vote(vote) = &mut self.ballots[node] {
-            vote.ahead = ahead.unwrap_or(vote.ahead);
+            vote.clock_lead = clock_lead.unwrap_or(vote.clock_lead);
             if !is_written {
                 vote.newest = vote.newest.max(newest);
             }
         }
     }
 
-    /// The vote of this node no longer counts.
-    pub(super) fn lost(&mut self, node: usize, error: EngineError) {
+    /// Replaces the vote of this node by an error.
+    pub(super) fn drop_vote(&mut self, node: usize, error: EngineError) {
         self.ballots[node] = Ballot::Failed(error);
     }
 
-    /// The decision; with `last`, no further answers are waited for.
+    /// The decision by the ballots so far; `last`: no further answers are expected.
     pub(super) fn decide(&self, last: bool) -> Decision {
         let (quorum, nodes) = (self.quorum(), self.ballots.len());
         if let Some(held) = self.held() {
@@ -125,12 +138,12 @@ impl Tally {
         let open = self.count(|ballot| matches!(ballot, Ballot::Open));
         if votes >= quorum && self.written.is_none() {
             let agreed = self.may_agree();
-            // If a node has refused the guess, or there was no guess, nodes that might accept it are not waited for; a
-            // node that may have an earlier token of the claim is.
-            let (own, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
-            let is_split = refused && (own == 0 || own == self.guess);
+            // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
+            // the guess; but a node may have an earlier token of the claim.
+            let (own_token, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
+            let is_split = refused && (own_token == 0 || own_token == self.guess);
             if agreed.len() >= quorum && (is_split || last || open == 0) {
-                return self.next(&agreed);
+                return self.token_to_write(&agreed);
             }
         }
         if self.count(|ballot| matches!(ballot, Ballot::Dead)) > 0 {
@@ -154,71 +167,76 @@ impl Tally {
         self.votes().map(|(_, vote)| vote.first).max().unwrap_or(0)
     }
 
+    /// The decision that the claim holds, if a majority has its token.
     fn held(&self) -> Option<Decision> {
-        let (first, tokens, at) = match &self.written {
-            Some((first, tokens, at)) => (*first, *tokens, self.agreed(|node, _| at[node])),
+        let (first, tokens, with_token) = match &self.written {
+            Some((first, tokens, is_written_on)) => {
+                (*first, *tokens, self.agreed(|node, _| is_written_on[node]))
+            }
             None => {
                 let first = self.candidate();
                 let tokens = self.votes().find(|(_, vote)| vote.first == first)?.1.tokens;
-                // The guess may be behind the clock of a node that took it: a node that forgot it might then take a
-                // smaller one.
+                // A guess that is behind the clock of a node that wrote it does not count: a node that forgets the
+                // guess could accept a smaller token later.
                 let is_current = |vote: &Vote| first != self.guess || vote.micros <= first;
                 (first, tokens, self.agreed(|_, vote| vote.first == first && is_current(vote)))
             }
         };
-        let is_held = first > 0 && at.len() >= self.quorum();
+        let is_held = first > 0 && with_token.len() >= self.quorum();
         is_held.then(|| Decision::Held { first, tokens, previous: self.previous() })
     }
 
-    /// The largest set of these voters that agrees on the time.
+    /// Of the voters that fulfil a condition, the largest set that agrees on the time.
     fn agreed(&self, is: impl Fn(usize, &Vote) -> bool) -> Vec<usize> {
         let clocks: Vec<_> = self
             .votes()
             .filter(|(node, vote)| is(*node, vote))
-            .map(|(node, vote)| (node, vote.ahead))
+            .map(|(node, vote)| (node, vote.clock_lead))
             .collect();
-        largest(&clocks, self.tolerance)
+        largest_agreeing(&clocks, self.tolerance)
     }
 
-    /// The largest set of voters that may turn out to agree: more answers narrow their clocks.
+    /// The largest set of voters that may agree on the time: more answers may show that they do.
     fn may_agree(&self) -> Vec<usize> {
-        let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.ahead)).collect();
-        possible(&clocks, self.tolerance)
+        let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.clock_lead)).collect();
+        largest_possibly_agreeing(&clocks, self.tolerance)
     }
 
-    /// The token to write: one that some nodes have for this claim, if no larger one is known, and no other claim can
-    /// have held since; else one that is larger than all seen tokens, and than the time of all voters.
-    fn next(&self, agreed: &[usize]) -> Decision {
-        let own = self.candidate();
-        let others = self.votes().filter(|(_, vote)| vote.first != own);
+    /// The token to write. The one that some nodes have for this claim, if no larger one is known, and no other claim
+    /// can have held since; else one that is larger than all known tokens, and not smaller than the time of all voters
+    /// that agree.
+    fn token_to_write(&self, agreed: &[usize]) -> Decision {
+        let own_token = self.candidate();
+        let others = self.votes().filter(|(_, vote)| vote.first != own_token);
         let newest = others.map(|(_, vote)| vote.newest).max().unwrap_or(0);
-        let is_current = if own == self.guess {
-            !self.votes().any(|(_, vote)| vote.micros > own)
+        let is_current = if own_token == self.guess {
+            !self.votes().any(|(_, vote)| vote.micros > own_token)
         } else {
             self.votes().filter(|(_, vote)| vote.was_locked).count() >= self.quorum()
         };
-        if own > newest && is_current {
-            let tokens = self.votes().find(|(_, vote)| vote.first == own).map(|(_, vote)| vote.tokens);
-            return Decision::Write { first: own, tokens };
+        if own_token > newest && is_current {
+            let tokens = self.votes().find(|(_, vote)| vote.first == own_token).map(|(_, vote)| vote.tokens);
+            return Decision::Write { first: own_token, tokens };
         }
-        let last = |vote: &Vote| (vote.first + u64::from(vote.tokens)).max(vote.newest + 1);
-        let seen = self.votes().map(|(_, vote)| last(vote)).max().unwrap_or(1);
+        // The smallest token that is larger than those of a voter.
+        let next_free = |vote: &Vote| (vote.first + u64::from(vote.tokens)).max(vote.newest + 1);
+        let above_all = self.votes().map(|(_, vote)| next_free(vote)).max().unwrap_or(1);
         let clock = self.votes().filter(|(node, _)| agreed.contains(node)).map(|(_, vote)| vote.micros).max();
-        Decision::Write { first: seen.max(clock.unwrap_or(0)), tokens: None }
+        Decision::Write { first: above_all.max(clock.unwrap_or(0)), tokens: None }
     }
 
-    /// After a token could not be written: the next token, if a majority still has the lock. The same token, if it is
-    /// there, and only the clocks are not known well enough.
-    pub(super) fn again(&self) -> Option<u64> {
-        let (first, tokens, at) = self.written.as_ref()?;
+    /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any
+    /// more. The same token, if a majority has it and only the clocks are not known well enough.
+    pub(super) fn next_token(&self) -> Option<u64> {
+        let (first, tokens, is_written_on) = self.written.as_ref()?;
         let agreed = self.may_agree();
         if agreed.len() < self.quorum() {
             return None;
         }
-        if agreed.iter().filter(|node| at[**node]).count() >= self.quorum() {
+        if agreed.iter().filter(|node| is_written_on[**node]).count() >= self.quorum() {
             return Some(*first);
         }
-        match self.next(&agreed) {
+        match self.token_to_write(&agreed) {
             Decision::Write { first: next, .. } => Some(next.max(first + u64::from(*tokens))),
             _ => None,
         }
@@ -236,7 +254,8 @@ impl Tally {
         }
     }
 
-    /// When a majority may be free: as many obstacles must have ended as votes are lacking.
+    /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is
+    /// unknown.
     fn free_in(&self) -> Option<Duration> {
         let lacking = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut left: Vec<_> = self
@@ -259,17 +278,17 @@ impl Tally {
                 _ => None,
             })
         };
-        // Nodes without a vote yet were reached, and have a vote later: the claim goes on waiting.
-        let waited_for = errors().filter(|error| error.fault == Fault::Full).count();
+        // Nodes in quarantine (`Fault::Full`) will have a vote later: the claim continues to wait.
+        let in_quarantine = errors().filter(|error| error.fault == Fault::Full).count();
         let is_permanent =
             |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
-        // Enough nodes refuse for reasons that do not pass by themselves.
+        // If so many nodes refuse permanently that no majority is left, their error is reported.
         let fault = match errors().find(|error| is_permanent(error.fault)) {
             Some(error) if errors().filter(|error| is_permanent(error.fault)).count() > nodes - quorum => {
                 error.fault
             }
-            _ if waited_for > 0 && waited_for + self.votes().count() >= quorum => Fault::Full,
+            _ if in_quarantine > 0 && in_quarantine + self.votes().count() >= quorum => Fault::Full,
             _ => Fault::Retry,
         };
         let mut reasons: Vec<String> = errors().map(|error| error.message.clone()).collect();

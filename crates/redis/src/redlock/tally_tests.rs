@@ -6,9 +6,9 @@ const TTL: Duration = Duration::from_secs(10);
 
 /// A vote of a node whose clock is at `micros`, with this newest token, and this token for the claim.
 fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
-    let ahead = Ahead { least: micros as i64, most: micros as i64 + 10 };
+    let clock_lead = ClockLead { least: micros as i64, most: micros as i64 + 10 };
     let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
-    Ballot::Vote(Vote { micros, ahead, newest, ended, first, tokens, was_locked: false, is_new: false })
+    Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked: false, is_new: false })
 }
 
 /// The same, with a lock that was there before.
@@ -107,17 +107,17 @@ fn a_node_with_a_differing_clock_has_no_vote() {
 fn a_majority_with_the_token_holds_and_a_raced_token_is_retried() {
     let mut tally = Tally::new(3, TTL, 0);
     tally.ballots = vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open];
-    tally.writes(1010, 4);
-    tally.wrote(0, true, None, 1013);
+    tally.start_write(1010, 4);
+    tally.record_write(0, true, None, 1013);
     assert!(matches!(tally.decide(true), Decision::Failed(_)));
-    tally.wrote(1, false, None, 1500);
-    assert_eq!(tally.again(), Some(1501));
-    tally.writes(1501, 4);
-    tally.wrote(0, true, None, 1504);
-    tally.wrote(1, true, None, 1504);
+    tally.record_write(1, false, None, 1500);
+    assert_eq!(tally.next_token(), Some(1501));
+    tally.start_write(1501, 4);
+    tally.record_write(0, true, None, 1504);
+    tally.record_write(1, true, None, 1504);
     assert!(matches!(tally.decide(false), Decision::Held { first: 1501, tokens: 4, .. }));
-    tally.lost(1, EngineError::new(Fault::Unknown, "the connection broke"));
-    assert!(matches!(tally.decide(false), Decision::Open) && tally.again().is_none());
+    tally.drop_vote(1, EngineError::new(Fault::Unknown, "the connection broke"));
+    assert!(matches!(tally.decide(false), Decision::Open) && tally.next_token().is_none());
 }
 
 #[test]

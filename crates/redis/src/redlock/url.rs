@@ -6,8 +6,8 @@ use leasehold_core::Error;
 
 use crate::{config::Config, server::Address, servers::Servers};
 
-/// A longer list is a mistake.
-const MOST_NODES: usize = 15;
+/// The most nodes of a Redlock: a longer list is a mistake.
+const MAX_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.
 pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
@@ -36,7 +36,7 @@ pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
     Ok(nodes)
 }
 
-/// Refuses unsuitable numbers of nodes, with a recommendation.
+/// Refuses unsuitable numbers and kinds of nodes, with a recommendation.
 pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
     let refuse = |what: &str| Err(Error::misconfigured(format!("a Redlock of {what}")));
     match nodes.len() {
@@ -51,7 +51,7 @@ pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
                 "two nodes stops when either fails: name 3 independent masters, or write redis:// for one durable server",
             );
         }
-        many if many > MOST_NODES => {
+        many if many > MAX_NODES => {
             return refuse(&format!("{many} nodes asks too many servers for each lock: name 3 or 5"));
         }
         even if even.is_multiple_of(2) => {

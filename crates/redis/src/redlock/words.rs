@@ -17,10 +17,12 @@ pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
     pub(super) how: How,
     pub(super) attempt: u32,
-    /// The first token of a block, if one is to be tried at once.
+    /// The first token of a block that the node writes together with the lock; 0 for none.
     pub(super) guess: u64,
     pub(super) waits: Waits,
-    pub(super) longest: Duration,
+    /// The longest ttl of any client of the nodes.
+    pub(super) max_ttl: Duration,
+    /// The channel for notifications to this client.
     pub(super) channel: &'a str,
 }
 
@@ -28,8 +30,9 @@ pub(super) struct ClaimRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     Never,
+    /// Yes, from now on.
     Now,
-    /// It may have been answered "taken" before.
+    /// Yes, and the node may have recorded that already, because it answered "taken" to an earlier request.
     Still,
 }
 
@@ -37,16 +40,19 @@ pub(super) enum Waits {
 #[derive(Debug)]
 pub(super) struct LockAnswer {
     pub(super) word: LockOutcome,
+    /// The node's time, in microseconds.
     pub(super) micros: u64,
-    /// The newest token that was there before, and how its hold ended.
+    /// The newest token on the node before this request, and how the hold of that token ended.
     pub(super) newest: u64,
     pub(super) ended: Previous,
-    /// The block that is there for this claim; none if `first` is 0.
+    /// The block of tokens on the node for this claim; none if `first` is 0.
     pub(super) first: u64,
     pub(super) tokens: u32,
     /// How long the node has had its data.
-    pub(super) born: Duration,
-    pub(super) longest: Duration,
+    pub(super) data_age: Duration,
+    /// The longest ttl of any client, as far as the node knows.
+    pub(super) max_ttl: Duration,
+    /// How long the lock that is in the way still lasts; `None` if it has no expiry.
     pub(super) left: Option<Duration>,
 }
 
@@ -54,15 +60,20 @@ pub(super) struct LockAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockOutcome {
     Locked,
-    /// It was locked by this claim before.
+    /// The claim had the lock before this request.
     Relocked,
+    /// Another lock is in the way.
     Taken,
+    /// The claim does not have the lock (of a request that creates nothing).
     Absent,
+    /// The claim was released on the node, or an operator broke its hold.
     Dead,
-    Typed,
+    /// The value of the lock key is not a string.
+    WrongType,
 }
 
 impl ClaimRequest<'_> {
+    /// The script's arguments: see `lua/redlock/claim.lua`.
     pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
         let Claim { id, ttl, tokens, owner, .. } = self.claim;
         let how = if self.how == How::Ask { "ask" } else { "create" };
@@ -76,12 +87,13 @@ impl ClaimRequest<'_> {
             self.attempt,
             millis(*ttl),
             self.guess,
-            millis(self.longest),
+            millis(self.max_ttl),
             self.channel,
         ))
     }
 }
 
+/// Reads a node's answer to a claim.
 pub(super) fn read_locked(reply: Values) -> Result<LockAnswer, EngineError> {
     let text = Reply::new(reply).text()?;
     locked(&text).ok_or_else(unreadable)
@@ -95,17 +107,17 @@ fn locked(text: &str) -> Option<LockAnswer> {
         "taken" => LockOutcome::Taken,
         "absent" => LockOutcome::Absent,
         "dead" => LockOutcome::Dead,
-        "typed" => LockOutcome::Typed,
+        "typed" => LockOutcome::WrongType,
         _ => return None,
     };
     let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let ended = previous::of_letter(words.next()?);
+    let ended = previous::from_letter(words.next()?);
     let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let born = Duration::from_micros(words.next()?.parse().ok()?);
-    let longest = Duration::from_millis(words.next()?.parse().ok()?);
+    let data_age = Duration::from_micros(words.next()?.parse().ok()?);
+    let max_ttl = Duration::from_millis(words.next()?.parse().ok()?);
     let left: i64 = words.next()?.parse().ok()?;
     let left = u64::try_from(left).ok().map(Duration::from_millis);
-    Some(LockAnswer { word, micros, newest, ended, first, tokens, born, longest, left })
+    Some(LockAnswer { word, micros, newest, ended, first, tokens, data_age, max_ttl, left })
 }
 
 /// The request to write a block of tokens for an attempt.
@@ -113,7 +125,7 @@ pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u6
     Item::new(keys).id(claim.id).words(format_args!("{attempt} {first} {tokens} {}", claim.owner))
 }
 
-/// The answer to it: whether the block is written, the node's time, and the newest token there.
+/// Reads the answer to a request to write a block: whether it is written, the node's time, and its newest token.
 pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineError> {
     let text = Reply::new(reply).text()?;
     let mut words = text.split(' ');
@@ -126,22 +138,23 @@ pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineErro
     Ok((written, number()?, number()?))
 }
 
-/// The end of a claim, or of one attempt.
+/// The end of a claim, or of one attempt of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
-    /// Only this attempt.
+    /// The attempt that ends; `None` for the whole claim.
     pub(super) attempt: Option<u32>,
     /// The claim may try again.
-    pub(super) goes_on: bool,
-    /// 0 if it is unknown whether the claim holds.
+    pub(super) may_retry: bool,
+    /// The first token of the hold; 0 if it is unknown whether the claim holds.
     pub(super) token: u64,
-    /// How it ended.
+    /// How the hold ended.
     pub(super) ended: Previous,
 }
 
 impl ClaimEnd {
-    /// `quarantine`: how long a restarted node may have forgotten the claim.
+    /// The script's arguments: see `lua/redlock/release.lua`. `tombstone`: an earlier request of the claim may still
+    /// arrive. `quarantine`: for how long after a restart a node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
@@ -151,18 +164,25 @@ impl ClaimEnd {
     }
 }
 
-/// A renewal. `again`: set the lock again where it is missing. `quarantine`: how long a restarted node may have
-/// forgotten it.
+/// What a renewal does on a node without the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MissingLock {
+    Report,
+    SetAgain,
+}
+
+/// The script's arguments for a renewal: see `lua/redlock/renew.lua`. `quarantine`: for how long after a restart a node
+/// may have forgotten the lock.
 pub(super) fn renew_item(
     keys: &Keys<'_>,
     hold: &leasehold_core::Hold,
-    again: bool,
+    missing_lock: MissingLock,
     quarantine: Duration,
 ) -> Item {
     let (token, ttl) = (hold.token.number, millis(hold.ttl));
     Item::new(keys).id(hold.id).words(format_args!(
         "{token} {ttl} {} {}",
-        u8::from(again),
+        u8::from(missing_lock == MissingLock::SetAgain),
         millis(quarantine)
     ))
 }
@@ -179,7 +199,7 @@ mod tests {
         let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
         assert_eq!((reply.word, reply.newest, reply.ended), (LockOutcome::Locked, 17, Previous::Lapsed));
         assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
-        assert_eq!((reply.born, reply.longest), (Duration::from_secs(5), Duration::from_secs(60)));
+        assert_eq!((reply.data_age, reply.max_ttl), (Duration::from_secs(5), Duration::from_secs(60)));
         assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
         for bad in
             ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]

@@ -7,7 +7,7 @@ use leasehold_testkit::{lease_retries::with_longer_leases, server::RedisServer};
 
 use crate::rig::{Rig, acquire};
 
-/// So long that no renewal is due during the test.
+/// A ttl for which no renewal is due during the test.
 const TTL: Duration = Duration::from_secs(600);
 
 #[test]

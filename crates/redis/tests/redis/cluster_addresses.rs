@@ -63,7 +63,7 @@ fn each_needed_node_gets_exactly_one_connection() {
     }
 }
 
-/// A client subscribes to one channel for each slot with a waiter, and to none before.
+/// A client subscribes to one channel for each slot with a waiter, and to no channel while no claim waits.
 #[test]
 fn a_slot_is_subscribed_to_once_and_only_for_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -66,7 +66,8 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
     }
 }
 
-/// The replica never had the hold. It is reported as lost, and is never valid together with its successor.
+/// The promoted replica never had the hold. The hold is reported as lost, and is never valid together with the next
+/// hold.
 #[test]
 fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
@@ -157,7 +158,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let _ = from;
 }
 
-/// The master of one slot is gone; those of other slots are available.
+/// The master of one slot is gone; the masters of other slots are available.
 #[test]
 fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);

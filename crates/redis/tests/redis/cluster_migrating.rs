@@ -99,7 +99,7 @@ fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     });
 }
 
-/// A server unsubscribes the clients of a slot that leaves it, and sends a notification of that between replies to
+/// A server unsubscribes the clients of a slot that moves away, and sends a notification of the end between replies to
 /// requests in flight. Waiters of slots that stay still get their notifications, and waiters of the slot that left
 /// subscribe at its new node.
 #[test]

@@ -105,8 +105,8 @@ fn renewals_and_releases_may_span_many_slots() {
     assert!(rig.leftovers().is_empty());
 }
 
-/// A release grants to a waiter only if a client listens. PUBLISH would count the listeners of one node; SPUBLISH
-/// counts all listeners of the slot.
+/// A release grants to a waiter only if its client is subscribed. PUBLISH would count the subscribers of one node;
+/// SPUBLISH counts all subscribers of the slot.
 #[test]
 fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -199,7 +199,7 @@ fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     });
 }
 
-/// The slot stays open for four times the ttl.
+/// The slot is migrating for four times the ttl.
 #[test]
 fn a_long_slot_migration_ends_no_hold() {
     let rig = ClusterRig::with(3, 0, &[]);

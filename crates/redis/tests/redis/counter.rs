@@ -43,7 +43,7 @@ fn an_invalid_token_counter_is_refused() {
     assert!(acquire(&locks, "m").token().number > before, "tokens start again above the clock");
 }
 
-/// I4: by a client that used the counter before, and by one that connects afterwards.
+/// I4: tokens of a client that used the counter before its loss, and of a client that connects afterwards.
 #[test]
 fn tokens_grow_after_the_counter_is_lost() {
     let rig = Rig::new();

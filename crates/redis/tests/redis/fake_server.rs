@@ -8,7 +8,7 @@ use leasehold_testkit::server::{FakeAnswers, FakeServer, MariadbServer};
 
 use crate::rig::{Rig, local};
 
-/// The kernel's buffers of a connection, with a margin.
+/// The size of the kernel's buffers of a connection, with a margin.
 const KERNEL: usize = 32 << 20;
 
 #[test]

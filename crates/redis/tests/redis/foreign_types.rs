@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// How one program takes and releases a lock.
+/// How one other program acquires and releases a lock.
 struct Layout {
     program: &'static str,
     kind: &'static str,
@@ -93,7 +93,7 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
     }
 }
 
-/// Such a key may be data that is no lock.
+/// A key of a foreign type may be data that is no lock.
 #[test]
 fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();

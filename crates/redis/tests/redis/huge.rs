@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Claim, Engine, Hold, How, Loss, Previous, Release, 
 
 use crate::rig::{Rig, acquire};
 
-/// The last byte of a value of 40 MiB; those before it are zeros.
+/// The position of the last byte of a value of 40 MiB; all earlier bytes are zeros.
 const LAST: &str = "41943039";
 /// The most memory that the scripts may use, which shows how much of a value they read.
 const READ_LIMIT: u64 = 8 << 20;

@@ -217,7 +217,7 @@ fn a_dead_waiter_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// I7: the server sends nothing when a minimum hold time ends, so the head of the queue must know its end.
+/// I7: the server sends nothing at the end of a minimum hold time, so the head of the queue must know that moment.
 #[test]
 fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
     let rig = Rig::new();

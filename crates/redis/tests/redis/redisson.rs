@@ -143,7 +143,7 @@ fn a_release_wakes_every_kind_of_redisson_waiter() {
     assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// A hand-over between claims of ours needs to wake no waiter of Redisson.
+/// A hand-over between our claims needs to wake no waiter of Redisson.
 #[test]
 fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();

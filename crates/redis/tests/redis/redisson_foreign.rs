@@ -67,7 +67,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Such a key may be data that is no lock.
+/// A key of a foreign type may be data that is no lock.
 #[test]
 fn an_unknown_key_without_expiry_is_a_misconfiguration() {
     let rig = redisson();

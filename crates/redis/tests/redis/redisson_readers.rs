@@ -127,7 +127,7 @@ fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
 
-/// All our shared holds are one reader for Redisson. It lasts as long as the longest of them.
+/// All our shared holds are one reader for Redisson, which lasts as long as the longest hold.
 #[test]
 fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
@@ -200,7 +200,8 @@ fn claims_do_not_overtake_the_fair_lock_queue() {
     waiting.join().unwrap().release_blocking().unwrap();
 }
 
-/// All our waiters are one entry in that queue. After a grant it moves to the end; without waiters it is removed.
+/// All our waiters are one entry in the queue of a FairLock. After a grant the entry moves to the end of the queue;
+/// without waiters it is removed.
 #[test]
 fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     const OURS: &str = "00000000-0000-0000-0000-000000000000:0";

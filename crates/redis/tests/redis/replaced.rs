@@ -118,8 +118,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
-/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The replica lost no
-/// data of ours.
+/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The
+/// restart of the replica lost none of our data.
 #[test]
 fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);

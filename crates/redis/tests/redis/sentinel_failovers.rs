@@ -18,7 +18,7 @@ fn acquire_long(rig: &SentinelRig, name: &str) -> (leasehold_core::Locks, Guard)
     (locks, guard)
 }
 
-/// Whether a client of ours is connected to this node.
+/// Whether one of our clients is connected to this node.
 fn is_connected(rig: &SentinelRig, node: usize) -> bool {
     rig.redis.command(node, &["CLIENT", "LIST"]).join(" ").contains("leasehold:news:")
         || rig.redis.command(node, &["PUBSUB", "CHANNELS"]).join(" ").contains("leasehold:news:")

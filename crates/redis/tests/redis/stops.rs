@@ -29,7 +29,7 @@ const SIDE: &str = "leasehold:{t}";
 
 /// Lua code before each script: after a number of commands (the first one reads the clock) the script waits until the
 /// clock of the server reaches `stop`. From Redis 7.2 on the clock does not advance during a script, so that no stop
-/// can do harm; the code recognises such a server by a thousand equal readings, and goes on.
+/// can do harm: a server whose clock shows the same time a thousand times is not stopped.
 const STOP: &str = "
     local real = redis
     local stop_at, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')

@@ -1,21 +1,22 @@
--- Locks this node for claims, and answers with all facts that decide whether its vote counts.
+-- Sets locks on this node for claims, and answers with all facts that decide whether the vote of the node counts.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<how> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms>
 --      <channel> <owner>"
 --   how      "create", or "ask", which creates nothing
 --   first    a token to write in the same step, if it is larger than the present one; 0 for none
---   waits    1: if the name is taken, notify this claim of its release; 2: it may have asked for that before
+--   waits    1: if the name is taken, notify this claim of the release; 2: an earlier request of it asked for that
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms> <left ms>"
 --   word     "locked", "relocked" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
 --            (the value is no string)
 --   first    the first token of the block that is written here for this claim; 0 if there is none
 --   left     of the lock that is in the way; -1 if it never ends
 -- Never writes a foreign key.
-local since, longest_known -- as text, the same for all items
+local data_age, longest_known -- as text, the same for all items
 
+-- How long the node has had its data, and the longest ttl of any client, which it records.
 local function known_age(longest)
-  if since then
-    return since, longest_known
+  if data_age then
+    return data_age, longest_known
   end
   local born, most = (call('GET', BORN) or ''):match('^(%d+) (%d+)$')
   born, most = tonumber(born), tonumber(most or 0)
@@ -25,10 +26,11 @@ local function known_age(longest)
   elseif most < longest then
     call('SET', BORN, int(born) .. ' ' .. int(longest))
   end
-  since, longest_known = int(us - born), int(math.max(most, longest))
-  return since, longest_known
+  data_age, longest_known = int(us - born), int(math.max(most, longest))
+  return data_age, longest_known
 end
 
+-- Records a claim that wants a notification of the release.
 local function enqueue(side, lock, id, channel, owner)
   local queue, info = side .. 'W' .. lock, side .. 'V' .. lock
   if call('ZSCORE', queue, id) or call('ZCARD', queue) < MAX_WAITERS then
@@ -53,7 +55,7 @@ local function one(lock, side, id, text)
     word = 'relocked'
     if how == 'ask' then
       call('PEXPIRE', lock, ttl)
-    elseif tonumber(value:sub(34)) > tonumber(attempt) then
+    elseif tonumber(value:sub(ATTEMPT_AT)) > tonumber(attempt) then
       word = 'dead' -- a later attempt of the same claim is there
     else
       call('SET', lock, id .. '-' .. attempt, 'PX', ttl)

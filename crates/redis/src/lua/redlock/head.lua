@@ -23,7 +23,8 @@ local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often
 local MAX_WAITERS = 4096
 local LAST_NOTIFIED = '1'   -- waiters up to this position, from 0, are notified of a release: one may be gone
 local LONGEST = 4096        -- all our strings are shorter, in bytes
-local LAST_BYTE = '4095'
+local LAST_BYTE = '4095'    -- of LONGEST
+local ATTEMPT_AT = 34       -- the attempt in the value of a lock begins at this byte, after the id and a '-'
 
 local BORN = 'leasehold:{}B'
 
@@ -50,6 +51,7 @@ local function value_under(lock)
   return '(' .. (kind.ok or 'no string') .. ')'
 end
 
+-- Parses the text of the newest token; t in all files.
 local function read(text)
   local last, first, id, ended, before, since, owner = (text or ''):match(
     '^(%d+) (%d+) (%x+) (%l?%-?) (%l) (%d+) (.*)$')
@@ -67,7 +69,7 @@ local function put(key, t)
   call('SET', key, table.concat(words, ' '), 'PX', TOKEN_LIFE)
 end
 
--- How the hold of the newest token ended, for the next holder.
+-- How the hold of the newest token ended, for the next holder: a hold without an end has lapsed ('l').
 local function ended(t)
   return t.ended == '-' and 'l' or t.ended
 end
@@ -85,8 +87,9 @@ local function mint(key, t, first, tokens, id, owner)
   return true
 end
 
+-- Whether the value of a lock is of this claim.
 local function is_of(value, id)
-  return value and value:sub(1, 33) == id .. '-'
+  return value and value:sub(1, ATTEMPT_AT - 1) == id .. '-'
 end
 
 local function has_tombstone(key, id)
@@ -109,19 +112,20 @@ local function age()
   return born and born <= us and us - born
 end
 
--- The node may have forgotten a lock that is missing here; it has voted for no other claim since.
+-- Whether the node may have forgotten a lock that is missing here: its data is younger than the quarantine (in ms). The
+-- node has voted for no other claim since.
 local function is_young(quarantine)
   local has = age()
   return not has or has < quarantine * 1000
 end
 
--- The claim no longer waits.
+-- Removes a claim from those that listen.
 local function forget(side, lock, id)
   call('ZREM', side .. 'W' .. lock, id)
   call('HDEL', side .. 'V' .. lock, id)
 end
 
--- The lock is free: some waiters are notified, and try at once. Returns whether any waited.
+-- Notifies the first waiters that the lock is free: they try at once. Returns whether any waited.
 local function notify_waiters(side, lock)
   local waiters = call('ZRANGE', side .. 'W' .. lock, '0', LAST_NOTIFIED)
   for _, id in ipairs(waiters) do

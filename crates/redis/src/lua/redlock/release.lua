@@ -4,8 +4,8 @@
 --   attempt  "any", or the only attempt whose lock is to be removed
 --   token    0 if it is unknown whether the claim holds
 --   tombstone  1: an earlier request of the claim may still arrive
--- Answers "freed", "other" (it had the lock, and another token is written for it), "absent", or "young" (absent, and
--- the node may have forgotten it).
+-- Answers "freed", "other" (the claim had the lock, but another token is written for the claim), "absent", or "young"
+-- (absent, and the node may have forgotten the lock).
 local function one(lock, side, id, text)
   local attempt, token, how, tombstone, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)

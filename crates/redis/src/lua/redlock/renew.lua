@@ -1,4 +1,4 @@
--- Extends locks; sets a missing one again, if asked to.
+-- Extends locks; sets a missing lock again, if `again` is 1.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <again> <quarantine ms>"
 --   again    1: a majority has the lock elsewhere, so a missing one is set again
