@@ -269,10 +269,11 @@ impl Client {
     }
 }
 
-/// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in the directory. A try
-/// also requires that nothing is ahead of it: no key of a blocking claim, and no client without a queue that holds. No
-/// condition can count permits. So a try for permits that fails reads the directory first, and is sent again on
-/// condition that no key was added since the read. A try never blocks other tries with a key before it holds (I13).
+/// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in
+/// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no client without a
+/// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
+/// sent again on condition that no key was added since the read. A try never blocks other tries with a key before it
+/// holds (I13).
 fn request(
     dir: &Dir,
     claim: &Claim,

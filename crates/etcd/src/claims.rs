@@ -43,8 +43,8 @@ pub(crate) enum Blocker {
 }
 
 impl Blocker {
-    /// Records the deletion of this key. `Some(true)`: the claim holds now; `Some(false)`: the client has to ask; `None`:
-    /// nothing changed for the claim.
+    /// Records the deletion of this key. `Some(true)`: the claim holds now; `Some(false)`: the client has to ask;
+    /// `None`: nothing changed for the claim.
     pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
         match self {
             Self::Key { key: blocking, sole } => (blocking == key).then_some(*sole),

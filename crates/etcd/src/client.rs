@@ -132,7 +132,8 @@ impl Client {
 
     /// Ends all leases of this client after a rollback of the data (F47): a request that was sent after a reply with a
     /// newer revision got an older revision, so the server was restored from older data. The old data may contain
-    /// claims that have ended. These claims end with their leases, so this client revokes all leases that it kept alive.
+    /// claims that have ended. These claims end with their leases, so this client revokes all leases that it kept
+    /// alive.
     fn end_rolled_back(&self, revision: i64) {
         self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");

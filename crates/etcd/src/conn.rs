@@ -279,8 +279,8 @@ async fn read_keep_alives(
     }
 }
 
-/// Checks the health of the member while the client needs it. Returns when the member does not answer, has had no leader for too
-/// long, or answers no other requests.
+/// Checks the health of the member while the client needs it. Returns when the member does not answer, has had no
+/// leader for too long, or answers no other requests.
 async fn check_health(
     grpc: Grpc,
     health: HealthCheck,

@@ -19,8 +19,8 @@ use crate::{
     },
 };
 
-/// The number of keys that one request reads: 32 of the largest values that servers accept by default still fit the bound of a
-/// reply.
+/// The number of keys that one request reads: 32 of the largest values that servers accept by default still fit the
+/// bound of a reply.
 const PAGE_KEYS: i64 = 32;
 /// The number of leases whose remaining time is read at the same time.
 const LEASE_BATCH: usize = 64;

@@ -148,7 +148,8 @@ pub(crate) fn names_starting_with(prefix: &str, start: &str) -> Span {
     (from, to)
 }
 
-/// The epoch key of one of our leases. A write to the epoch key also notifies the lease's holders that a hold was broken.
+/// The epoch key of one of our leases. A write to the epoch key also notifies the lease's holders that a hold was
+/// broken.
 pub(crate) fn epoch_key(prefix: &str, lease: i64) -> Vec<u8> {
     format!("leasehold/{prefix}/lease/{lease:x}").into_bytes()
 }

@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Client {
-    /// Turns the hold of this key into a minimum hold of this duration. Raises the epoch of the lease `raise_epoch_of` in
-    /// the same step. Returns `None` if the claim does not hold.
+    /// Turns the hold of this key into a minimum hold of this duration. Raises the epoch of the lease `raise_epoch_of`
+    /// in the same step. Returns `None` if the claim does not hold.
     pub(crate) async fn release_with_min_hold(
         &self,
         key: &[u8],

@@ -136,7 +136,8 @@ fn is_rewritten(kv: &KeyValue) -> bool {
     kv.mod_revision != kv.create_revision
 }
 
-/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, also for a hold.
+/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, also
+/// for a hold.
 fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
         compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],

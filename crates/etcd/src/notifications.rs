@@ -121,8 +121,8 @@ impl Client {
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// Handles another write of a key that the claim waits for: the key may now be a minimum hold. Other keys ahead, which the
-    /// claim does not watch, may be minimum holds as well.
+    /// Handles another write of a key that the claim waits for: the key may now be a minimum hold. Other keys ahead,
+    /// which the claim does not watch, may be minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
         let waiting = |entry: &Entry| match entry.state {

@@ -61,8 +61,8 @@ impl QueuePosition {
 }
 
 impl QueuePosition {
-    /// This position if also a client without a queue holds, by the key `foreign`: the head of the queue then has to ask
-    /// whether that key still exists.
+    /// This position if also a client without a queue holds, by the key `foreign`: the head of the queue then has to
+    /// ask whether that key still exists.
     pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let blocker = match self.blocker {
