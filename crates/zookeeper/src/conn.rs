@@ -110,9 +110,13 @@ impl Conn {
         runtime::spawn(async move {
             let on_end = OnEnd { outbox: &task_outbox, state: &task_state, broken: &broken };
             tokio::select! {
-                reason = receive(read, &task_outbox, &task_state, &task_watches) => tracing::debug!(reason, "the connection broke"),
+                reason = receive(read, &task_outbox, &task_state, &task_watches) => {
+                    tracing::debug!(reason, "the connection broke");
+                }
                 error = write_all(write, &task_outbox, &*task_clock) => tracing::debug!(%error, "the connection broke"),
-                () = until_silent(&task_outbox, &*task_clock, silence_limit) => tracing::debug!("the server does not answer"),
+                () = until_silent(&task_outbox, &*task_clock, silence_limit) => {
+                    tracing::debug!("the server does not answer");
+                }
                 _ = dropped => {}
             }
             drop(on_end);
