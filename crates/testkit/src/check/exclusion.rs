@@ -113,7 +113,7 @@ fn forgotten<'s>(
     let clashing = active.filter(|other| clash(span.attempt.mode, other.attempt.mode));
     clashing
         .chain([span])
-        .any(|other| index.forgotten(other.attempt).is_some_and(|since| since <= span.begin))
+        .any(|other| index.may_be_forgotten_since(other.attempt).is_some_and(|since| since <= span.begin))
 }
 
 /// Reports the pair with the longest overlap.

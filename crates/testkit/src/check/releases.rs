@@ -53,7 +53,7 @@ fn wrongly_freed<'h>(
     for attempt in attempts {
         let (Some(deadline), Some(release)) = (attempt.deadline(), attempt.release) else { continue };
         let freed = attempt.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
-        if !freed || attempt.mode.limit().is_some() || index.forgotten(attempt).is_some() {
+        if !freed || attempt.mode.limit().is_some() || index.may_be_forgotten_since(attempt).is_some() {
             continue;
         }
         let others = if clash(attempt.mode, Mode::Shared) { &active_holds } else { &exclusive };

@@ -214,7 +214,7 @@ fn stalls_of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<
     let own = attempts
         .iter()
         .flat_map(|attempt| index.stalls.own(attempt.proc, attempt.invoked, asks_until(index, attempt)));
-    merged(own.chain(index.stalls.of_all().iter().copied()).collect())
+    merged(own.chain(index.stalls.shared().iter().copied()).collect())
 }
 
 /// When an attempt stops asking for the lock.
