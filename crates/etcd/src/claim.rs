@@ -224,7 +224,7 @@ impl Client {
             session.set_epoch(stored_epoch);
             return Ok(AGAIN);
         }
-        let other_kinds = dir.others(claim.mode).len();
+        let other_kinds = dir.other_kinds(claim.mode).len();
         for step in FIRST_OTHERS_STEP..FIRST_OTHERS_STEP + other_kinds {
             if let Some(other) = reply.range(step).ok_or_else(unreadable)?.kvs.pop() {
                 self.forget_if_settled(claim);
@@ -283,9 +283,9 @@ fn request(
     (ttl, first_blocker, free_at): (Duration, FirstBlocker, Option<i64>),
 ) -> Txn {
     let epoch_key = keys::epoch_key(prefix, session.id);
-    let others = dir.others(claim.mode);
+    let other_kind_spans = dir.other_kinds(claim.mode);
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
-    conditions.extend(others.iter().map(compare::empty));
+    conditions.extend(other_kind_spans.iter().map(compare::empty));
     let blockers = dir.blockers(claim.mode);
     let bare_key = dir.bare_key();
     if !claim.may_queue {
@@ -298,7 +298,7 @@ fn request(
     let record =
         Record { state: RecordState::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
-    reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
+    reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     let first_ahead = Range::between(&blockers).by_age(Order::Ascend).limit(1);
     reads.push(
         if first_blocker == FirstBlocker::WithValue { first_ahead } else { first_ahead.keys_only() }.into(),

@@ -51,7 +51,7 @@ fn run_tries(
         assert!(withheld > lease / 4, "{what}: not with {lease:?}, of which the machine took {withheld:?}");
         last_lease = lease;
     }
-    panic!("{what}: not in {TRIES} tries, the last with {last:?}");
+    panic!("{what}: not in {TRIES} tries, the last with {last_lease:?}");
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::{
         Arc, Weak,
         atomic::{AtomicBool, AtomicI32, AtomicI64, Ordering},
     },
-    task_clock::Duration,
+    time::Duration,
 };
 
 use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant, LONGEST_REPLY};
@@ -71,7 +71,7 @@ impl Conn {
                 _ => error.to_string(),
             };
             let hint = stream::wants_tls(config);
-            EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {what}{hint}"))
+            EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {reason}{hint}"))
         };
         let (mut read, mut write) = stream::open(config, endpoint).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;

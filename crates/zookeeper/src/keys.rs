@@ -348,7 +348,7 @@ mod tests {
             ("\u{1f512}", "%F0%9F%94%92"),
             ("\u{e000}\u{ffff}", "%EE%80%80%EF%BF%BF"),
         ] {
-            let without_chroot = format!("/locks/{shown}");
+            let without_chroot = format!("/locks/{without_chroot}");
             assert_eq!(dir(name).without_chroot(), without_chroot);
             assert_eq!(name_of(&without_chroot["/locks/".len()..]).unwrap().as_str(), name);
         }

@@ -111,7 +111,7 @@ mod tests {
             ("w", 0, PERMITS, (None, 0)),
             ("ww", 1, PERMITS, (Some((0, true)), 1)),
         ] {
-            assert_eq!(positions(words, own_index, mode), expected, "{at} of {words}");
+            assert_eq!(positions(words, own_index, mode), expected, "{own_index} of {words}");
         }
         assert_eq!(position(&nodes("ww"), "x", Mode::Exclusive), None);
         assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);

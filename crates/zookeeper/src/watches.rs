@@ -20,7 +20,7 @@ pub(crate) enum Target {
     /// The claim waits until this node is deleted or changes.
     Blocker(ClaimId),
     /// The node is the claim's own.
-    OwnNodes(ClaimId),
+    Own(ClaimId),
 }
 
 /// Receives the events of watched nodes.

@@ -62,7 +62,6 @@ impl<'h> HistoryIndex<'h> {
             terms,
             events,
             attempts: Vec::new(),
-            /// The index of each attempt in `attempts`.
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
             truths: Vec::new(),

@@ -27,11 +27,12 @@ const SHORT: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(250);
 /// How much of an engine's request timeout a machine may withhold. Engines wait for 3 s or longer.
 const WITHHELD: Duration = Duration::from_millis(500);
-/// How often a claim asks before its case fails. Polled engines need several asks.
+/// The most asks of a claim before its case fails. Polled engines need several asks.
 const MAX_ASKS: usize = 200;
-/// How often a name is tried that must be free because a lease ended, and the pause between two tries. A server that
-/// gets no time may expire leases late, and answers the tries late then too.
+/// The most tries for a name that must be free because a lease ended. A server that gets no time may expire leases late;
+/// such a server also answers the tries late.
 const MAX_TRIES: usize = 100;
+/// The pause between two of these tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The setup of one case.
@@ -39,11 +40,13 @@ pub(super) struct Fixture<'a> {
     harness: &'a dyn Harness,
     profile: &'a Profile,
     prefix: String,
+    /// The claims that the case made, which are released at its end.
     made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
     /// The factor by which short times are longer than usual.
     stretch: u32,
     /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
+    /// Started with the case.
     begun: Stopwatch,
     /// For how long the case let time pass.
     passed: Cell<Duration>,
