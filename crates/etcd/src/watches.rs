@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(*lock_mutex(&received.0), [("happened", BLOCKER)]);
         assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
         assert!(watches.receive(WatchResponse { canceled: true, ..reply(2, 9) }, &received));
-        assert_eq!(lock_mutex(&received.0).last_watch_id(), Some(&("unwatched", BLOCKER)));
+        assert_eq!(lock_mutex(&received.0).last(), Some(&("unwatched", BLOCKER)));
         assert!(!watches.has(BLOCKER));
     }
 }

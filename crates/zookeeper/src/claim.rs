@@ -32,8 +32,8 @@ pub(crate) struct ClaimContext {
     pub(crate) dir: Dir,
 }
 
-/// The result of one try: an answer, or that the claim has to be tried again.
-pub(crate) enum TryResult {
+/// The result of one step of a claim: an answer, or that another step has to follow.
+pub(crate) enum StepResult {
     Answer(Answer),
     Again,
 }
@@ -61,8 +61,8 @@ impl Client {
                 _ => {}
             }
             match self.try_once(claim, bytes).await {
-                Ok(TryResult::Answer(answer)) => return Ok(answer),
-                Ok(TryResult::Again) => {}
+                Ok(StepResult::Answer(answer)) => return Ok(answer),
+                Ok(StepResult::Again) => {}
                 Err(Failed::Local((fault, message))) => {
                     error = EngineError::new(fault, message);
                     break;
@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// Does the next step of the claim: creates its node, or asks for its state.
-    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<TryResult, Failed> {
+    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<StepResult, Failed> {
         let context = self.enter(claim, bytes).await?;
         if self.claims().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
@@ -131,7 +131,7 @@ impl Client {
             (claims.closed(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
         };
         match (closed, state) {
-            (Some(closed), _) => Ok(TryResult::Answer(closed)),
+            (Some(closed), _) => Ok(StepResult::Answer(closed)),
             (None, Some(State::Waiting { own, before })) => {
                 self.recheck_waiting(claim, &context, &own, &before).await
             }
@@ -169,14 +169,14 @@ impl Client {
     }
 
     /// Creates the node of the claim, and reads its position in the queue in the same round trip.
-    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<TryResult, Failed> {
+    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<StepResult, Failed> {
         if self.is_used_up(claim, context).await? {
             return Err(used_up().into());
         }
         // A try that cannot succeed creates no node, which would have to be deleted again.
         if !claim.may_queue && !self.may_be_free(claim, context).await? {
             self.forget_claim(claim);
-            return Ok(TryResult::Answer(Answer::Taken(Hint::default())));
+            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
         }
         let queue = context.dir.queue_of(claim.mode);
         let create = Create {
@@ -204,7 +204,7 @@ impl Client {
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
                 }
-                return Ok(TryResult::Again);
+                return Ok(StepResult::Again);
             }
             Err(failed) => return Err(failed),
         };
@@ -218,7 +218,7 @@ impl Client {
         if known.is_none() {
             // The claim was given up while the request was in flight.
             self.delete_all(&context.session, &context.conn, &[own.path]).await?;
-            return Ok(TryResult::Answer(Answer::Gone));
+            return Ok(StepResult::Answer(Answer::Gone));
         }
         let children = listed.answer().await?;
         self.evaluate_position(claim, context, &own, children, ClaimAge::New).await

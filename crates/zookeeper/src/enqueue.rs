@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    claim::{ClaimContext, TryResult, children},
+    claim::{ClaimContext, StepResult, children},
     claims::{Blocker, OwnNodes, State},
     client::{Client, grant},
     error::Failed,
@@ -51,13 +51,13 @@ impl Client {
         own: &OwnNodes,
         mut children: Vec<String>,
         age: ClaimAge,
-    ) -> Result<TryResult, Failed> {
+    ) -> Result<StepResult, Failed> {
         let queue = context.dir.queue_of(claim.mode);
         for reads in 0..if claim.may_queue { MAX_READS } else { MAX_TRY_READS + MAX_READS } {
             self.delete_strays(claim, context, own, &mut children).await?;
             let nodes = keys::queue_nodes(&children);
             let Some(position) = position(&nodes, own.name(), claim.mode) else {
-                return Ok(TryResult::Answer(self.give_up(claim)));
+                return Ok(StepResult::Answer(self.give_up(claim)));
             };
             if age == ClaimAge::New
                 && let Some(kind_mismatch) = self.kind_mismatch(claim, context, &children).await?
@@ -68,14 +68,14 @@ impl Client {
             if position.used_up {
                 self.withdraw(claim, context, own).await?;
                 lock_mutex(&self.used_up).insert(queue);
-                return Ok(TryResult::Again);
+                return Ok(StepResult::Again);
             }
             let Some((blocker, sole)) = position.blocker else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.record_hold(claim, context, own.clone()).map(TryResult::Answer),
+                    _ => self.record_hold(claim, context, own.clone()).map(StepResult::Answer),
                 };
             };
             if !claim.may_queue {
@@ -88,7 +88,7 @@ impl Client {
                     Some(refusing) => {
                         let ahead = format!("{queue}/{refusing}");
                         if let Some(taken) = self.withdraw_behind(claim, context, own, ahead).await? {
-                            return Ok(TryResult::Answer(taken));
+                            return Ok(StepResult::Answer(taken));
                         }
                     }
                     None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(reads)).await,
@@ -110,20 +110,20 @@ impl Client {
                 .watch_blocker(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
                 .await?
             {
-                Some(answer) => return Ok(TryResult::Answer(answer)),
+                Some(answer) => return Ok(StepResult::Answer(answer)),
                 None if sole => {
-                    return self.record_hold(claim, context, own.clone()).map(TryResult::Answer);
+                    return self.record_hold(claim, context, own.clone()).map(StepResult::Answer);
                 }
                 None => children = self::children(&context.conn, &queue).await?,
             }
         }
         if !claim.may_queue {
             self.withdraw(claim, context, own).await?;
-            return Ok(TryResult::Answer(Answer::Taken(Hint::default())));
+            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
         }
         // No watch is set for the claim now, so the keeper has to ask again.
         self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
-        Ok(TryResult::Answer(self.waiting_answer(claim)))
+        Ok(StepResult::Answer(self.waiting_answer(claim)))
     }
 
     /// Deletes all other nodes of the claim and removes them from `children`. A request that was given up may have been
@@ -209,14 +209,14 @@ impl Client {
         context: &ClaimContext,
         own: &OwnNodes,
         blocker: &Blocker,
-    ) -> Result<TryResult, Failed> {
+    ) -> Result<StepResult, Failed> {
         if let Blocker::Node { path, .. } = blocker
             && context.conn.watches.has(path, Target::Blocker(claim.id))
         {
             let (own_exists, blocker_exists) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
             if own_exists.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
-                return Ok(TryResult::Answer(self.give_up(claim)));
+                return Ok(StepResult::Answer(self.give_up(claim)));
             }
             match blocker_exists.answer().await {
                 Ok(_) => {
@@ -224,7 +224,7 @@ impl Client {
                     if let Some(entry) = self.claims().get(claim.id) {
                         entry.asked_again(now);
                     }
-                    return Ok(TryResult::Answer(self.waiting_answer(claim)));
+                    return Ok(StepResult::Answer(self.waiting_answer(claim)));
                 }
                 Err(failed) if failed.is(Code::NO_NODE) => {}
                 Err(failed) => return Err(failed),
@@ -240,11 +240,11 @@ impl Client {
         claim: &Claim,
         context: &ClaimContext,
         own: OwnNodes,
-    ) -> Result<TryResult, Failed> {
+    ) -> Result<StepResult, Failed> {
         match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
-            Ok((data, _)) if is_broken(&data) => Ok(TryResult::Answer(self.give_up(claim))),
-            Ok(_) => self.record_hold(claim, context, own).map(TryResult::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(TryResult::Answer(self.give_up(claim))),
+            Ok((data, _)) if is_broken(&data) => Ok(StepResult::Answer(self.give_up(claim))),
+            Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }

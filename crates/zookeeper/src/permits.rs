@@ -7,7 +7,7 @@
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
 use crate::{
-    claim::{ClaimContext, TryResult, children},
+    claim::{ClaimContext, StepResult, children},
     claims::{Blocker, OwnNodes, State},
     client::Client,
     enqueue::kind_mismatch_error,
@@ -33,7 +33,7 @@ impl Client {
         context: &ClaimContext,
         own: &OwnNodes,
         (count, limit): (u32, u32),
-    ) -> Result<TryResult, Failed> {
+    ) -> Result<StepResult, Failed> {
         let permits = context.dir.permits();
         let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
         // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
@@ -43,17 +43,17 @@ impl Client {
                 Ok(held) => held.len(),
                 Err(failed) if failed.is(Code::NO_NODE) => {
                     self.make_semaphore(context, limit).await?;
-                    return Ok(TryResult::Again);
+                    return Ok(StepResult::Again);
                 }
                 Err(failed) => return Err(failed),
             };
         if held + count as usize > limit as usize {
             if claim.may_queue {
                 pending_watch.confirm();
-                return Ok(TryResult::Answer(self.waiting_answer(claim)));
+                return Ok(StepResult::Answer(self.waiting_answer(claim)));
             }
             self.withdraw(claim, context, own).await?;
-            return Ok(TryResult::Answer(Answer::Taken(Hint::default())));
+            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
         }
         drop(pending_watch);
         let record = self.record(claim, context);
@@ -80,12 +80,12 @@ impl Client {
                 let answer = self.record_hold(claim, context, own)?;
                 // From now on the claim is known by its permits.
                 self.set_unsettled(claim, false);
-                Ok(TryResult::Answer(answer))
+                Ok(StepResult::Answer(answer))
             }
-            Err((0, Code::NO_NODE)) => Ok(TryResult::Answer(self.give_up(claim))),
+            Err((0, Code::NO_NODE)) => Ok(StepResult::Answer(self.give_up(claim))),
             Err((_, Code::NO_NODE)) => {
                 self.make_semaphore(context, limit).await?;
-                Ok(TryResult::Again)
+                Ok(StepResult::Again)
             }
             Err((_, code)) => Err(Failed::Refused(code)),
         }

@@ -6,7 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line; or the error of the server.
+/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line; or the error of the
+/// server.
 pub type RedisAnswer = Result<Vec<String>, String>;
 
 /// The end of a line.

@@ -11,9 +11,9 @@ use super::{
     zookeeper_node::ZookeeperNode,
 };
 
-/// A private ZooKeeper of three nodes, which never waits until its data is on disk. A tick is 500 ms. A node that is cut off gets no
-/// notice that its connections are gone: it finds out after ten ticks, and answers its clients until then. Messages in
-/// flight when it was cut off arrive when it is healed.
+/// A private ZooKeeper of three nodes, which never waits until its data is on disk. A tick is 500 ms. A node that is
+/// cut off gets no notice that its connections are gone: it finds out after ten ticks, and answers its clients until
+/// then. Messages in flight when it was cut off arrive when it is healed.
 pub type ZookeeperEnsemble = Cluster<ZookeeperNode>;
 
 /// The link between two nodes.
