@@ -111,7 +111,7 @@ impl Conn {
             let on_end = OnEnd { outbox: &task_outbox, state: &task_state, broken: &broken };
             tokio::select! {
                 reason = receive(read, &task_outbox, &task_state, &task_watches) => {
-                    tracing::debug!(reason, "the connection broke");
+                    tracing::debug!(why = reason, "the connection broke");
                 }
                 error = write_all(write, &task_outbox, &*task_clock) => tracing::debug!(%error, "the connection broke"),
                 () = until_silent(&task_outbox, &*task_clock, silence_limit) => {
