@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, lock_state::MAX_WAITERS};
 
 use crate::{
-    claims::{Blocker, Keyed, State},
+    claims::{Blocker, KeyOnLease, State},
     client::{Client, Failed},
     conn::Conn,
     error::{classify, is_full, is_lease_gone, is_too_long, unreadable},
@@ -17,29 +17,34 @@ use crate::{
     wire::{Order, Put, Range, Txn, TxnResponse, compare},
 };
 
-/// The most times that a claim is sent: its epoch may be raised, its lease may end, or other claims may arrive in
-/// between.
+/// The most times that a claim is sent. It is sent again if its epoch was raised, its lease ended, or other claims
+/// arrived in between.
 const MAX_TRIES: u32 = 64;
-/// The longest pause between two of them.
+/// The longest pause before a claim is sent again.
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
-/// The indexes of the reads in a transaction that created nothing: the key, the epoch, keys of another kind of lock (or
-/// of another limit), the first key ahead. For permits, two more follow: all keys ahead, and the key of clients without
-/// a queue.
-const KEY: usize = 0;
-const EPOCH: usize = 1;
-const OTHERS: usize = 2;
+/// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
+/// `FIRST_OTHERS_STEP` on one read for each range of keys of another kind of lock (or of another limit). The first key
+/// ahead follows. For permits, two more follow: all keys ahead, and the key of clients without a queue.
+const KEY_STEP: usize = 0;
+const EPOCH_STEP: usize = 1;
+const FIRST_OTHERS_STEP: usize = 2;
+
+/// The indexes of the reads in a transaction that created the key: the keys ahead, and the key of clients without a
+/// queue.
+const AHEAD_STEP: usize = 1;
+const BARE_KEY_STEP: usize = 2;
 
 /// What to do with a claim whose key was not created.
-enum Next {
+enum NextStep {
     Answer(Answer),
-    /// Send the claim again. For a try for permits: at revision `room_at` enough permits were free.
+    /// Send the claim again. For a try for permits: at revision `free_at` enough permits were free.
     Again {
-        room_at: Option<i64>,
+        free_at: Option<i64>,
     },
 }
 
-/// What is read of the first key ahead.
+/// What a request reads of the first key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstBlocker {
     /// With its value: a minimum hold says when it ends.
@@ -66,18 +71,22 @@ impl Client {
         }
     }
 
+    /// Creates the key of the claim and returns the answer for its position.
     async fn create_key(&self, claim: &Claim) -> Result<Answer, EngineError> {
-        let (mut first, mut room_at) = (FirstBlocker::WithValue, None);
-        for round in 0..MAX_TRIES {
+        let (mut first_blocker, mut free_at) = (FirstBlocker::WithValue, None);
+        for tries in 0..MAX_TRIES {
             let (session, key) = self.register(claim).await?;
             let now = self.now();
             if self.in_flight.is_released(claim.id, now) {
                 return Ok(Answer::Gone);
             }
-            let Some(ttl) = session.left(now).map(|left| left.min(claim.ttl)) else { continue };
+            let Some(ttl) = session.remaining(now).map(|remaining| remaining.min(claim.ttl)) else {
+                continue;
+            };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request = request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first, room_at));
-            let in_flight = self.in_flight.start(claim.id, self.request(), now);
+            let request =
+                request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first_blocker, free_at));
+            let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
                 Ok(answered) => answered,
                 Err(Failed::Sent(status)) if is_lease_gone(&status) => {
@@ -87,9 +96,11 @@ impl Client {
                     continue;
                 }
                 // The key was not created: a transaction that creates it reads keys only.
-                Err(Failed::Sent(status)) if is_too_long(&status) && first == FirstBlocker::WithValue => {
+                Err(Failed::Sent(status))
+                    if is_too_long(&status) && first_blocker == FirstBlocker::WithValue =>
+                {
                     in_flight.complete();
-                    first = FirstBlocker::KeyOnly;
+                    first_blocker = FirstBlocker::KeyOnly;
                     continue;
                 }
                 Err(Failed::Sent(status)) if is_full(&status) => {
@@ -111,13 +122,13 @@ impl Client {
                 return self.key_created(claim, &dir, &conn, reply, ttl).await;
             }
             match self.key_not_created(claim, &dir, &session, epoch, reply).await? {
-                Next::Answer(answer) => return Ok(answer),
-                // Other claims arrived after that revision.
-                Next::Again { room_at: room } if room_at.is_some() => {
-                    room_at = room;
-                    runtime::sleep(pause(claim.id, round)).await;
+                NextStep::Answer(answer) => return Ok(answer),
+                // Other claims arrived after the revision at which enough permits were free.
+                NextStep::Again { free_at: newer } if free_at.is_some() => {
+                    free_at = newer;
+                    runtime::sleep(pause(claim.id, tries)).await;
                 }
-                Next::Again { room_at: room } => room_at = room,
+                NextStep::Again { free_at: newer } => free_at = newer,
             }
         }
         self.forget_if_settled(claim);
@@ -127,15 +138,15 @@ impl Client {
     /// Adds the claim to the claim table before its first request leaves, so that every outcome can be undone.
     async fn register(&self, claim: &Claim) -> Result<(Arc<Session>, Vec<u8>), EngineError> {
         let now = self.now();
-        let known = self.claims().get(claim.id).map(|entry| {
+        let registered = self.claims().get(claim.id).map(|entry| {
             entry.asked_again(now);
             (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
         });
         // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.
-        if let Some(known) = known.filter(|(session, _)| !session.is_gone()) {
-            return match self.freshen(&known.0).await {
-                Err(_) if known.0.is_gone() => Ok(known),
-                fresh => fresh.map(|()| known),
+        if let Some(registered) = registered.filter(|(session, _)| !session.is_gone()) {
+            return match self.freshen(&registered.0).await {
+                Err(_) if registered.0.is_gone() => Ok(registered),
+                fresh => fresh.map(|()| registered),
             };
         }
         let slot = self.slot(claim.ttl).await?;
@@ -143,23 +154,23 @@ impl Client {
         // A claim whose lease ended starts from the beginning: none of its keys can exist.
         let now = self.now();
         let mut claims = self.claims();
-        // This frees its old key for reuse.
+        // Removing the old entry frees its key for reuse.
         drop(claims.remove(claim.id));
-        let keyed = Keyed::new(&self.keys, &self.dir(&claim.name), claim.mode, slot);
-        let key = keyed.key.clone();
-        claims.enter(claim, keyed, now);
+        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &self.dir(&claim.name), claim.mode, slot);
+        let key = key_on_lease.key.clone();
+        claims.enter(claim, key_on_lease, now);
         Ok((session, key))
     }
 
-    /// This request created nothing. The claim is forgotten unless an earlier request may still arrive; then its
-    /// release has to raise the epoch of its lease.
+    /// Forgets a claim whose last request created nothing, unless an earlier request may still arrive: the release of
+    /// such a claim has to raise the epoch of its lease.
     fn forget_if_settled(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.claims().remove(claim.id);
         }
     }
 
-    /// The key was created.
+    /// Reads the reply of a transaction that created the key, and returns the answer.
     async fn key_created(
         &self,
         claim: &Claim,
@@ -169,10 +180,10 @@ impl Client {
         ttl: Duration,
     ) -> Result<Answer, EngineError> {
         let revision = reply.revision();
-        let found = reply.range(1).ok_or_else(unreadable)?;
-        self.check_min_holds(&found, dir, (claim.mode, revision));
-        let foreign = reply.range(2).ok_or_else(unreadable)?.kvs.pop();
-        let position = QueuePosition::read(dir, claim.mode, &found, Some(revision)).with_foreign(foreign);
+        let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
+        self.check_min_holds(&ahead, dir, (claim.mode, revision));
+        let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision)).with_foreign(foreign);
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
@@ -180,7 +191,7 @@ impl Client {
         Ok(self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
     }
 
-    /// The key was not created.
+    /// Reads the reply of a transaction that did not create the key, and decides what to do next.
     async fn key_not_created(
         &self,
         claim: &Claim,
@@ -188,9 +199,9 @@ impl Client {
         session: &Session,
         epoch: i64,
         mut reply: TxnResponse,
-    ) -> Result<Next, EngineError> {
-        const AGAIN: Next = Next::Again { room_at: None };
-        let own = reply.range(KEY).ok_or_else(unreadable)?.kvs.pop();
+    ) -> Result<NextStep, EngineError> {
+        const AGAIN: NextStep = NextStep::Again { free_at: None };
+        let own = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own) = own {
             if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
                 if let Some(entry) = self.claims().get(claim.id) {
@@ -205,16 +216,17 @@ impl Client {
                 let now = self.now();
                 entry.waits(revision, Blocker::Unknown, now);
             }
-            return self.recheck(claim, revision).await.map(Next::Answer);
+            return self.recheck(claim, revision).await.map(NextStep::Answer);
         }
-        let raised = reply.range(EPOCH).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
-        if raised != epoch {
-            session.set_epoch(raised);
+        let stored_epoch =
+            reply.range(EPOCH_STEP).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
+        if stored_epoch != epoch {
+            session.set_epoch(stored_epoch);
             return Ok(AGAIN);
         }
-        let kinds = dir.others(claim.mode).len();
-        for at in OTHERS..OTHERS + kinds {
-            if let Some(other) = reply.range(at).ok_or_else(unreadable)?.kvs.pop() {
+        let other_kinds = dir.other_kinds(claim.mode).len();
+        for step in FIRST_OTHERS_STEP..FIRST_OTHERS_STEP + other_kinds {
+            if let Some(other) = reply.range(step).ok_or_else(unreadable)?.kvs.pop() {
                 self.forget_if_settled(claim);
                 return Err(kind_mismatch(claim, dir.mode(&other.key)));
             }
@@ -223,22 +235,22 @@ impl Client {
             // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
-        let first = reply.range(OTHERS + kinds).ok_or_else(unreadable)?.kvs.pop();
+        let first_ahead = reply.range(FIRST_OTHERS_STEP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
-            let all = reply.range(OTHERS + kinds + 1).ok_or_else(unreadable)?;
-            let position = QueuePosition::read(dir, claim.mode, &all, None);
-            let foreign = reply.range(OTHERS + kinds + 2).ok_or_else(unreadable)?.kvs.pop();
-            if position.with_foreign(foreign).before.is_none() {
-                return Ok(Next::Again { room_at: Some(reply.revision()) });
+            let all_ahead = reply.range(FIRST_OTHERS_STEP + other_kinds + 1).ok_or_else(unreadable)?;
+            let position = QueuePosition::read(dir, claim.mode, &all_ahead, None);
+            let foreign = reply.range(FIRST_OTHERS_STEP + other_kinds + 2).ok_or_else(unreadable)?.kvs.pop();
+            if position.with_foreign(foreign).blocker.is_none() {
+                return Ok(NextStep::Again { free_at: Some(reply.revision()) });
             }
         }
         self.forget_if_settled(claim);
         self.end_lease_used_once(session).await;
-        first.iter().for_each(|kv| self.note_min_hold(kv));
-        let min_hold = first
+        first_ahead.iter().for_each(|kv| self.note_min_hold(kv));
+        let min_hold = first_ahead
             .and_then(|kv| Record::read(&kv.value))
             .filter(|record| record.state == RecordState::MinHold);
-        Ok(Next::Answer(Answer::Taken(Hint {
+        Ok(NextStep::Answer(Answer::Taken(Hint {
             ask_in: min_hold.map(|record| record.time),
             ..Hint::default()
         })))
@@ -247,9 +259,9 @@ impl Client {
     /// Deletes the key of a claim that is not to wait in the queue. If the deletion fails, the result of the claim is
     /// unknown.
     async fn withdraw(&self, claim: &Claim) -> Result<(), EngineError> {
-        let known =
+        let registered =
             self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
-        if let Some((key, revision)) = known {
+        if let Some((key, revision)) = registered {
             self.delete(claim.id, &key, revision, None).await?;
         }
         self.forget_if_settled(claim);
@@ -257,27 +269,28 @@ impl Client {
     }
 }
 
-/// Creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in the directory. A try
-/// also requires that nothing is ahead of it: no key of a blocking claim, and no client without a queue that holds. No
-/// condition can count permits. So a try for permits that fails reads the directory first, and is sent again on
-/// condition that no key was added since. A try never blocks other tries with a key before it holds (I13).
+/// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in
+/// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no client without a
+/// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
+/// sent again on condition that no key was added since the read. A try never blocks other tries with a key before it
+/// holds (I13).
 fn request(
     dir: &Dir,
     claim: &Claim,
     (session, epoch): (&Session, i64),
     key: Vec<u8>,
     prefix: &str,
-    (ttl, first, room_at): (Duration, FirstBlocker, Option<i64>),
+    (ttl, first_blocker, free_at): (Duration, FirstBlocker, Option<i64>),
 ) -> Txn {
-    let epoch_key = keys::epoch(prefix, session.id);
-    let others = dir.others(claim.mode);
+    let epoch_key = keys::epoch_key(prefix, session.id);
+    let other_kind_spans = dir.other_kinds(claim.mode);
     let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
-    conditions.extend(others.iter().map(compare::empty));
+    conditions.extend(other_kind_spans.iter().map(compare::empty));
     let blockers = dir.blockers(claim.mode);
     let bare_key = dir.bare_key();
     if !claim.may_queue {
         conditions.push(compare::created(&bare_key, 0));
-        conditions.push(match room_at {
+        conditions.push(match free_at {
             None => compare::empty(&blockers),
             Some(revision) => compare::none_newer(&blockers, revision),
         });
@@ -285,9 +298,11 @@ fn request(
     let record =
         Record { state: RecordState::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
-    reads.extend(others.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
-    let blocks = Range::between(&blockers).by_age(Order::Ascend).limit(1);
-    reads.push(if first == FirstBlocker::WithValue { blocks } else { blocks.keys_only() }.into());
+    reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
+    let first_ahead = Range::between(&blockers).by_age(Order::Ascend).limit(1);
+    reads.push(
+        if first_blocker == FirstBlocker::WithValue { first_ahead } else { first_ahead.keys_only() }.into(),
+    );
     if claim.mode.limit().is_some() {
         reads.push(blockers_range(dir, claim.mode).into());
         reads.push(Range::key(&bare_key).keys_only().into());
@@ -304,13 +319,15 @@ fn request(
     }
 }
 
-/// Only one of several concurrent tries succeeds in a round. The pause grows with each round, so that they spread out.
-fn pause(id: ClaimId, round: u32) -> Duration {
-    let longest = Duration::from_millis(1).saturating_mul(1 << round.min(16)).min(MAX_PAUSE);
+/// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time, so
+/// the longest pause doubles with the number of `tries` and they spread out.
+fn pause(id: ClaimId, tries: u32) -> Duration {
+    let longest = Duration::from_millis(1).saturating_mul(1 << tries.min(16)).min(MAX_PAUSE);
     // Ids are random, so their bytes are too.
-    longest * u32::from(id.0[round as usize % id.0.len()]) / u32::from(u8::MAX)
+    longest * u32::from(id.0[tries as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 
+/// The error if the name is in use now in mode `found`.
 fn kind_mismatch(claim: &Claim, found: Mode) -> EngineError {
     let found = match found {
         Mode::Permits { limit, .. } => format!("a semaphore of {limit}"),

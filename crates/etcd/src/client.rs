@@ -16,41 +16,45 @@ use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::{
-    claims::{Claims, Keys},
+    claims::{Claims, KeysInUse},
     config::Config,
     conn::Conn,
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
     error::{classify, unreadable, wants_login},
     keys::{self, Dir},
-    lock_of,
+    lock_mutex,
     min_hold_expiry::MinHoldKeys,
     runtime,
-    session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, gone, seconds},
+    session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, lease_ended, whole_seconds},
     watches::{Begin, Target},
     wire::{self, UnaryRequest},
 };
 
 /// What the verbs of one engine share.
 pub(crate) struct Client {
+    /// The connection to the cluster.
     pub(crate) link: Link,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The notifications for the keeper.
     pub(crate) mailbox: Mailbox,
+    /// Which requests of claims may still arrive at the server.
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
-    /// The leases of minimum holds of this client, and when each ends.
+    /// For each minimum hold of this client: when it ends, and its lease.
     pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
     /// The keys of minimum holds that this client has seen, of its own and of other clients.
     pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
     /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) wake_maintenance: Arc<Notify>,
     claims: Mutex<Claims>,
-    pub(crate) keys: Keys,
+    pub(crate) keys_in_use: KeysInUse,
     /// The newest revision in a reply.
     newest_revision: AtomicI64,
-    /// Numbers the requests that create keys: they may overtake each other, on one connection too.
-    requests: AtomicU64,
-    has_maintenance: AtomicBool,
+    /// Numbers the requests that create keys: such requests may overtake each other, even on one connection.
+    request_counter: AtomicU64,
+    /// Whether the maintenance task was started.
+    maintenance_started: AtomicBool,
     /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
     weak_self: Weak<Client>,
@@ -73,10 +77,10 @@ impl Client {
             min_hold_keys: Mutex::default(),
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
-            keys: Keys::default(),
+            keys_in_use: KeysInUse::default(),
             newest_revision: AtomicI64::new(0),
-            requests: AtomicU64::new(0),
-            has_maintenance: AtomicBool::new(false),
+            request_counter: AtomicU64::new(0),
+            maintenance_started: AtomicBool::new(false),
             keeps_leases: AtomicBool::new(false),
             weak_self: Weak::clone(weak_self),
         })
@@ -95,23 +99,23 @@ impl Client {
     }
 
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
-        lock_of(&self.claims)
+        lock_mutex(&self.claims)
     }
 
-    /// The number of a request that creates.
-    pub(crate) fn request(&self) -> u64 {
-        self.requests.fetch_add(1, Ordering::Relaxed)
+    /// The next number for a request that creates a key, or for a release.
+    pub(crate) fn next_request_number(&self) -> u64 {
+        self.request_counter.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Sends a request; once more if the server only wanted a new login.
+    /// Sends a request. Sends it once more if the server refused it only because the client has to log in again.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
         let newest_revision = self.newest_revision.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
         // Only a client with a login may have to log in again.
-        let again = self.link.dialer().config.login.as_ref().map(|_| request.clone());
+        let login_retry = self.link.dialer().config.login.as_ref().map(|_| request.clone());
         let mut answer = conn.call(request).await;
         if let Err(status) = &answer
-            && let Some(request) = again.filter(|_| wants_login(status))
+            && let Some(request) = login_retry.filter(|_| wants_login(status))
         {
             conn = self.link.conn().await.map_err(Failed::NotSent)?;
             answer = conn.call(request).await;
@@ -120,19 +124,20 @@ impl Client {
         if let Some(revision) = R::revision(&answer) {
             self.newest_revision.fetch_max(revision, Ordering::Relaxed);
             if revision < newest_revision {
-                self.went_back(revision);
+                self.end_rolled_back(revision);
             }
         }
         Ok((conn, answer))
     }
 
-    /// F47: a request that left after a reply with a newer revision got an older one. The server was restored from
-    /// older data, which may contain claims that have ended. They end with their leases, so this client revokes the
-    /// leases that it kept alive.
-    fn went_back(&self, revision: i64) {
+    /// Ends all leases of this client after a rollback of the data (F47): a request that was sent after a reply with a
+    /// newer revision got an older revision, so the server was restored from older data. The old data may contain
+    /// claims that have ended. These claims end with their leases, so this client revokes all leases that it kept
+    /// alive.
+    fn end_rolled_back(&self, revision: i64) {
         self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
-        lock_of(&self.min_hold_keys).clear();
+        lock_mutex(&self.min_hold_keys).clear();
         for session in self.sessions.all() {
             session.end();
             self.lease_is_gone(session.id);
@@ -153,10 +158,10 @@ impl Client {
         self.call(request).await.map_err(Failed::classified)
     }
 
-    /// A slot on a lease for this ttl that was confirmed recently.
+    /// A slot on a lease for this ttl that the server confirmed recently.
     pub(crate) async fn slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         loop {
-            let slot = self.slot_on_any(ttl).await?;
+            let slot = self.existing_or_new_slot(ttl).await?;
             match self.freshen(slot.session()).await {
                 Ok(()) => return Ok(slot),
                 Err(_) if slot.session().is_gone() => {}
@@ -165,22 +170,23 @@ impl Client {
         }
     }
 
-    async fn slot_on_any(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
-        let class = seconds(ttl);
-        if let Some(slot) = self.sessions.slot(class) {
+    /// A slot on a lease for this ttl; creates a lease if none has room. The lease may have been confirmed long ago.
+    async fn existing_or_new_slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
+        let lease_seconds = whole_seconds(ttl);
+        if let Some(slot) = self.sessions.slot(lease_seconds) {
             return Ok(slot);
         }
-        let _making = self.sessions.making.lock().await;
-        if let Some(slot) = self.sessions.slot(class) {
+        let _creation = self.sessions.creation.lock().await;
+        if let Some(slot) = self.sessions.slot(lease_seconds) {
             return Ok(slot);
         }
-        let asked = self.now();
-        let (id, ttl) = self.grant(class).await?;
-        let slot = self.sessions.add(Session::new(id, class, ttl, asked)).ok_or_else(unreadable)?;
+        let sent = self.now();
+        let (id, ttl) = self.grant(lease_seconds).await?;
+        let slot = self.sessions.add(Session::new(id, lease_seconds, ttl, sent)).ok_or_else(unreadable)?;
         if let Some(conn) = self.link.live() {
             self.watch_epoch_key(&conn, id);
         }
-        if !self.has_maintenance.swap(true, Ordering::Relaxed) {
+        if !self.maintenance_started.swap(true, Ordering::Relaxed) {
             leasehold_core::maintain(
                 Weak::clone(&self.weak_self),
                 Arc::clone(&self.clock),
@@ -192,14 +198,14 @@ impl Client {
     }
 
     /// Creates a lease of at least this many seconds. Returns its id and the granted time.
-    pub(crate) async fn grant(&self, seconds: u64) -> Result<(i64, Duration), EngineError> {
-        let ttl = i64::try_from(seconds).map_err(|_| unreadable())?;
+    pub(crate) async fn grant(&self, whole_seconds: u64) -> Result<(i64, Duration), EngineError> {
+        let ttl = i64::try_from(whole_seconds).map_err(|_| unreadable())?;
         let (_, granted) = self.ask(wire::Grant { ttl }).await?;
-        let given = u64::try_from(granted.ttl).unwrap_or(0);
-        if granted.id == 0 || given == 0 || !granted.error.is_empty() {
+        let granted_seconds = u64::try_from(granted.ttl).unwrap_or(0);
+        if granted.id == 0 || granted_seconds == 0 || !granted.error.is_empty() {
             return Err(unreadable());
         }
-        Ok((granted.id, Duration::from_secs(given)))
+        Ok((granted.id, Duration::from_secs(granted_seconds)))
     }
 
     /// Waits until a keep-alive of the lease was answered recently.
@@ -208,24 +214,24 @@ impl Client {
             let mut changed = std::pin::pin!(session.changed.notified());
             changed.as_mut().enable();
             if session.is_gone() {
-                return Err(gone());
+                return Err(lease_ended());
             }
-            if session.left(self.now()).is_some() {
+            if session.remaining(self.now()).is_some() {
                 return Ok(());
             }
             let conn = self.link.conn().await?;
             if session.should_send_keep_alive(self.now()) {
                 conn.keep_alive(session.id);
             }
-            // The answer may be lost with its connection, so the loop asks again.
+            // The answer may be lost with its connection, so the loop sends the keep-alive again.
             runtime::within(URGENT_INTERVAL, changed).await;
         }
     }
 
     /// Watches the epoch key of this lease: an operator who breaks a hold writes to it.
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
-        let key = keys::epoch(self.prefix(), lease);
-        // A write before the watch concerned earlier holds of the lease, so it is not missed.
+        let key = keys::epoch_key(self.prefix(), lease);
+        // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
         conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
     }
 
@@ -237,8 +243,8 @@ impl Client {
     /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Blocker(id));
-            conn.watches.leave(Target::Own(id));
+            conn.watches.unwatch(Target::Blocker(id));
+            conn.watches.unwatch(Target::Own(id));
         }
     }
 

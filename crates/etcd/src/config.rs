@@ -17,6 +17,7 @@ const MAX_MEMBERS: usize = 64;
 #[derive(Clone)]
 pub struct Config {
     pub(crate) members: Vec<Endpoint>,
+    /// The user and the password.
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
@@ -75,8 +76,8 @@ impl Config {
     /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control
     /// characters or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
-        let bad = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
-        if bad || prefix.len() > MAX_PREFIX_BYTES {
+        let is_malformed = prefix.is_empty() || prefix.ends_with('/') || prefix.chars().any(char::is_control);
+        if is_malformed || prefix.len() > MAX_PREFIX_BYTES {
             return Err(Error::misconfigured(format!(
                 "the prefix of keys must have 1 to {MAX_PREFIX_BYTES} bytes, no slash at its end and no control \
                  characters"

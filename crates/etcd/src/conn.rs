@@ -19,7 +19,7 @@ use crate::{
     error::{classify_connecting, wants_user},
     guarantee,
     health::{HealthCheck, Member},
-    lock_of,
+    lock_mutex,
     push_handler::PushHandler,
     runtime, stream,
     watches::Watches,
@@ -35,7 +35,7 @@ const MAX_LEADERLESS: u32 = 4;
 /// A member that passes its health checks and answers no request for so long is replaced by another: a leader with a
 /// hanging disk behaves so.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
-/// The limit of a login: it takes the server a tenth of a second of work, one client after another.
+/// The time limit of a login: a login takes the server a tenth of a second of work, one client after another.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 /// A watch that is refused on a connection older than this may have been refused because the login expired.
 const LOGIN_MAY_EXPIRE_AFTER: Duration = Duration::from_secs(60);
@@ -47,34 +47,38 @@ pub(crate) struct Conn {
     pub(crate) member: Endpoint,
     pub(crate) watches: Arc<Watches>,
     grpc: Grpc,
+    /// Keep-alives to send.
     keep_alive: mpsc::UnboundedSender<KeepAlive>,
-    life: Arc<Life>,
-    _alive: oneshot::Sender<()>,
+    state: Arc<ConnState>,
+    /// Dropped with this connection, which ends the task of the connection.
+    _task_guard: oneshot::Sender<()>,
 }
 
 /// The state of a connection: whether it can be used, and what is in flight.
-struct Life {
+struct ConnState {
     clock: Arc<dyn Clock>,
+    /// The connection has ended. This state is final.
     dead: AtomicBool,
-    /// Ends the connection.
+    /// Notified to end the connection.
     end: Notify,
     /// Wakes requests when the connection has ended.
-    over: Notify,
+    ended: Notify,
     load: Mutex<Load>,
 }
 
-/// What is in flight.
+/// What is in flight on a connection.
 #[derive(Default)]
 struct Load {
+    /// The number of requests in flight.
     requests: usize,
-    /// When requests were first in flight, or one was last answered.
-    progress: Option<Instant>,
-    /// The leases with a keep-alive in flight, and when it was sent. The server answers in this order.
-    leases: VecDeque<(i64, Instant)>,
+    /// When the last request was answered or, if that is later, when the first of the requests in flight was sent.
+    last_progress: Option<Instant>,
+    /// The keep-alives in flight: the lease of each, and when it was sent. The server answers in this order.
+    keep_alives: VecDeque<(i64, Instant)>,
 }
 
 /// Counts a request as in flight until it is dropped.
-struct InFlightRequest<'a>(&'a Life);
+struct InFlightRequest<'a>(&'a ConnState);
 
 impl Conn {
     /// Connects to a member, checks within `limit` whether it can serve, and logs in. `broken` is notified when the
@@ -88,116 +92,117 @@ impl Conn {
         broken: Arc<Notify>,
     ) -> Result<Self, EngineError> {
         let failed = |status: Status| classify_connecting(&status, member, config);
-        let late = |limit: Duration| {
+        let timed_out = |limit: Duration| {
             EngineError::new(Fault::Retry, format!("cannot connect to {member}: no answer within {limit:?}"))
         };
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
-            let info = match Member::ask(&grpc, config).await {
+            let member_info = match Member::ask(&grpc, config).await {
                 // Newer releases with authentication refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
-                info => Some(info.map_err(failed)?),
+                member_info => Some(member_info.map_err(failed)?),
             };
-            Ok((grpc, info))
+            Ok((grpc, member_info))
         };
-        let (grpc, info) = runtime::within(limit, dialing).await.ok_or_else(|| late(limit))??;
+        let (grpc, member_info) = runtime::within(limit, dialing).await.ok_or_else(|| timed_out(limit))??;
         if let Some((user, password)) = &config.login {
             let password = password.read().await?.as_str().to_owned();
             let login = Authenticate { name: user.clone(), password };
-            let known = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
-            let known = known.ok_or_else(|| late(LOGIN_LIMIT))?.map_err(failed)?;
-            grpc.set_token(&known.token).map_err(failed)?;
+            let login_reply = runtime::within(LOGIN_LIMIT, grpc.call(login)).await;
+            let login_reply = login_reply.ok_or_else(|| timed_out(LOGIN_LIMIT))?.map_err(failed)?;
+            grpc.set_token(&login_reply.token).map_err(failed)?;
         }
-        let info = match info {
-            Some(info) => info,
+        let member_info = match member_info {
+            Some(member_info) => member_info,
             None => {
-                let info = runtime::within(limit, Member::ask(&grpc, config)).await;
-                info.ok_or_else(|| late(limit))?.map_err(failed)?
+                let member_info = runtime::within(limit, Member::ask(&grpc, config)).await;
+                member_info.ok_or_else(|| timed_out(limit))?.map_err(failed)?
             }
         };
         let unfit =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
-        if !guarantee::is_supported(&info.version) {
+        if !guarantee::is_supported(&member_info.version) {
             return unfit(
                 Fault::Misconfigured,
-                &format!("it is etcd {}: 3.4 or newer is needed", info.version),
+                &format!("it is etcd {}: 3.4 or newer is needed", member_info.version),
             );
         }
-        if info.is_learner {
+        if member_info.is_learner {
             return unfit(Fault::Retry, "it is a learner, which serves no clients yet");
         }
-        if !info.has_leader {
+        if !member_info.has_leader {
             return unfit(Fault::Retry, "the member has no leader: is a quorum up?");
         }
-        let (orders, watch_orders) = mpsc::unbounded_channel::<Watch>();
-        let (keep_alive, leases) = mpsc::unbounded_channel::<KeepAlive>();
-        let (alive, gone) = oneshot::channel();
+        let (requests, watch_requests) = mpsc::unbounded_channel::<Watch>();
+        let (keep_alive, keep_alives) = mpsc::unbounded_channel::<KeepAlive>();
+        let (task_guard, dropped) = oneshot::channel();
         let conn = Self {
-            cluster: info.cluster,
+            cluster: member_info.cluster,
             member: member.clone(),
-            watches: Arc::new(Watches::new(orders)),
+            watches: Arc::new(Watches::new(requests)),
             grpc: grpc.clone(),
             keep_alive,
-            life: Arc::new(Life {
+            state: Arc::new(ConnState {
                 clock,
                 dead: AtomicBool::new(false),
                 end: Notify::new(),
-                over: Notify::new(),
+                ended: Notify::new(),
                 load: Mutex::default(),
             }),
-            _alive: alive,
+            _task_guard: task_guard,
         };
-        let life = || Arc::clone(&conn.life);
+        let state = || Arc::clone(&conn.state);
         let watched = read_watches(
             grpc.clone(),
-            watch_orders,
+            watch_requests,
             Arc::clone(&conn.watches),
-            life(),
+            state(),
             Weak::clone(&handler),
         );
-        let keep_alives = read_keep_alives(grpc.clone(), leases, life(), Weak::clone(&handler));
-        let health = check_health(grpc, info.health, life(), handler);
-        let end_notice = EndNotice { life: life(), broken };
+        let keep_alives = read_keep_alives(grpc.clone(), keep_alives, state(), Weak::clone(&handler));
+        let health = check_health(grpc, member_info.health, state(), handler);
+        let end_notice = EndNotice { state: state(), broken };
         runtime::spawn(async move {
             tokio::select! {
                 () = watched => {}
                 () = keep_alives => {}
                 () = health => {}
-                () = end_notice.life.end.notified() => {}
-                _ = gone => {}
+                () = end_notice.state.end.notified() => {}
+                _ = dropped => {}
             }
             drop(end_notice);
         });
         Ok(conn)
     }
 
+    /// Opens the connection, without a login.
     async fn dial(config: &Config, member: &Endpoint) -> Result<Grpc, EngineError> {
         let http = Http::connect(stream::open(config, member).await?).await;
         http.map(Grpc::new).map_err(|status| classify_connecting(&status, member, config))
     }
 
     pub(crate) fn is_dead(&self) -> bool {
-        self.life.dead.load(Ordering::Acquire)
+        self.state.dead.load(Ordering::Acquire)
     }
 
     /// Ends the connection: nothing more is sent on it.
     pub(crate) fn end(&self) {
-        self.life.dead.store(true, Ordering::Release);
-        self.life.end.notify_one();
+        self.state.dead.store(true, Ordering::Release);
+        self.state.end.notify_one();
     }
 
     /// Sends a request and waits for its reply, or for the end of the connection.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<R::Answer, Status> {
-        let mut over = std::pin::pin!(self.life.over.notified());
-        over.as_mut().enable();
+        let mut ended = std::pin::pin!(self.state.ended.notified());
+        ended.as_mut().enable();
         if self.is_dead() {
             return Err(Status::unavailable("the connection has ended"));
         }
-        let in_flight = InFlightRequest::new(&self.life);
+        let in_flight = InFlightRequest::new(&self.state);
         let answer = tokio::select! {
             biased;
             answer = self.grpc.call(request) => answer,
-            () = over => Err(Status::unavailable("the connection ended")),
+            () = ended => Err(Status::unavailable("the connection ended")),
         };
         in_flight.answered();
         if let Err(status) = &answer
@@ -210,14 +215,14 @@ impl Conn {
 
     /// Sends a keep-alive of a lease; [`PushHandler::on_kept_alive`] receives the answer.
     pub(crate) fn keep_alive(&self, lease: i64) {
-        let mut load = lock_of(&self.life.load);
-        load.leases.push_back((lease, self.life.clock.now()));
+        let mut load = lock_mutex(&self.state.load);
+        load.keep_alives.push_back((lease, self.state.clock.now()));
         // Sent under the lock, so that the stream has the same order as the list.
         let _ = self.keep_alive.send(KeepAlive { id: lease });
     }
 }
 
-/// Whether this error makes the connection or its member useless, whatever happened to the request.
+/// Whether the connection has to end after this error: the connection broke, or its member serves no more requests.
 fn is_of_connection(status: &Status) -> bool {
     let by_server = status.message().starts_with("etcdserver: ");
     match status.code() {
@@ -235,19 +240,19 @@ fn is_of_connection(status: &Status) -> bool {
 /// Reads the watch stream. Ends when the stream does.
 async fn read_watches(
     grpc: Grpc,
-    orders: mpsc::UnboundedReceiver<Watch>,
+    requests: mpsc::UnboundedReceiver<Watch>,
     watches: Arc<Watches>,
-    life: Arc<Life>,
+    state: Arc<ConnState>,
     handler: Weak<dyn PushHandler>,
 ) {
-    let begun = life.clock.now();
+    let opened = state.clock.now();
     // The server sends its first reply only after the first watch request, so this waits for one.
-    let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(orders)).await else { return };
+    let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(requests)).await else { return };
     while let Ok(Some(watched)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
         if !watches.receive(watched, &*handler) {
             tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
-            if life.clock.now().since(begun) > LOGIN_MAY_EXPIRE_AFTER {
+            if state.clock.now().since(opened) > LOGIN_MAY_EXPIRE_AFTER {
                 return;
             }
         }
@@ -257,16 +262,16 @@ async fn read_watches(
 /// Reads the answers to keep-alives. Ends when the stream does.
 async fn read_keep_alives(
     grpc: Grpc,
-    leases: mpsc::UnboundedReceiver<KeepAlive>,
-    life: Arc<Life>,
+    keep_alives: mpsc::UnboundedReceiver<KeepAlive>,
+    state: Arc<ConnState>,
     handler: Weak<dyn PushHandler>,
 ) {
-    let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(leases)).await else { return };
+    let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(keep_alives)).await else { return };
     while let Ok(Some(answer)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
-        // An answer without a request would shift all later ones. The server sends none; the connection ends if one
-        // comes.
-        let Some((lease, sent)) = lock_of(&life.load).leases.pop_front() else { return };
+        // An answer without a request would be taken for the answer to another keep-alive. The server sends none; the
+        // connection ends if one arrives.
+        let Some((lease, sent)) = lock_mutex(&state.load).keep_alives.pop_front() else { return };
         if lease != answer.id {
             return;
         }
@@ -274,19 +279,24 @@ async fn read_keep_alives(
     }
 }
 
-/// Checks the health of the member while it is needed. Ends when the member does not answer, has had no leader for too
-/// long, or answers no other requests.
-async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler: Weak<dyn PushHandler>) {
+/// Checks the health of the member while the client needs it. Returns when the member does not answer, has had no
+/// leader for too long, or answers no other requests.
+async fn check_health(
+    grpc: Grpc,
+    health: HealthCheck,
+    state: Arc<ConnState>,
+    handler: Weak<dyn PushHandler>,
+) {
     let mut leaderless = 0;
     loop {
         runtime::sleep(HEALTH_INTERVAL).await;
         let Some(handler) = handler.upgrade() else { return };
         let needed = handler.needs_server();
         drop(handler);
-        if life.is_stuck() {
+        if state.is_stuck() {
             return;
         }
-        if !needed && lock_of(&life.load).requests == 0 {
+        if !needed && lock_mutex(&state.load).requests == 0 {
             continue;
         }
         match runtime::within(HEALTH_TIMEOUT, health.send(&grpc)).await {
@@ -301,49 +311,53 @@ async fn check_health(grpc: Grpc, health: HealthCheck, life: Arc<Life>, handler:
     }
 }
 
-impl Life {
+impl ConnState {
+    /// Whether the member leaves requests or keep-alives unanswered for too long.
     fn is_stuck(&self) -> bool {
         let now = self.clock.now();
-        let load = lock_of(&self.load);
+        let load = lock_mutex(&self.load);
         // A follower forwards keep-alives to its leader, one lease at a time, and waits seconds for one without an
         // answer.
-        let asked = load.leases.front().is_some_and(|&(_, asked)| now.since(asked) > HEALTH_TIMEOUT);
-        asked
-            || (load.requests > 0 && load.progress.is_some_and(|progress| now.since(progress) > STUCK_AFTER))
+        let keep_alive_overdue =
+            load.keep_alives.front().is_some_and(|&(_, sent)| now.since(sent) > HEALTH_TIMEOUT);
+        keep_alive_overdue
+            || (load.requests > 0
+                && load.last_progress.is_some_and(|last_progress| now.since(last_progress) > STUCK_AFTER))
     }
 }
 
 impl<'a> InFlightRequest<'a> {
-    fn new(life: &'a Life) -> Self {
-        let mut load = lock_of(&life.load);
+    fn new(state: &'a ConnState) -> Self {
+        let mut load = lock_mutex(&state.load);
         if load.requests == 0 {
-            load.progress = Some(life.clock.now());
+            load.last_progress = Some(state.clock.now());
         }
         load.requests += 1;
-        Self(life)
+        Self(state)
     }
 
+    /// Records that a request was answered.
     fn answered(&self) {
-        lock_of(&self.0.load).progress = Some(self.0.clock.now());
+        lock_mutex(&self.0.load).last_progress = Some(self.0.clock.now());
     }
 }
 
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        lock_of(&self.0.load).requests -= 1;
+        lock_mutex(&self.0.load).requests -= 1;
     }
 }
 
 /// Reports the end of the connection, however its task ends.
 struct EndNotice {
-    life: Arc<Life>,
+    state: Arc<ConnState>,
     broken: Arc<Notify>,
 }
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        self.life.dead.store(true, Ordering::Release);
-        self.life.over.notify_waiters();
+        self.state.dead.store(true, Ordering::Release);
+        self.state.ended.notify_waiters();
         self.broken.notify_one();
     }
 }

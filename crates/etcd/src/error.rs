@@ -7,16 +7,16 @@ use crate::{config::Config, stream::wants_tls};
 
 /// Classifies the error of a request that may have been sent.
 pub(crate) fn classify(status: &Status) -> EngineError {
-    let (fault, what) = meaning(status);
+    let (fault, summary) = meaning(status);
     let message = cause_text(status);
     let message = message.trim().trim_start_matches("etcdserver: ");
-    let message = if message.is_empty() { what.to_owned() } else { format!("{what} ({message})") };
+    let message = if message.is_empty() { summary.to_owned() } else { format!("{summary} ({message})") };
     EngineError::new(fault, message)
 }
 
 /// Classifies an error of connecting: no request of a verb was sent yet.
 pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &Config) -> EngineError {
-    let sorted = classify(status);
+    let classified = classify(status);
     #[cfg(feature = "tls")]
     {
         // This is how a server refuses our certificate, after the connection is made.
@@ -26,15 +26,15 @@ pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &C
             return EngineError::new(Fault::Misconfigured, message);
         }
     }
-    let (fault, hint) = match sorted.fault {
+    let (fault, hint) = match classified.fault {
         Fault::Unknown => (Fault::Retry, wants_tls(config)),
         fault => (fault, ""),
     };
-    EngineError::new(fault, format!("cannot connect to {member}: {}{hint}", sorted.message))
+    EngineError::new(fault, format!("cannot connect to {member}: {}{hint}", classified.message))
 }
 
-/// The innermost cause.
-fn root(error: &dyn std::error::Error) -> String {
+/// The message of the innermost cause of an error.
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -44,35 +44,37 @@ fn root(error: &dyn std::error::Error) -> String {
 
 /// The message of the server, or the cause of a broken connection.
 fn cause_text(status: &Status) -> String {
-    std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root)
+    std::error::Error::source(status).map_or_else(|| status.message().to_owned(), root_cause)
 }
 
-/// The reply exceeds the bound. This error comes from our own decoder, not from the server.
+/// Whether the reply exceeds the bound. This error comes from our own decoder, not from the server.
 pub(crate) fn is_too_long(status: &Status) -> bool {
     status.code() == Code::OutOfRange && !status.message().contains("etcdserver: ")
 }
 
-/// The lease of the request does not exist (any more): nothing was applied.
+/// Whether the lease of the request does not exist (any more). Then nothing was applied.
 pub(crate) fn is_lease_gone(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
-/// The server's database is full. Unlike other refusals, this one may come after the request was applied.
+/// Whether the server's database is full. Unlike other refusals, this one may come after the request was applied.
 pub(crate) fn is_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
-/// The server does not accept the login any more, so the client has to log in again. Nothing was applied.
+/// Whether the server does not accept the login any more, so that the client has to log in again. Then nothing was
+/// applied.
 pub(crate) fn wants_login(status: &Status) -> bool {
     let message = status.message();
     message.contains("invalid auth token") || message.contains("revision of auth store is old")
 }
 
-/// The server has authentication enabled and the request has no login.
+/// Whether the server has authentication enabled and the request has no login.
 pub(crate) fn wants_user(status: &Status) -> bool {
     status.code() == Code::InvalidArgument && status.message().contains("user name is empty")
 }
 
+/// What an error means for the request, and the summary for users.
 fn meaning(status: &Status) -> (Fault, &'static str) {
     let message = status.message();
     let has = |part: &str| message.contains(part);
@@ -111,6 +113,7 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
     }
 }
 
+/// The error for a reply that does not have the expected form.
 pub(crate) fn unreadable() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered with something unexpected")
 }

@@ -34,6 +34,7 @@ pub struct HeldBy {
 #[derive(Clone)]
 pub struct Fence {
     client: Arc<Client>,
+    /// The key that stores the largest token.
     key: Vec<u8>,
 }
 
@@ -42,7 +43,7 @@ pub struct Fence {
 pub enum Guarded {
     /// The step was applied, at this revision.
     Done(i64),
-    /// Nothing was applied: a holder with this larger token was here before.
+    /// Nothing was applied: a holder with this larger token has used the fence before.
     Overtaken(u64),
 }
 
@@ -62,7 +63,7 @@ impl Fence {
     #[must_use]
     pub fn new(engine: &EtcdEngine, resource: &str) -> Self {
         let client = Arc::clone(&engine.client);
-        let key = keys::fence(client.prefix(), resource);
+        let key = keys::fence_key(client.prefix(), resource);
         Self { client, key }
     }
 
@@ -71,18 +72,21 @@ impl Fence {
     /// guarantees that an overtaken holder cannot change what is read afterwards.
     ///
     /// # Errors
-    /// As for a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
+    /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
     /// the same values.
     pub async fn write(&self, token: u64, values: &[(Vec<u8>, Vec<u8>)]) -> Result<Guarded, EngineError> {
-        let (shown, next) = (digits(token), digits(token.saturating_add(1)));
+        let (digits, next_digits) = (digits(token), digits(token.saturating_add(1)));
         let put =
             |key: &[u8], value: &[u8]| Put { key: key.to_vec(), value: value.to_vec(), lease: 0 }.into();
-        let mut steps = vec![put(&self.key, &shown)];
+        let mut steps = vec![put(&self.key, &digits)];
         steps.extend(values.iter().map(|(key, value)| put(key, value)));
         // Two conditions, tried in turn, because a condition on the value of a missing key fails.
-        for fresh in [false, true] {
-            let condition =
-                if fresh { compare::created(&self.key, 0) } else { compare::value_before(&self.key, &next) };
+        for fence_is_new in [false, true] {
+            let condition = if fence_is_new {
+                compare::created(&self.key, 0)
+            } else {
+                compare::value_before(&self.key, &next_digits)
+            };
             let txn = Txn {
                 compare: vec![condition],
                 success: steps.clone(),
@@ -92,17 +96,17 @@ impl Fence {
             if reply.succeeded {
                 return Ok(Guarded::Done(reply.revision()));
             }
-            let seen = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
-            if let Some(seen) = seen {
-                let larger = std::str::from_utf8(&seen.value).ok().and_then(|text| text.parse().ok());
-                let larger = larger.ok_or_else(|| {
+            let stored = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
+            if let Some(stored) = stored {
+                let stored_token = std::str::from_utf8(&stored.value).ok().and_then(|text| text.parse().ok());
+                let stored_token = stored_token.ok_or_else(|| {
                     EngineError::new(
                         leasehold_core::Fault::Misconfigured,
                         "the key of the fence holds something else than a token",
                     )
                 })?;
-                if larger > token {
-                    return Ok(Guarded::Overtaken(larger));
+                if stored_token > token {
+                    return Ok(Guarded::Overtaken(stored_token));
                 }
                 // Another client created the key between the two tries.
             }
@@ -111,6 +115,7 @@ impl Fence {
     }
 }
 
+/// The stored text of a token.
 fn digits(token: u64) -> Vec<u8> {
     format!("{token:0DIGITS$}").into_bytes()
 }

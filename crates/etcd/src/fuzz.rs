@@ -19,7 +19,7 @@ use crate::{
 const PREFIX: &str = "/locks";
 const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
 
-/// A reply of the server, after a byte that selects its kind.
+/// Reads a reply of the server. The first byte selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 9 {
@@ -35,12 +35,12 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// A key, a line feed, and a value.
+/// Reads a key, a line feed, and a value.
 pub fn key(bytes: &[u8]) {
     let (key, value) = bytes
         .iter()
         .position(|&byte| byte == b'\n')
-        .map_or((bytes, &[][..]), |at| (&bytes[..at], &bytes[at + 1..]));
+        .map_or((bytes, &[][..]), |line_feed| (&bytes[..line_feed], &bytes[line_feed + 1..]));
     if let Some((name, below)) = keys::name_of(PREFIX, key) {
         let dir = Dir::of(PREFIX, &name);
         assert_eq!(dir.below(key), Some(below), "a key is in the directory of its name");
@@ -81,8 +81,8 @@ fn check_txn(mut reply: TxnResponse) {
 }
 
 fn received(watched: WatchResponse) {
-    let (orders, _sent) = mpsc::unbounded_channel();
-    let watches = Watches::new(orders);
+    let (requests, _requests_sent) = mpsc::unbounded_channel();
+    let watches = Watches::new(requests);
     for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
         watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
     }
@@ -92,6 +92,7 @@ fn received(watched: WatchResponse) {
     watches.receive(watched, &NullHandler);
 }
 
+/// Ignores all notifications.
 struct NullHandler;
 
 impl PushHandler for NullHandler {
@@ -147,7 +148,7 @@ mod tests {
         let found = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
         let done = ResponseOp { response: Some(Response::Range(found.clone())) };
         let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
-        let event = Event { what: 1, kv: Some(kv("/locks/a/7")) };
+        let event = Event { kind: 1, kv: Some(kv("/locks/a/7")) };
         let watched = WatchResponse {
             header,
             watch_id: 2,

@@ -11,13 +11,14 @@ use crate::{
 const MIN_VERSION: (u32, u32) = (3, 4);
 
 /// What the cluster reports about itself.
-struct Facts {
+struct ClusterReport {
     version: String,
     alarms: Vec<String>,
     /// The number of voting members; `None` if the user may not read it.
     voters: Option<usize>,
 }
 
+/// Asks the cluster for its state and judges it.
 pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
     let status = match client.ask(Status {}).await {
         Ok((_, status)) => status,
@@ -26,7 +27,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
     };
     let members = client.ask(Members {}).await.ok();
     let voters = members.map(|(_, reply)| reply.members.iter().filter(|member| !member.is_learner).count());
-    Ok(judge(&Facts { version: status.version, alarms: status.errors, voters }))
+    Ok(judge(&ClusterReport { version: status.version, alarms: status.errors, voters }))
 }
 
 /// Whether the engine supports this version. An unreadable version counts as supported.
@@ -34,47 +35,47 @@ pub(crate) fn is_supported(version: &str) -> bool {
     parse_version(version).is_none_or(|(major, minor, _)| (major, minor) >= MIN_VERSION)
 }
 
-fn judge(facts: &Facts) -> Guarantee {
-    let mut judged = Guarantee::new(
+/// The guarantee of a cluster with this report.
+fn judge(report: &ClusterReport) -> Guarantee {
+    let mut guarantee = Guarantee::new(
         Level::LeaseBounded,
         &["a hold ends with its lease: only a fence that checks the token stops later writes"],
     );
-    judged.note(format!(
+    guarantee.note(format!(
         "etcd {}: tokens are create revisions, which grow for ever unless an older snapshot is restored",
-        if facts.version.is_empty() { "of unknown version" } else { &facts.version }
+        if report.version.is_empty() { "of unknown version" } else { &report.version }
     ));
-    if facts.version.is_empty() {
+    if report.version.is_empty() {
         // Every release that refuses the status is newer than all releases with the bugs below.
-        judged.note("the user may not ask for the status: whether there are alarms is not known");
+        guarantee.note("the user may not ask for the status: whether there are alarms is not known");
     }
-    if let Some(version) = parse_version(&facts.version) {
-        for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.include(facts.voters)) {
+    if let Some(version) = parse_version(&report.version) {
+        for bug in BUGS.iter().filter(|bug| bug.is_in(version) && bug.members.include(report.voters)) {
             let (major, minor) = bug.series;
-            let risk = format!("{} (etcd pull request {})", bug.risk, bug.fix);
-            judged.lower(
+            let risk = format!("{} (etcd pull request {})", bug.risk, bug.pull_request);
+            guarantee.lower(
                 "the version",
-                &facts.version,
-                &format!("{major}.{minor}.{} or newer", bug.fixed),
+                &report.version,
+                &format!("{major}.{minor}.{} or newer", bug.fixed_in_patch),
                 &risk,
             );
         }
     }
-    match facts.voters {
-        None => judged.note("the user may not list the members: how many copies there are is not known"),
-        Some(1) => {
-            judged.note("one member: while it is down no client gets a lock, and its disk is the only copy")
-        }
-        Some(2) => judged.note("two members: both have to be up, which is less safe than one"),
+    match report.voters {
+        None => guarantee.note("the user may not list the members: how many copies there are is not known"),
+        Some(1) => guarantee
+            .note("one member: while it is down no client gets a lock, and its disk is the only copy"),
+        Some(2) => guarantee.note("two members: both have to be up, which is less safe than one"),
         Some(_) => {}
     }
-    for alarm in &facts.alarms {
+    for alarm in &report.alarms {
         if alarm.contains("CORRUPT") {
-            judged.lower("the alarm", alarm, "none", "the members disagree on what is stored");
+            guarantee.lower("the alarm", alarm, "none", "the members disagree on what is stored");
         } else {
-            judged.note(format!("the cluster has an alarm: {alarm}"));
+            guarantee.note(format!("the cluster has an alarm: {alarm}"));
         }
     }
-    judged
+    guarantee
 }
 
 /// A bug by which two clients may get one lock, in the releases of one minor version before its fix.
@@ -82,14 +83,15 @@ struct Bug {
     /// Major and minor.
     series: (u32, u32),
     /// The first patch release without the bug.
-    fixed: u32,
+    fixed_in_patch: u32,
     /// The pull request that fixed it.
-    fix: u32,
+    pull_request: u32,
+    /// The sizes of clusters in which the bug matters.
     members: Clusters,
     risk: &'static str,
 }
 
-/// The clusters in which a bug matters.
+/// Clusters by their number of voting members.
 #[derive(Clone, Copy)]
 enum Clusters {
     Any,
@@ -109,7 +111,7 @@ impl Clusters {
 
 impl Bug {
     fn is_in(&self, (major, minor, patch): (u32, u32, u32)) -> bool {
-        (major, minor) == self.series && patch < self.fixed
+        (major, minor) == self.series && patch < self.fixed_in_patch
     }
 }
 
@@ -118,15 +120,40 @@ const OLD_LEADER: &str = "a leader that was stopped or slow may end leases that 
 const NOT_DURABLE: &str = "a crash of the only member may lose what it acknowledged";
 const INCONSISTENT: &str = "members may have different data after a crash";
 
-/// By etcd's change logs: <https://github.com/etcd-io/etcd/tree/main/CHANGELOG>.
+/// The known bugs, from etcd's change logs: <https://github.com/etcd-io/etcd/tree/main/CHANGELOG>.
 const BUGS: &[Bug] = &[
-    Bug { series: (3, 4), fixed: 31, fix: 17465, members: Clusters::Several, risk: OLD_LEADER },
-    Bug { series: (3, 5), fixed: 13, fix: 17425, members: Clusters::Several, risk: OLD_LEADER },
-    Bug { series: (3, 4), fixed: 21, fix: 14423, members: Clusters::One, risk: NOT_DURABLE },
-    Bug { series: (3, 5), fixed: 5, fix: 14424, members: Clusters::One, risk: NOT_DURABLE },
-    Bug { series: (3, 5), fixed: 3, fix: 13908, members: Clusters::Any, risk: INCONSISTENT },
+    Bug {
+        series: (3, 4),
+        fixed_in_patch: 31,
+        pull_request: 17465,
+        members: Clusters::Several,
+        risk: OLD_LEADER,
+    },
+    Bug {
+        series: (3, 5),
+        fixed_in_patch: 13,
+        pull_request: 17425,
+        members: Clusters::Several,
+        risk: OLD_LEADER,
+    },
+    Bug {
+        series: (3, 4),
+        fixed_in_patch: 21,
+        pull_request: 14423,
+        members: Clusters::One,
+        risk: NOT_DURABLE,
+    },
+    Bug { series: (3, 5), fixed_in_patch: 5, pull_request: 14424, members: Clusters::One, risk: NOT_DURABLE },
+    Bug {
+        series: (3, 5),
+        fixed_in_patch: 3,
+        pull_request: 13908,
+        members: Clusters::Any,
+        risk: INCONSISTENT,
+    },
 ];
 
+/// The major, minor and patch version; `None` if the text is no version.
 fn parse_version(version: &str) -> Option<(u32, u32, u32)> {
     let plain = version.split(['-', '+']).next()?;
     let mut parts = plain.split('.').map(|part| part.parse().ok());
@@ -138,7 +165,7 @@ mod tests {
     use super::*;
 
     fn level(version: &str, voters: Option<usize>) -> Level {
-        judge(&Facts { version: version.to_owned(), alarms: Vec::new(), voters }).level
+        judge(&ClusterReport { version: version.to_owned(), alarms: Vec::new(), voters }).level
     }
 
     #[test]
@@ -152,7 +179,8 @@ mod tests {
         assert_eq!(level("3.4.20", Some(1)), Level::BestEffort);
         assert_eq!(level("3.5.2-rc.1", Some(3)), Level::BestEffort);
         assert_eq!(level("3.6.0", Some(3)), Level::LeaseBounded);
-        let corrupt = Facts { version: "3.6.0".into(), alarms: vec!["CORRUPT".into()], voters: Some(3) };
+        let corrupt =
+            ClusterReport { version: "3.6.0".into(), alarms: vec!["CORRUPT".into()], voters: Some(3) };
         assert_eq!(judge(&corrupt).level, Level::BestEffort);
     }
 

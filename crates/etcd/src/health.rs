@@ -17,9 +17,11 @@ pub(crate) enum HealthCheck {
 
 /// What a client knows about a member.
 pub(crate) struct Member {
+    /// The id of its cluster.
     pub(crate) cluster: u64,
-    /// Empty if this user may not read it.
+    /// The version of the server; empty if this user may not ask for it.
     pub(crate) version: String,
+    /// It does not vote and serves no clients yet.
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
     /// The health check that this user may send.
@@ -27,7 +29,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Reads the status or, if this user may not, one key.
+    /// Asks for the status of the member. If this user may not do so, reads one key instead.
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(AskStatus {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
@@ -48,6 +50,7 @@ impl Member {
         }
     }
 
+    /// What a status reports about the member.
     fn of(reply: StatusResponse) -> Self {
         Self {
             cluster: reply.header.map_or(0, |header| header.cluster_id),

@@ -10,7 +10,7 @@ use crate::{
     client::{Client, Failed},
     error::{is_lease_gone, is_too_long},
     guarantee,
-    keys::{Dir, beginning, epoch, name_of, name_of_bare_key},
+    keys::{Dir, epoch_key, name_of, name_of_bare_key, names_starting_with},
     record::{MAX_RECORD_BYTES, Record, RecordState},
     view::{KeyView, Leases, entries, view},
     wire::{
@@ -19,10 +19,10 @@ use crate::{
     },
 };
 
-/// The keys read by one request: 32 of the largest values that servers accept by default still fit the bound of a
-/// reply.
-const PAGE: i64 = 32;
-/// The leases read by one batch of requests.
+/// The number of keys that one request reads: 32 of the largest values that servers accept by default still fit the
+/// bound of a reply.
+const PAGE_KEYS: i64 = 32;
+/// The number of leases whose remaining time is read at the same time.
 const LEASE_BATCH: usize = 64;
 
 impl Client {
@@ -32,6 +32,7 @@ impl Client {
         self.ask(Range::key(format!("{}/", self.prefix()).as_bytes())).await.map(drop)
     }
 
+    /// The view of one name.
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
         let (header, found) = self.read_dir(&dir).await?;
@@ -40,9 +41,10 @@ impl Client {
         Ok(view(name.clone(), &dir, &entries, &leases, header.cluster_id))
     }
 
+    /// The views of all names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
-        let (header, found) = self.read_all(beginning(self.prefix(), prefix)).await?;
+        let (header, found) = self.read_all(names_starting_with(self.prefix(), prefix)).await?;
         for kv in found {
             let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
             if let Some(name) = name.or_else(|| name_of_bare_key(self.prefix(), &kv.key)) {
@@ -80,7 +82,7 @@ impl Client {
     ) -> Result<(Header, Vec<KeyValue>), EngineError> {
         let (mut all, mut revision) = (Vec::new(), 0);
         loop {
-            let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE) };
+            let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE_KEYS) };
             let read = self.read(page).await?;
             let header = read.header.unwrap_or_default();
             revision = header.revision;
@@ -89,6 +91,7 @@ impl Client {
             match last.filter(|_| read.more) {
                 None => return Ok((header, all)),
                 Some(mut last) => {
+                    // The smallest key that sorts after the last one.
                     last.push(0);
                     from = last;
                 }
@@ -96,8 +99,8 @@ impl Client {
         }
     }
 
-    /// Reads a page; or only its first key if the page exceeds the bound of a reply; or that key without its value if
-    /// the value alone exceeds it. Values are cut where they are certainly longer than a record.
+    /// Reads a page. If the page exceeds the bound of a reply, reads only its first key; if the value of that key alone
+    /// exceeds the bound, reads the key without the value. Cuts values that are longer than any record.
     async fn read(&self, page: Range) -> Result<RangeResponse, EngineError> {
         let first = page.clone().limit(1);
         let mut read = match self.read_within_bound(page).await? {
@@ -114,6 +117,7 @@ impl Client {
         Ok(read)
     }
 
+    /// Reads a page; `None` if the reply exceeds the bound.
     async fn read_within_bound(&self, page: Range) -> Result<Option<RangeResponse>, EngineError> {
         match self.call(page).await {
             Ok((_, read)) => Ok(Some(read)),
@@ -132,23 +136,25 @@ impl Client {
         ids.dedup();
         let mut leases = Leases::new();
         for ids in ids.chunks(LEASE_BATCH) {
-            let asked = ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.left(id).await) });
-            for (id, left) in join_all(asked).await {
-                leases.extend(left?.map(|left| (id, seconds(left.ttl))));
+            let replies =
+                ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.time_to_live(id).await) });
+            for (id, time_to_live) in join_all(replies).await {
+                leases.extend(time_to_live?.map(|time_to_live| (id, seconds(time_to_live.ttl))));
             }
         }
         Ok(leases)
     }
 
     /// The remaining time of a lease; `None` if it has ended.
-    async fn left(&self, id: i64) -> Result<Option<TimeToLiveResponse>, EngineError> {
+    async fn time_to_live(&self, id: i64) -> Result<Option<TimeToLiveResponse>, EngineError> {
         match self.call(TimeToLive { id }).await {
-            Ok((_, left)) => Ok(Some(left).filter(|left| left.ttl >= 0)),
+            Ok((_, time_to_live)) => Ok(Some(time_to_live).filter(|time_to_live| time_to_live.ttl >= 0)),
             Err(Failed::Sent(status)) if is_lease_gone(&status) => Ok(None),
             Err(failed) => Err(failed.classified()),
         }
     }
 
+    /// Breaks the hold with this token: marks it as broken, or with `force` deletes its key.
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let dir = self.dir(name);
         let (_, found) = self.read_dir(&dir).await?;
@@ -160,18 +166,19 @@ impl Client {
             return Ok(Broken::Done);
         }
         let key = &entry.kv.key;
-        let same = compare::created(key, entry.kv.create_revision);
+        let is_unchanged = compare::created(key, entry.kv.create_revision);
         // A minimum hold has no holder to notify.
         let broken = if force || entry.is_min_hold() {
             let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
-            self.ask(Txn { compare: vec![same], success: vec![delete.into()], failure: Vec::new() }).await?
+            self.ask(Txn { compare: vec![is_unchanged], success: vec![delete.into()], failure: Vec::new() })
+                .await?
         } else {
-            // The broken record stays for as long as its holder may rely on the hold at most, even if a client keeps
-            // the old lease alive.
-            let (lease, time) = self.lease_for_rest(entry).await?;
+            // The broken record stays for the longest time for which its holder may rely on the hold, even if a client
+            // keeps the old lease alive.
+            let (lease, time) = self.lease_for_remaining(entry).await?;
             let record = Record { state: RecordState::Broken, id: entry.claim(), time, owner: entry.owner() };
             let put = Put { key: key.clone(), value: record.text(), lease };
-            let compare = vec![same, compare::leased(key, entry.kv.lease)];
+            let compare = vec![is_unchanged, compare::leased(key, entry.kv.lease)];
             self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?
         };
         if !broken.1.succeeded {
@@ -184,19 +191,20 @@ impl Client {
     }
 
     /// Creates a lease for the longest time that the lease of a hold may still last.
-    async fn lease_for_rest(&self, entry: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
-        let left = if entry.kv.lease == 0 { None } else { self.left(entry.kv.lease).await? };
-        let Some(left) = left else {
+    async fn lease_for_remaining(&self, entry: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
+        let time_to_live = if entry.kv.lease == 0 { None } else { self.time_to_live(entry.kv.lease).await? };
+        let Some(time_to_live) = time_to_live else {
             let why = "it has no lease that could be waited for: break it with --force";
             return Err(EngineError::new(Fault::Denied, why));
         };
         // A keep-alive may still extend the old lease to its full time.
-        self.grant(seconds(left.granted).as_secs()).await
+        self.grant(seconds(time_to_live.granted).as_secs()).await
     }
 
-    /// Notifies the holder. If the write is lost, the holder finds out at its next renewal.
+    /// Notifies the client with this lease that one of its holds was broken. If the write is lost, the next renewal of
+    /// the hold finds out.
     async fn notify_holder(&self, lease: i64) {
-        let signal = Put { key: epoch(self.prefix(), lease), value: b"broken".to_vec(), lease };
+        let signal = Put { key: epoch_key(self.prefix(), lease), value: b"broken".to_vec(), lease };
         if let Err(error) = self.ask(Txn { success: vec![signal.into()], ..Txn::default() }).await {
             tracing::debug!(%error, "the holder was not notified");
         }

@@ -30,7 +30,7 @@ use percent_encoding::{AsciiSet, percent_decode_str, utf8_percent_encode};
 /// The characters of a name that are escaped in its directory: `/` is the separator, and `%` begins an escape.
 const ESCAPED: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'/').add(0x7f);
 
-/// The first key and the one after the last.
+/// A range of keys: its first key, and the key after its last one.
 pub(crate) type Span = (Vec<u8>, Vec<u8>);
 
 /// The directory of one name: `<prefix>/<name>/`.
@@ -78,7 +78,7 @@ impl Dir {
     }
 
     /// The ranges of keys of another kind of lock, or of another limit.
-    pub(crate) fn others(&self, mode: Mode) -> Vec<Span> {
+    pub(crate) fn other_kinds(&self, mode: Mode) -> Vec<Span> {
         match mode.limit() {
             None => vec![self.span("~p", &self.0, "~q")],
             Some(limit) => vec![
@@ -89,6 +89,7 @@ impl Dir {
         }
     }
 
+    /// The span that begins with the directory and `from`, and ends before `base` and `to`.
     fn span(&self, from: &str, base: &str, to: &str) -> Span {
         (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
     }
@@ -108,6 +109,7 @@ impl Dir {
     }
 }
 
+/// The mode of a key of permits; `None` for another key.
 fn permits(below: &str) -> Option<Mode> {
     let mut parts = below.strip_prefix("~p")?.splitn(3, '.');
     let limit = hex(parts.next()?)?;
@@ -115,6 +117,7 @@ fn permits(below: &str) -> Option<Mode> {
     parts.next().map(|_| Mode::Permits { count, limit })
 }
 
+/// A number of eight hexadecimal digits.
 fn hex(text: &str) -> Option<u32> {
     (text.len() == 8).then(|| u32::from_str_radix(text, 16).ok())?
 }
@@ -122,8 +125,8 @@ fn hex(text: &str) -> Option<u32> {
 /// The name of a key below the prefix, and the part after its directory; `None` if the key is in no directory of a
 /// name.
 pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)> {
-    let rest = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix('/')?;
-    let (escaped, below) = rest.split_once('/')?;
+    let path = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix('/')?;
+    let (escaped, below) = path.split_once('/')?;
     let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
     // A directory with a different escaping is not the directory of the name.
     (escape(name.as_str()) == escaped).then_some((name, below))
@@ -135,7 +138,7 @@ pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
 }
 
 /// The range of the directories of all names that begin with `start`.
-pub(crate) fn beginning(prefix: &str, start: &str) -> Span {
+pub(crate) fn names_starting_with(prefix: &str, start: &str) -> Span {
     let from = format!("{prefix}/{}", escape(start)).into_bytes();
     let mut to = from.clone();
     // UTF-8 has no byte 0xff, so the last one can be raised.
@@ -145,18 +148,20 @@ pub(crate) fn beginning(prefix: &str, start: &str) -> Span {
     (from, to)
 }
 
-/// The epoch key of a lease of ours. A write to it also notifies the lease's holders that a hold was broken.
-pub(crate) fn epoch(prefix: &str, lease: i64) -> Vec<u8> {
+/// The epoch key of one of our leases. A write to the epoch key also notifies the lease's holders that a hold was
+/// broken.
+pub(crate) fn epoch_key(prefix: &str, lease: i64) -> Vec<u8> {
     format!("leasehold/{prefix}/lease/{lease:x}").into_bytes()
 }
 
 /// The key of the fence around a resource.
-pub(crate) fn fence(prefix: &str, resource: &str) -> Vec<u8> {
+pub(crate) fn fence_key(prefix: &str, resource: &str) -> Vec<u8> {
     format!("leasehold/{prefix}/fence/{}", escape(resource)).into_bytes()
 }
 
+/// Escapes the characters of a name that a directory cannot contain.
 fn escape(text: &str) -> String {
-    // `utf8_percent_encode` would escape all of Unicode. It stays as it is, readable for operators.
+    // `utf8_percent_encode` would escape all of Unicode. Other characters stay as they are, readable for operators.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() {
@@ -168,7 +173,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Refuses a mode that can never be granted.
+/// An error for a mode that can never be granted.
 pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
     match mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
@@ -239,7 +244,7 @@ mod tests {
             assert_eq!(within(&dir.blockers(Mode::Shared), key), mode != Mode::Shared);
             for wanted in MODES {
                 assert_eq!(
-                    dir.others(wanted).iter().any(|span| within(span, key)),
+                    dir.other_kinds(wanted).iter().any(|span| within(span, key)),
                     !wanted.same_kind(mode),
                     "{wanted} reads {}",
                     String::from_utf8_lossy(key)
@@ -257,8 +262,8 @@ mod tests {
         {
             assert_eq!(dir(name).path(), format!("/locks/{shown}"));
         }
-        let all = beginning("/locks", "");
+        let all = names_starting_with("/locks", "");
         assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));
-        assert!(within(&beginning("/locks", "ä"), "/locks/äb/1".as_bytes()));
+        assert!(within(&names_starting_with("/locks", "ä"), "/locks/äb/1".as_bytes()));
     }
 }

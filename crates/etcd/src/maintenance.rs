@@ -10,7 +10,7 @@ use leasehold_core::{
 use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
-    lock_of, runtime,
+    lock_mutex, runtime,
     session::Action,
     watches::{Begin, Target},
     wire::Revoke,
@@ -28,7 +28,7 @@ impl Maintain for Client {
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
-            match session.step(now) {
+            match session.next_action(now) {
                 Action::WaitUntil(at) => next = next.min(at),
                 Action::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
@@ -61,8 +61,8 @@ impl Maintain for Client {
             }
         }
         end_claims(self, overdue);
-        let ended: Vec<i64> = {
-            let mut min_holds = lock_of(&self.min_hold_leases);
+        let expired: Vec<i64> = {
+            let mut min_holds = lock_mutex(&self.min_hold_leases);
             next = min_holds
                 .iter()
                 .map(|(until, _)| *until)
@@ -70,7 +70,7 @@ impl Maintain for Client {
                 .fold(next, Instant::min);
             min_holds.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
         };
-        for lease in ended {
+        for lease in expired {
             let client = Arc::clone(self);
             runtime::spawn(async move {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.end_min_hold(lease)).await;
@@ -85,7 +85,7 @@ impl Client {
     /// Deletes the keys of minimum holds whose time is over. Returns the end of the next one.
     fn delete_expired_min_holds(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (expired, next) = {
-            let mut min_holds = lock_of(&self.min_hold_keys);
+            let mut min_holds = lock_mutex(&self.min_hold_keys);
             (min_holds.take_expired(now), min_holds.next_end())
         };
         for (key, revision) in expired {

@@ -10,40 +10,41 @@ use leasehold_core::{ClaimId, EngineError};
 
 use crate::{
     client::Client,
-    lock_of,
-    session::seconds,
+    lock_mutex,
+    session::whole_seconds,
     wire::{KeyValue, Put, Revoke},
 };
 
 impl Client {
-    /// Turns the hold of this key into a minimum hold of this duration. Returns `None` if the claim does not hold.
+    /// Turns the hold of this key into a minimum hold of this duration. Raises the epoch of the lease `raise_epoch_of`
+    /// in the same step. Returns `None` if the claim does not hold.
     pub(crate) async fn release_with_min_hold(
         &self,
         key: &[u8],
         (id, token): (ClaimId, u64),
         min_hold: Duration,
-        mark_dead: Option<i64>,
+        raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
-        let (lease, _) = self.grant(seconds(min_hold).max(1)).await?;
+        let (lease, _) = self.grant(whole_seconds(min_hold).max(1)).await?;
         let mut txn = Self::min_hold_txn(key, (id, token), min_hold, lease);
-        if let Some(mark_dead) = mark_dead {
-            let raise = Put {
-                key: crate::keys::epoch(self.prefix(), mark_dead),
+        if let Some(epoch_lease) = raise_epoch_of {
+            let put_epoch = Put {
+                key: crate::keys::epoch_key(self.prefix(), epoch_lease),
                 value: Vec::new(),
-                lease: mark_dead,
+                lease: epoch_lease,
             };
-            txn.success.push(raise.into());
+            txn.success.push(put_epoch.into());
         }
         let (_, reply) = self.ask(txn).await?;
         if !reply.succeeded {
             // The new lease has no keys and ends by itself.
             return Ok(None);
         }
-        if let Some(session) = mark_dead.and_then(|lease| self.sessions.get(lease)) {
-            session.epoch_raised(reply.revision());
+        if let Some(session) = raise_epoch_of.and_then(|lease| self.sessions.get(lease)) {
+            session.raise_epoch_to(reply.revision());
         }
-        lock_of(&self.min_hold_leases).push((self.now().after(min_hold), lease));
+        lock_mutex(&self.min_hold_leases).push((self.now().after(min_hold), lease));
         self.wake_maintenance.notify_one();
         Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
     }

@@ -13,7 +13,7 @@ use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
     keys::Dir,
-    lock_of,
+    lock_mutex,
     record::{BEFORE_MIN_HOLD, Record, RecordState},
     runtime,
     wire::{DeleteRange, KeyValue, Order, Range, RangeResponse, Txn, compare},
@@ -21,8 +21,8 @@ use crate::{
 
 /// The largest difference between the rates of two clocks.
 const DRIFT_PERCENT: u32 = 1;
-/// The keys read to find minimum holds. Minimum holds were holders, so they are among the first keys. This many of the
-/// largest values that servers accept by default still fit the bound of a reply.
+/// The number of keys that are read to find minimum holds. Minimum holds were holders, so they are among the first
+/// keys. This many of the largest values that servers accept by default still fit the bound of a reply.
 const MAX_READ: i64 = 32;
 /// The most minimum holds that a client counts. Further ones end with their leases.
 const MAX_COUNTED: usize = 1024;
@@ -33,7 +33,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 #[derive(Default)]
 pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, BlockedUntil>);
 
-/// A minimum hold: the name is blocked until `end`.
+/// One minimum hold: its key blocks the name until `end`.
 struct BlockedUntil {
     /// The revision at which the key was last written.
     revision: i64,
@@ -41,19 +41,20 @@ struct BlockedUntil {
 }
 
 impl MinHoldKeys {
-    /// Notes that this key, written at `revision`, blocks its name until `end` at the latest.
+    /// Records that this key, written at `revision`, blocks its name until `end` at the latest.
     fn note(&mut self, key: &[u8], revision: i64, end: Instant) {
-        if let Some(known) = self.0.get_mut(key) {
-            if known.revision < revision {
-                *known = BlockedUntil { revision, end };
+        if let Some(entry) = self.0.get_mut(key) {
+            if entry.revision < revision {
+                *entry = BlockedUntil { revision, end };
             }
         } else if self.0.len() < MAX_COUNTED {
             self.0.insert(key.to_vec(), BlockedUntil { revision, end });
         }
     }
 
+    /// Whether this write of the key was recorded.
     fn knows(&self, kv: &KeyValue) -> bool {
-        self.0.get(&kv.key).is_some_and(|known| known.revision == kv.mod_revision)
+        self.0.get(&kv.key).is_some_and(|entry| entry.revision == kv.mod_revision)
     }
 
     pub(crate) fn forget(&mut self, key: &[u8]) {
@@ -67,13 +68,13 @@ impl MinHoldKeys {
 
     /// The earliest end.
     pub(crate) fn next_end(&self) -> Option<Instant> {
-        self.0.values().map(|known| known.end).min()
+        self.0.values().map(|entry| entry.end).min()
     }
 
     /// Takes out the keys whose time is over, with their revisions. The caller deletes them.
     pub(crate) fn take_expired(&mut self, now: Instant) -> Vec<(Vec<u8>, i64)> {
-        let expired = self.0.extract_if(|_, known| known.end <= now);
-        expired.map(|(key, known)| (key, known.revision)).collect()
+        let expired = self.0.extract_if(|_, entry| entry.end <= now);
+        expired.map(|(key, entry)| (key, entry.revision)).collect()
     }
 }
 
@@ -81,7 +82,7 @@ impl Client {
     /// Notes a key that was written or read: it may be a minimum hold.
     pub(crate) fn note_min_hold(&self, kv: &KeyValue) {
         let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
-        let mut min_holds = lock_of(&self.min_hold_keys);
+        let mut min_holds = lock_mutex(&self.min_hold_keys);
         match record {
             Some(Record { state: RecordState::MinHold, time, .. }) => {
                 min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), time));
@@ -94,33 +95,33 @@ impl Client {
 
     /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one.
     pub(crate) fn check_min_holds(&self, found: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
-        let is_new = |kv: &KeyValue| is_rewritten(kv) && !lock_of(&self.min_hold_keys).knows(kv);
-        if found.kvs.iter().any(is_new) {
+        let may_be_new = |kv: &KeyValue| is_rewritten(kv) && !lock_mutex(&self.min_hold_keys).knows(kv);
+        if found.kvs.iter().any(may_be_new) {
             self.read_min_holds(dir, mode, revision);
         }
     }
 
     /// Reads the oldest keys ahead of a claim, whose own key was created at `revision`, and notes the minimum holds.
-    /// Those that are not found end with their leases.
+    /// Minimum holds that are not found end with their leases.
     pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
-        let first =
+        let first_keys =
             Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
-            match runtime::within(REQUEST_TIMEOUT, client.ask(first)).await {
+            match runtime::within(REQUEST_TIMEOUT, client.ask(first_keys)).await {
                 Some(Ok((_, found))) => found.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
                 _ => tracing::debug!("minimum holds that were not read end with their leases"),
             }
         });
     }
 
-    /// Deletes the key of a minimum hold whose time is over, of any client.
+    /// Deletes the key of a minimum hold whose time is over, whichever client released it.
     pub(crate) async fn delete_expired(&self, key: Vec<u8>, revision: i64) {
-        let taken: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
-        if let Err(error) = taken {
+        let deleted: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
+        if let Err(error) = deleted {
             tracing::debug!(%error, "a minimum hold ends later");
-            lock_of(&self.min_hold_keys).note(&key, revision, self.now().after(RETRY_AFTER));
+            lock_mutex(&self.min_hold_keys).note(&key, revision, self.now().after(RETRY_AFTER));
         }
     }
 }
@@ -135,7 +136,8 @@ fn is_rewritten(kv: &KeyValue) -> bool {
     kv.mod_revision != kv.create_revision
 }
 
-/// Deletes the key if it is still a minimum hold and was not written since. A key is reused, also for a hold.
+/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, also
+/// for a hold.
 fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
         compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],

@@ -6,7 +6,7 @@ use crate::{
     claims::{Blocker, Entry, State},
     client::{Client, grant},
     engine::REQUEST_TIMEOUT,
-    lock_of,
+    lock_mutex,
     push_handler::PushHandler,
     recheck::is_ended_record,
     runtime,
@@ -19,7 +19,7 @@ impl PushHandler for Client {
         let Some(kv) = &event.kv else { return };
         match target {
             Target::Blocker(id) if event.is_deletion() => {
-                lock_of(&self.min_hold_keys).forget(&kv.key);
+                lock_mutex(&self.min_hold_keys).forget(&kv.key);
                 self.blocker_deleted(id, &kv.key);
             }
             Target::Blocker(id) => self.blocker_written(id, kv),
@@ -29,7 +29,7 @@ impl PushHandler for Client {
                     if event.is_deletion() {
                         session.set_epoch(0);
                     } else {
-                        session.epoch_raised(kv.mod_revision);
+                        session.raise_epoch_to(kv.mod_revision);
                     }
                 }
                 if !kv.value.is_empty() {
@@ -43,14 +43,14 @@ impl PushHandler for Client {
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
-            let look = async {
+            let check = async {
                 match target {
                     Target::Blocker(id) => client.check_blocker(id).await,
                     Target::Own(id) => client.check_hold(id).await,
                     Target::Epoch(_) => {}
                 }
             };
-            let _ = runtime::within(REQUEST_TIMEOUT, look).await;
+            let _ = runtime::within(REQUEST_TIMEOUT, check).await;
         });
     }
 
@@ -90,8 +90,8 @@ impl PushHandler for Client {
 }
 
 impl Client {
-    /// A key that the claim waits for was deleted. If no other key is ahead, the claim holds from now on, without
-    /// another request: a deletion can not be undone, so every report of it stays true.
+    /// Handles the deletion of a key that the claim waits for. If no other key is ahead, the claim holds from now on,
+    /// without another request: a deletion cannot be undone, so every report of a deletion stays true.
     fn blocker_deleted(&self, id: ClaimId, key: &[u8]) {
         let Some(conn) = self.link.live() else { return self.push_recheck(id) };
         let now = self.now();
@@ -105,8 +105,9 @@ impl Client {
                 Some(false) => None,
                 // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
-                    let left = entry.data.slot.session().left(now);
-                    let granted = left.map(|left| (entry.name.clone(), left.min(entry.claim_time)));
+                    let remaining = entry.data.slot.session().remaining(now);
+                    let granted =
+                        remaining.map(|remaining| (entry.name.clone(), remaining.min(entry.claim_time)));
                     granted.map(|(name, ttl)| {
                         claims.hold(id, revision, false, (now, now.after(ttl)));
                         (name, grant(conn.cluster, revision, ttl))
@@ -116,26 +117,26 @@ impl Client {
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
         self.wake_maintenance.notify_one();
-        conn.watches.leave(Target::Blocker(id));
+        conn.watches.unwatch(Target::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// A key that the claim waits for was written again: it may now be a minimum hold. Other keys ahead, which the
-    /// claim does not watch, may be minimum holds as well.
+    /// Handles another write of a key that the claim waits for: the key may now be a minimum hold. Other keys ahead,
+    /// which the claim does not watch, may be minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
-        let waits = |entry: &Entry| match entry.state {
-            State::Waiting { own: revision, before: Blocker::Last { sole: false, .. } } => {
+        let waiting = |entry: &Entry| match entry.state {
+            State::Waiting { own: revision, before: Blocker::Key { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
         };
-        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waits(entry)) {
+        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waiting(entry)) {
             self.read_min_holds(&self.dir(&name), mode, revision);
         }
     }
 
-    /// The claim's own key was deleted, or its hold was broken.
+    /// Handles a change of the claim's own key: the key was deleted, or its hold was broken.
     fn own_key_changed(&self, id: ClaimId, event: &Event) {
         let held = {
             let mut claims = self.claims();
@@ -146,7 +147,7 @@ impl Client {
             Some(name) if event.is_deletion() => {
                 self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone })
             }
-            // Its next renewal finds out what happened.
+            // The next renewal of the hold finds out what happened.
             Some(_) => self.mailbox.push(Notification::AskAll),
             None => self.push_recheck(id),
         }
@@ -155,13 +156,13 @@ impl Client {
     /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
     /// key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
-        let waits = |entry: &Entry| match &entry.state {
-            State::Waiting { own: revision, before: Blocker::Last { key, .. } } => {
+        let waiting = |entry: &Entry| match &entry.state {
+            State::Waiting { own: revision, before: Blocker::Key { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
         };
-        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| waits(entry)) else {
+        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| waiting(entry)) else {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
@@ -188,6 +189,7 @@ impl Client {
         }
     }
 
+    /// Lets the keeper ask for the position of the claim again.
     fn push_recheck(&self, id: ClaimId) {
         let name = {
             let mut claims = self.claims();
@@ -204,11 +206,11 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.leave(Target::Epoch(lease));
+            conn.watches.unwatch(Target::Epoch(lease));
         }
     }
 
-    /// The server ended a lease, and with it all keys on it.
+    /// Ends all claims of a lease that the server ended, together with all keys of the lease.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
         let lost = self.claims().lost(|entry| entry.data.slot.session().id == lease);

@@ -15,8 +15,8 @@ use crate::{
 
 /// What is ahead of a claim.
 pub(crate) struct QueuePosition {
-    /// `None`: nothing blocks the claim.
-    pub(crate) before: Option<Blocker>,
+    /// What the claim waits for; `None`: nothing blocks the claim.
+    pub(crate) blocker: Option<Blocker>,
     /// The number of waiters ahead, as far as known.
     pub(crate) ahead: Option<u32>,
 }
@@ -28,49 +28,49 @@ impl QueuePosition {
         let others = found.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
-                let before: Vec<(Vec<u8>, u32)> = others
+                let ahead: Vec<(Vec<u8>, u32)> = others
                     .map(|kv| match dir.mode(&kv.key) {
                         Mode::Permits { count, .. } => (kv.key.clone(), count),
                         _ => (kv.key.clone(), limit),
                     })
                     .collect();
-                let most = limit - wanted;
-                if fits(&before, most) {
-                    return Self { before: None, ahead: None };
+                let max_permits = limit - wanted;
+                if fits(&ahead, max_permits) {
+                    return Self { blocker: None, ahead: None };
                 }
                 let mut taken = 0_u64;
                 let holds = |(_, count): &&(Vec<u8>, u32)| {
                     taken += u64::from(*count);
                     taken <= u64::from(limit)
                 };
-                let holders = before.iter().take_while(holds).count();
-                let ahead = u32::try_from(before.len() - holders).ok();
-                Self { before: Some(Blocker::Permits { before, most }), ahead }
+                let holders = ahead.iter().take_while(holds).count();
+                let waiters = u32::try_from(ahead.len() - holders).ok();
+                Self { blocker: Some(Blocker::Permits { ahead, max_permits }), ahead: waiters }
             }
             _ => {
                 let keys: Vec<&[u8]> = others.map(|kv| &*kv.key).collect();
-                let Some(last) = keys.first() else { return Self { before: None, ahead: None } };
+                let Some(newest) = keys.first() else { return Self { blocker: None, ahead: None } };
                 // The server's count ignores the age of keys, so it is right only for the newest key.
                 let own_counted = i64::from(mode == Mode::Exclusive);
                 let ahead = own.and_then(|_| u32::try_from(found.count.saturating_sub(own_counted + 1)).ok());
                 let sole = keys.len() == 1 && !found.more;
-                Self { before: Some(Blocker::Last { key: last.to_vec(), sole }), ahead }
+                Self { blocker: Some(Blocker::Key { key: newest.to_vec(), sole }), ahead }
             }
         }
     }
 }
 
 impl QueuePosition {
-    /// The same if a client without a queue holds by this key: the head of the queue then has to ask whether that key
-    /// still exists.
+    /// This position if also a client without a queue holds, by the key `foreign`: the head of the queue then has to
+    /// ask whether that key still exists.
     pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
-        let before = match self.before {
-            None => Blocker::Last { key: foreign.key, sole: false },
-            Some(Blocker::Last { key, .. }) => Blocker::Last { key, sole: false },
+        let blocker = match self.blocker {
+            None => Blocker::Key { key: foreign.key, sole: false },
+            Some(Blocker::Key { key, .. }) => Blocker::Key { key, sole: false },
             Some(Blocker::Permits { .. } | Blocker::Unknown) => Blocker::Unknown,
         };
-        Self { before: Some(before), ahead: self.ahead }
+        Self { blocker: Some(blocker), ahead: self.ahead }
     }
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn blockers_range(dir: &Dir, mode: Mode) -> Range {
     let range = Range::between(&dir.blockers(mode)).keys_only();
     match mode {
         Mode::Permits { .. } => range.by_age(Order::Ascend),
-        // For a claim that was just created: its own key and the one before.
+        // For a claim that was just created: its own key and the key ahead.
         Mode::Exclusive => range.by_age(Order::Descend).limit(2),
         Mode::Shared => range.by_age(Order::Descend).limit(1),
     }
@@ -87,7 +87,7 @@ pub(crate) fn blockers_range(dir: &Dir, mode: Mode) -> Range {
 
 /// What a reply of the server reports about a claim.
 pub(crate) struct ClaimReply {
-    /// The revision at which its key was created.
+    /// The revision at which the key of the claim was created.
     pub(crate) revision: i64,
     /// The revision of the read.
     pub(crate) seen: i64,
@@ -100,7 +100,7 @@ impl Client {
     /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
     /// precedence.
     pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, position: QueuePosition { before, ahead } } = reply;
+        let ClaimReply { revision, seen, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -108,36 +108,36 @@ impl Client {
         }
         let Some(entry) = claims.get(claim.id) else { return Answer::Gone };
         let holds = matches!(entry.state, State::Held { .. });
-        if let Some(before) = before.filter(|_| !holds) {
+        if let Some(blocker) = blocker.filter(|_| !holds) {
             let key = entry.data.key.clone();
-            entry.waits(revision, before.clone(), now);
+            entry.waits(revision, blocker.clone(), now);
             drop(claims);
-            watch(claim, dir, conn, seen, (key, &before));
+            watch(claim, dir, conn, seen, (key, &blocker));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
-        // Even if it is watched already: the server may have ended the watch.
+        // Due even if the own key is watched already: the server may have ended that watch.
         claims.watch_at(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
-        // The watch of its own key lasts as long as the hold.
-        conn.watches.leave(Target::Blocker(claim.id));
+        // The watch of the own key lasts as long as the hold.
+        conn.watches.unwatch(Target::Blocker(claim.id));
         self.wake_maintenance.notify_one();
         Self::held(conn, revision, ttl)
     }
 }
 
-/// Watches the claim's own key and what it waits for, from the revision of the read.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own, before): (Vec<u8>, &Blocker)) {
-    let (span, begin, own_begin) = match before {
-        // Only the second watch reports missed changes: the read that follows also covers changes that the first one
-        // missed.
-        Blocker::Last { key, .. } => {
+/// Watches the claim's own key and what the claim waits for, from the revision of the read, `seen`.
+fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
+    let (span, begin, own_begin) = match blocker {
+        // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
+        // that the watch of the own key missed.
+        Blocker::Key { key, .. } => {
             ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
         }
         // Every change counts, so the watches start after the read.
         Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
     };
-    conn.watches.watch(Target::Own(claim.id), (own, Vec::new()), own_begin);
+    conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin);
     conn.watches.watch(Target::Blocker(claim.id), span, begin);
 }
 
@@ -161,29 +161,28 @@ mod tests {
     fn the_blocker_of_a_claim_is_read() {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
-        assert!(read(Mode::Exclusive, &["own"]).before.is_none());
-        let sole =
-            |key: &str, sole| Some(Blocker::Last { key: format!("/locks/a/{key}").into_bytes(), sole });
-        assert_eq!(read(Mode::Exclusive, &["own", "x"]).before, sole("x", true));
-        assert_eq!(read(Mode::Shared, &["x"]).before, sole("x", true));
+        assert!(read(Mode::Exclusive, &["own"]).blocker.is_none());
+        let sole = |key: &str, sole| Some(Blocker::Key { key: format!("/locks/a/{key}").into_bytes(), sole });
+        assert_eq!(read(Mode::Exclusive, &["own", "x"]).blocker, sole("x", true));
+        assert_eq!(read(Mode::Shared, &["x"]).blocker, sole("x", true));
         let more = RangeResponse { more: true, ..range(&["own", "x"]) };
         let read_more = QueuePosition::read(&dir, Mode::Exclusive, &more, Some(1));
-        assert_eq!(read_more.before, sole("x", false));
+        assert_eq!(read_more.blocker, sole("x", false));
         let asked = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
-        assert_eq!((asked.before, asked.ahead), (sole("x", false), None));
+        assert_eq!((asked.blocker, asked.ahead), (sole("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
-        let waits = |key: &str| Some(Blocker::Last { key: key.as_bytes().to_vec(), sole: false });
-        let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).before;
+        let waits = |key: &str| Some(Blocker::Key { key: key.as_bytes().to_vec(), sole: false });
+        let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).blocker;
         assert_eq!(with_foreign(&["own"]), waits("/locks/a"));
         assert_eq!(with_foreign(&["own", "x"]), waits("/locks/a/x"), "not sole: it asks afterwards");
-        assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).before.is_none());
+        assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).blocker.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
-        assert!(read(two_of_three, &[&permit(1), "own"]).before.is_none());
+        assert!(read(two_of_three, &[&permit(1), "own"]).blocker.is_none());
         let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
-        assert!(waits.before.is_some());
+        assert!(waits.blocker.is_some());
         assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.with_foreign(foreign()).before, Some(Blocker::Unknown));
+        assert_eq!(waits.with_foreign(foreign()).blocker, Some(Blocker::Unknown));
     }
 }

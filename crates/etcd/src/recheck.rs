@@ -15,43 +15,48 @@ use crate::{
     wire::{Range, Txn},
 };
 
+/// The indexes of the reads: the claim's own key, the keys ahead, and the key of clients without a queue.
+const OWN_STEP: usize = 0;
+const AHEAD_STEP: usize = 1;
+const BARE_KEY_STEP: usize = 2;
+
 impl Client {
-    /// Reads the position of a claim whose key was created at `revision`. A claim that still waits is extended.
+    /// Reads the position of a claim whose key was created at `revision`. Extends a claim that still waits.
     pub(crate) async fn recheck(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
-        let known = self
+        let registered = self
             .claims()
             .get(claim.id)
             .map(|entry| (entry.data.slot.session().clone(), entry.data.key.clone()));
-        let Some((session, key)) = known else { return Ok(Answer::Gone) };
+        let Some((session, key)) = registered else { return Ok(Answer::Gone) };
         if let Err(error) = self.freshen(&session).await {
             return if session.is_gone() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
-        let Some(ttl) = session.left(self.now()).map(|left| left.min(claim.ttl)) else {
+        let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
             return Ok(Answer::Waiting(Hint::default()));
         };
         let dir = self.dir(&claim.name);
-        let mut before = blockers_range(&dir, claim.mode).before(revision);
-        // Where the watch reports every change ahead of the claim, the client knows all keys ahead, and the oldest
-        // `limit` keys are enough: each takes at least one permit.
-        let known = self.tracks_all_before(claim);
-        if let (Mode::Permits { limit, .. }, true) = (claim.mode, known) {
-            before = before.limit(limit.into());
+        let mut ahead = blockers_range(&dir, claim.mode).before(revision);
+        // If the watch reports every change ahead of the claim, the client already knows all keys ahead. It then reads
+        // only the oldest `limit` keys, which is enough: each takes at least one permit.
+        let knows_all_ahead = self.knows_all_ahead(claim);
+        if let (Mode::Permits { limit, .. }, true) = (claim.mode, knows_all_ahead) {
+            ahead = ahead.limit(limit.into());
         }
         let foreign = Range::key(&dir.bare_key()).keys_only();
-        let reads = vec![Range::key(&key).into(), before.into(), foreign.into()];
+        let reads = vec![Range::key(&key).into(), ahead.into(), foreign.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let seen = reply.revision();
-        let own = reply.range(0).ok_or_else(unreadable)?.kvs.pop();
+        let own = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
         let own = own.filter(|own| own.create_revision == revision);
         if own.is_none_or(|own| is_ended_record(&own.value)) {
             return Ok(self.mark_gone(claim));
         }
-        let found = reply.range(1).ok_or_else(unreadable)?;
-        self.check_min_holds(&found, &dir, (claim.mode, revision));
-        let foreign = reply.range(2).ok_or_else(unreadable)?.kvs.pop();
+        let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
+        self.check_min_holds(&ahead, &dir, (claim.mode, revision));
+        let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
-        let position = QueuePosition::read(&dir, claim.mode, &found, None).with_foreign(foreign);
-        if known && !is_foreign && position.before.is_some() {
+        let position = QueuePosition::read(&dir, claim.mode, &ahead, None).with_foreign(foreign);
+        if knows_all_ahead && !is_foreign && position.blocker.is_some() {
             self.note_contact(claim);
             return Ok(Answer::Waiting(Hint { ahead: position.ahead, ..Hint::default() }));
         }
@@ -59,12 +64,13 @@ impl Client {
     }
 
     /// Whether this client knows every claim ahead of this one and is notified when one ends.
-    fn tracks_all_before(&self, claim: &Claim) -> bool {
+    fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
         matches!(state, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
             && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
     }
 
+    /// Records that the claim asked now, so that it does not count as overdue.
     fn note_contact(&self, claim: &Claim) {
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
@@ -72,7 +78,7 @@ impl Client {
         }
     }
 
-    /// Marks the claim as ended. Its release removes what is left of it, and what may still arrive.
+    /// Marks the claim as ended. Its release later deletes its key, and prevents that a late request creates a key.
     fn mark_gone(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {

@@ -22,9 +22,9 @@ pub(crate) enum RecordState {
     MinHold,
 }
 
-/// Sorts before every record that is not a claim.
+/// Sorts after every record of a claim and before every other record.
 pub(crate) const BEFORE_BROKEN: &[u8] = b"b";
-/// Sorts before every record of a minimum hold.
+/// Sorts after every record of a claim or of a broken hold, and before every record of a minimum hold.
 pub(crate) const BEFORE_MIN_HOLD: &[u8] = b"k";
 
 /// A parsed record.
@@ -38,6 +38,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The record as it is stored.
     pub(crate) fn text(&self) -> Vec<u8> {
         let state = match self.state {
             RecordState::Claim => 'a',
@@ -47,7 +48,7 @@ impl Record {
         format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
     }
 
-    /// `None` for a foreign value.
+    /// Parses a value; `None` if it is foreign.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         if value.len() > MAX_RECORD_BYTES {
             return None;
@@ -68,8 +69,8 @@ impl Record {
     }
 }
 
-/// The records of a claim with this id, neither broken nor a minimum hold, sort between these two.
-pub(crate) fn of_claim(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
+/// Two texts between which the records of this claim sort, unless its hold is broken or a minimum hold.
+pub(crate) fn claim_record_bounds(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
     let start = format!("a {LAYOUT} {id}");
     // The character after the space.
     (format!("{start} ").into_bytes(), format!("{start}!").into_bytes())
@@ -89,9 +90,9 @@ mod tests {
             assert_eq!(Record::read(&text), Some(record(state)));
             assert_eq!(*text < *BEFORE_BROKEN, state == RecordState::Claim);
             assert_eq!(*text < *BEFORE_MIN_HOLD, state != RecordState::MinHold);
-            let (from, to) = of_claim(id);
+            let (from, to) = claim_record_bounds(id);
             assert_eq!(*from < *text && *text < *to, state == RecordState::Claim);
-            let (from, to) = of_claim(ClaimId([0xac; 16]));
+            let (from, to) = claim_record_bounds(ClaimId([0xac; 16]));
             assert!(!(*from < *text && *text < *to));
         }
         for foreign in ["", "a", "a 1", "a 1 x 5 y", "a 1 694d7d1a 5 y", "694d7d1a"] {

@@ -16,7 +16,7 @@ use crate::{
     wire::{KeyValue, Range, Txn},
 };
 
-/// The keys read by one request: the server accepts up to 128 steps.
+/// The number of keys that one request reads: the server accepts up to 128 steps.
 const BATCH: usize = 100;
 
 impl Client {
@@ -25,10 +25,11 @@ impl Client {
         join_all(batches).await.into_iter().flatten().collect()
     }
 
+    /// Renews up to `BATCH` holds with one request.
     async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let sessions: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_by(hold)).collect();
-        let found = match self.read_keys(holds, &sessions).await {
-            Ok(found) => found,
+        let held_keys: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_key(hold)).collect();
+        let keys_read = match self.read_keys(holds, &held_keys).await {
+            Ok(keys_read) => keys_read,
             // The server refuses the whole transaction if the user may not read one key.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
@@ -36,17 +37,18 @@ impl Client {
             }
             Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.again())).collect(),
         };
-        let each = holds.iter().zip(sessions).zip(found);
-        each.map(|((hold, session), found)| match (session, found) {
-            (Some(_), Some(found)) => self.renewed(hold, &found),
-            _ => Renewed::Lost(Loss::Gone),
-        })
-        .collect()
+        let results = holds.iter().zip(held_keys).zip(keys_read);
+        results
+            .map(|((hold, held_key), key_read)| match (held_key, key_read) {
+                (Some(_), Some(key_read)) => self.renewed(hold, &key_read),
+                _ => Renewed::Lost(Loss::Gone),
+            })
+            .collect()
     }
 
     /// The lease and the key of a hold; `None` if it is not held. A renewal counts as a sign of life, so the hold does
     /// not lapse meanwhile.
-    fn held_by(&self, hold: &Hold) -> Option<HeldKey> {
+    fn held_key(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
@@ -58,60 +60,61 @@ impl Client {
         if session.is_gone() {
             return None;
         }
-        let until = now.after(session.left(now).unwrap_or_default().min(hold.ttl));
+        let until = now.after(session.remaining(now).unwrap_or_default().min(hold.ttl));
         let key = entry.data.key.clone();
         claims.hold(hold.id, revision, true, (now, until));
         Some(HeldKey { session, key })
     }
 
-    /// Reads the keys of the holds, and until when each lease was valid before that read. The order matters: a later
-    /// keep-alive answer may be wrong for a lease that has ended since.
+    /// Reads the keys of the holds. Notes before the read until when each lease is valid: a server may answer a later
+    /// keep-alive of a lease that has ended meanwhile.
     async fn read_keys(
         &self,
         holds: &[Hold],
-        sessions: &[Option<HeldKey>],
-    ) -> Result<Vec<Option<Found>>, EngineError> {
-        let (mut fresh, mut freshened) = (Vec::new(), Vec::new());
-        for HeldKey { session, .. } in sessions.iter().flatten() {
-            if !fresh.contains(&session.id) {
-                fresh.push(session.id);
-                freshened.push(async move { (self.freshen(session).await, session) });
+        held_keys: &[Option<HeldKey>],
+    ) -> Result<Vec<Option<KeyRead>>, EngineError> {
+        let (mut lease_ids, mut confirmations) = (Vec::new(), Vec::new());
+        for HeldKey { session, .. } in held_keys.iter().flatten() {
+            if !lease_ids.contains(&session.id) {
+                lease_ids.push(session.id);
+                confirmations.push(async move { (self.freshen(session).await, session) });
             }
         }
-        for (freshened, session) in join_all(freshened).await {
+        for (confirmed, session) in join_all(confirmations).await {
             if !session.is_gone() {
-                freshened?;
+                confirmed?;
             }
         }
-        let mut found: Vec<Option<Found>> = holds.iter().map(|_| None).collect();
-        let held: Vec<(usize, &HeldKey, Instant)> = sessions
+        let mut keys_read: Vec<Option<KeyRead>> = holds.iter().map(|_| None).collect();
+        let to_read: Vec<(usize, &HeldKey, Instant)> = held_keys
             .iter()
             .enumerate()
-            .filter_map(|(at, by)| by.as_ref().map(|by| (at, by, by.session.valid_until())))
+            .filter_map(|(index, held)| held.as_ref().map(|held| (index, held, held.session.valid_until())))
             .collect();
-        if held.is_empty() {
-            return Ok(found);
+        if to_read.is_empty() {
+            return Ok(keys_read);
         }
-        let read = |(_, by, _): &(usize, &HeldKey, Instant)| Range::key(&by.key).into();
+        let read = |(_, held, _): &(usize, &HeldKey, Instant)| Range::key(&held.key).into();
         let (_, mut reply) =
-            self.ask(Txn { success: held.iter().map(read).collect(), ..Txn::default() }).await?;
-        for (step, &(at, _, valid_until)) in held.iter().enumerate() {
+            self.ask(Txn { success: to_read.iter().map(read).collect(), ..Txn::default() }).await?;
+        for (step, &(index, _, valid_until)) in to_read.iter().enumerate() {
             let kv = reply.range(step).ok_or_else(unreadable)?.kvs.pop();
-            found[at] = kv.map(|kv| Found { kv, valid_until });
+            keys_read[index] = kv.map(|kv| KeyRead { kv, valid_until });
         }
-        Ok(found)
+        Ok(keys_read)
     }
 
-    fn renewed(&self, hold: &Hold, found: &Found) -> Renewed {
-        let revision = found.kv.create_revision;
+    /// Extends a hold whose key was read, or returns why the hold is lost.
+    fn renewed(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
+        let revision = key_read.kv.create_revision;
         if i64::try_from(hold.token.number) != Ok(revision) {
             return Renewed::Lost(Loss::Gone);
         }
-        if Record::read(&found.kv.value).is_some_and(|record| record.state == RecordState::Broken) {
+        if Record::read(&key_read.kv.value).is_some_and(|record| record.state == RecordState::Broken) {
             return Renewed::Lost(Loss::Broken);
         }
         let now = self.now();
-        let ttl = found.valid_until.since(now).min(hold.ttl);
+        let ttl = key_read.valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {
             return Renewed::Unknown(EngineError::new(
                 Fault::Unknown,
@@ -135,8 +138,8 @@ struct HeldKey {
     key: Vec<u8>,
 }
 
-/// A key, and until when its lease was valid by what was known before the key was read.
-struct Found {
+/// A key as read for a renewal, and until when its lease was valid, as far as this client knew before the read.
+struct KeyRead {
     kv: KeyValue,
     valid_until: Instant,
 }

@@ -13,15 +13,17 @@ use std::{
 use leasehold_core::{EngineError, Fault, Instant, deadline};
 use tokio::sync::Notify;
 
-use crate::lock_of;
+use crate::lock_mutex;
 
 /// The most keys on one lease: when it ends, the server deletes them in one step.
 pub(crate) const MAX_KEYS: usize = 4096;
-/// A keep-alive is sent when this fraction of the lease has passed, at most twice a second, and repeated after the
-/// retry fraction without an answer. Holds are granted for the remaining time of the lease. Keep-alives are frequent so
-/// that this is most of the ttl, because a hold without renewal is never extended.
+/// A keep-alive is sent when one of this many parts of the ttl has passed. Holds are granted for the remaining time of
+/// the lease. Keep-alives are frequent so that the remaining time is most of the ttl, because a hold without renewal is
+/// never extended.
 const KEEP_ALIVE_FRACTION: u32 = 10;
+/// The shortest interval of keep-alives.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
+/// A keep-alive without an answer is repeated when one of this many parts of the ttl has passed.
 const RETRY_FRACTION: u32 = 12;
 /// The interval of keep-alives while a task waits for the answer.
 pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
@@ -48,22 +50,26 @@ struct SessionState {
     sent_last: Instant,
     /// When the lease last had a key.
     last_used: Instant,
+    /// The number of slots on the lease that are taken now, each for one key.
     keys: usize,
     /// The number of keys that the lease ever had.
     keys_ever: u64,
     /// The revision of its epoch key: a claim that compares an older one creates nothing (R9).
     epoch: i64,
+    /// The lease has ended or is being revoked. This state is final.
     gone: bool,
 }
 
 /// What is due for a session.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Action {
+    /// Nothing until this time.
     WaitUntil(Instant),
+    /// Send a keep-alive.
     KeepAlive,
-    /// It had no key for a while.
+    /// Revoke the lease: it had no key for a while.
     Revoke,
-    /// It has ended.
+    /// Forget the lease: it has ended.
     Forget,
 }
 
@@ -81,56 +87,57 @@ impl Session {
         Self { id, requested_seconds, ttl, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Until when holds on this lease are valid.
+    /// Until when holds on this lease are valid; a time in the past if the lease has ended.
     pub(crate) fn valid_until(&self) -> Instant {
-        let state = lock_of(&self.state);
+        let state = lock_mutex(&self.state);
         if state.gone { Instant::from_nanos(0) } else { deadline(state.last_confirmed, self.ttl) }
     }
 
+    /// Whether the lease has ended.
     pub(crate) fn is_gone(&self) -> bool {
-        lock_of(&self.state).gone
+        lock_mutex(&self.state).gone
     }
 
     /// How long a hold granted now is valid; `None` if the last confirmation is so old that a keep-alive has to be
     /// answered first.
-    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
-        let left = self.valid_until().since(now);
-        (left >= self.ttl / 2).then_some(left)
+    pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
+        let remaining = self.valid_until().since(now);
+        (remaining >= self.ttl / 2).then_some(remaining)
     }
 
     pub(crate) fn epoch(&self) -> i64 {
-        lock_of(&self.state).epoch
+        lock_mutex(&self.state).epoch
     }
 
-    /// Notes that the epoch key was changed at this revision.
-    pub(crate) fn epoch_raised(&self, revision: i64) {
-        let mut state = lock_of(&self.state);
+    /// Records that the epoch key was changed at this revision.
+    pub(crate) fn raise_epoch_to(&self, revision: i64) {
+        let mut state = lock_mutex(&self.state);
         state.epoch = state.epoch.max(revision);
     }
 
-    /// Notes the revision of the epoch key as read by a transaction; 0: the key does not exist.
+    /// Records the revision of the epoch key as read by a transaction; 0: the key does not exist.
     pub(crate) fn set_epoch(&self, revision: i64) {
-        lock_of(&self.state).epoch = revision;
+        lock_mutex(&self.state).epoch = revision;
     }
 
-    /// The server answered a keep-alive that was sent at `sent`.
+    /// Records that the server answered a keep-alive that was sent at `sent`.
     pub(crate) fn kept_alive(&self, sent: Instant) {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.state);
         state.last_confirmed = state.last_confirmed.max(sent);
         drop(state);
         self.changed.notify_waiters();
     }
 
-    /// The lease has ended on the server.
+    /// Records that the lease has ended on the server.
     pub(crate) fn end(&self) {
-        lock_of(&self.state).gone = true;
+        lock_mutex(&self.state).gone = true;
         self.changed.notify_waiters();
     }
 
     /// Whether to send a keep-alive at once: at most a few times a second, however many tasks wait for the answer.
     /// Counts it as sent.
     pub(crate) fn should_send_keep_alive(&self, now: Instant) -> bool {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.state);
         let due = now >= state.sent_last.after(URGENT_INTERVAL);
         if due {
             state.sent_last = now;
@@ -140,20 +147,21 @@ impl Session {
 
     /// Marks the lease as ended if its present key is the only one that it ever had; true if so.
     pub(crate) fn end_if_used_once(&self) -> bool {
-        let mut state = lock_of(&self.state);
-        let only = state.keys_ever == 1 && !state.gone;
-        state.gone |= only;
-        only
+        let mut state = lock_mutex(&self.state);
+        let used_once = state.keys_ever == 1 && !state.gone;
+        state.gone |= used_once;
+        used_once
     }
 
-    /// After a reconnect: keep-alives of the old connection get no answer any more.
+    /// Stops waiting for answers to keep-alives, so that the next one is sent at once. Called after a reconnect: the
+    /// keep-alives of the old connection get no answer any more.
     pub(crate) fn forget_unanswered(&self) {
-        lock_of(&self.state).sent_last = Instant::from_nanos(0);
+        lock_mutex(&self.state).sent_last = Instant::from_nanos(0);
     }
 
-    /// What is due at `now`. The caller does it.
-    pub(crate) fn step(&self, now: Instant) -> Action {
-        let mut state = lock_of(&self.state);
+    /// What is due at `now`. The caller carries it out; a keep-alive counts as sent at `now`.
+    pub(crate) fn next_action(&self, now: Instant) -> Action {
+        let mut state = lock_mutex(&self.state);
         if state.gone {
             return Action::Forget;
         }
@@ -164,11 +172,11 @@ impl Session {
             return Action::Revoke;
         }
         let due = state.last_confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(MIN_INTERVAL));
-        let again = state.sent_last.after(self.ttl / RETRY_FRACTION);
+        let retry = state.sent_last.after(self.ttl / RETRY_FRACTION);
         // After an answer only the time of the next keep-alive counts.
-        let at = if state.sent_last > state.last_confirmed { due.max(again) } else { due };
-        if now < at {
-            return Action::WaitUntil(at);
+        let next = if state.sent_last > state.last_confirmed { due.max(retry) } else { due };
+        if now < next {
+            return Action::WaitUntil(next);
         }
         state.sent_last = now;
         Action::KeepAlive
@@ -176,11 +184,11 @@ impl Session {
 
     #[cfg(test)]
     pub(crate) fn keys(&self) -> usize {
-        lock_of(&self.state).keys
+        lock_mutex(&self.state).keys
     }
 }
 
-/// A key on a session.
+/// The room for one key on a lease. Dropping it gives the room back.
 pub(crate) struct LeaseSlot(Arc<Session>);
 
 impl LeaseSlot {
@@ -191,52 +199,54 @@ impl LeaseSlot {
 
 impl Drop for LeaseSlot {
     fn drop(&mut self) {
-        lock_of(&self.0.state).keys -= 1;
+        lock_mutex(&self.0.state).keys -= 1;
     }
 }
 
 /// All leases of a client.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    known: Mutex<HashMap<i64, Arc<Session>>>,
-    /// Only one task creates a lease at a time; the others use it.
-    pub(crate) making: tokio::sync::Mutex<()>,
+    /// The leases by their ids.
+    by_id: Mutex<HashMap<i64, Arc<Session>>>,
+    /// Locked while a task creates a lease, so that other tasks wait and use the new lease.
+    pub(crate) creation: tokio::sync::Mutex<()>,
 }
 
 impl Sessions {
     /// A slot on a lease of this many seconds, if one has room.
-    pub(crate) fn slot(&self, seconds: u64) -> Option<LeaseSlot> {
-        let known = lock_of(&self.known);
-        let mut fit = known.values().filter(|session| session.requested_seconds == seconds);
-        fit.find_map(take_slot)
+    pub(crate) fn slot(&self, whole_seconds: u64) -> Option<LeaseSlot> {
+        let by_id = lock_mutex(&self.by_id);
+        let mut same_ttl = by_id.values().filter(|session| session.requested_seconds == whole_seconds);
+        same_ttl.find_map(try_slot)
     }
 
     /// Adds a new lease and takes a slot on it.
     pub(crate) fn add(&self, session: Session) -> Option<LeaseSlot> {
         let session = Arc::new(session);
-        lock_of(&self.known).insert(session.id, Arc::clone(&session));
-        take_slot(&session)
+        lock_mutex(&self.by_id).insert(session.id, Arc::clone(&session));
+        try_slot(&session)
     }
 
     pub(crate) fn get(&self, lease: i64) -> Option<Arc<Session>> {
-        lock_of(&self.known).get(&lease).cloned()
+        lock_mutex(&self.by_id).get(&lease).cloned()
     }
 
     pub(crate) fn forget(&self, lease: i64) {
-        lock_of(&self.known).remove(&lease);
+        lock_mutex(&self.by_id).remove(&lease);
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        lock_of(&self.known).values().cloned().collect()
+        lock_mutex(&self.by_id).values().cloned().collect()
     }
 
     pub(crate) fn has_keys(&self) -> bool {
-        lock_of(&self.known).values().any(|session| lock_of(&session.state).keys > 0)
+        lock_mutex(&self.by_id).values().any(|session| lock_mutex(&session.state).keys > 0)
     }
 }
 
-fn take_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
-    let mut state = lock_of(&session.state);
+/// A slot on this lease; `None` if the lease has ended or is full.
+fn try_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
+    let mut state = lock_mutex(&session.state);
     if state.gone || state.keys >= MAX_KEYS {
         return None;
     }
@@ -246,12 +256,12 @@ fn take_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
 }
 
 /// The whole seconds to request for this ttl, rounded up: leases have whole seconds.
-pub(crate) fn seconds(ttl: Duration) -> u64 {
+pub(crate) fn whole_seconds(ttl: Duration) -> u64 {
     ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
 }
 
 /// The error of a claim whose lease ended during a request.
-pub(crate) fn gone() -> EngineError {
+pub(crate) fn lease_ended() -> EngineError {
     EngineError::new(Fault::Retry, "the lease ended while it was needed")
 }
 
@@ -270,38 +280,42 @@ mod tests {
         let sessions = Sessions::default();
         let slot = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
         let session = Arc::clone(slot.session());
-        assert_eq!(session.step(at(1199)), Action::WaitUntil(at(1200)));
-        assert_eq!(session.step(at(1200)), Action::KeepAlive);
-        assert_eq!(session.step(at(1201)), Action::WaitUntil(at(2200)), "the answer is still due");
-        assert_eq!(session.step(at(2200)), Action::KeepAlive);
+        assert_eq!(session.next_action(at(1199)), Action::WaitUntil(at(1200)));
+        assert_eq!(session.next_action(at(1200)), Action::KeepAlive);
+        assert_eq!(session.next_action(at(1201)), Action::WaitUntil(at(2200)), "the answer is still due");
+        assert_eq!(session.next_action(at(2200)), Action::KeepAlive);
         session.kept_alive(at(1200));
-        assert_eq!(session.step(at(2201)), Action::WaitUntil(at(3200)), "the second answer is still due");
+        assert_eq!(
+            session.next_action(at(2201)),
+            Action::WaitUntil(at(3200)),
+            "the second answer is still due"
+        );
         session.kept_alive(at(2200));
-        assert_eq!(session.step(at(2202)), Action::WaitUntil(at(3400)));
+        assert_eq!(session.next_action(at(2202)), Action::WaitUntil(at(3400)));
         assert_eq!(session.valid_until(), deadline(at(2200), TTL), "counted from before the request left");
         drop(slot);
         assert_eq!(session.keys(), 0);
-        assert_eq!(session.step(at(8000)), Action::KeepAlive, "it may be needed again");
+        assert_eq!(session.next_action(at(8000)), Action::KeepAlive, "it may be needed again");
         session.kept_alive(at(8000));
-        assert_eq!(session.step(at(65_002)), Action::Revoke);
-        assert_eq!(session.step(at(65_003)), Action::Forget);
+        assert_eq!(session.next_action(at(65_002)), Action::Revoke);
+        assert_eq!(session.next_action(at(65_003)), Action::Forget);
         assert!(sessions.slot(12).is_none());
     }
 
     #[test]
     fn a_lease_that_ended_is_not_valid() {
         let session = Session::new(7, 12, TTL, at(0));
-        assert!(session.left(at(5000)).is_some() && session.left(at(7000)).is_none());
+        assert!(session.remaining(at(5000)).is_some() && session.remaining(at(7000)).is_none());
         session.end();
-        assert!(session.left(at(1)).is_none() && session.valid_until() < at(1));
+        assert!(session.remaining(at(1)).is_none() && session.valid_until() < at(1));
         session.kept_alive(at(1000));
-        assert!(session.is_gone() && session.left(at(1001)).is_none(), "nothing revives it");
+        assert!(session.is_gone() && session.remaining(at(1001)).is_none(), "nothing revives it");
     }
 
     #[test]
     fn leases_are_shared_by_ttl_up_to_their_bound() {
         let sessions = Sessions::default();
-        assert_eq!([seconds(TTL), seconds(TTL + Duration::from_millis(1))], [12, 13]);
+        assert_eq!([whole_seconds(TTL), whole_seconds(TTL + Duration::from_millis(1))], [12, 13]);
         let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
         assert!(sessions.slot(13).is_none());
         let slots: Vec<LeaseSlot> = (1..MAX_KEYS).map_while(|_| sessions.slot(12)).collect();

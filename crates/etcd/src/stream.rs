@@ -21,6 +21,7 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
     ": if the member wants TLS, write etcds:// instead of etcd://"
 }
 
+/// Opens the byte stream to a member.
 pub(crate) async fn open(config: &Config, member: &Endpoint) -> Result<Box<dyn Bytes>, EngineError> {
     let stream = member.connect().await?;
     #[cfg(feature = "tls")]

@@ -21,33 +21,35 @@ const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
 pub(crate) struct KeyView<'a> {
     pub(crate) kv: &'a KeyValue,
     mode: Mode,
+    /// The part of the key after its directory; for a bare key the whole path.
     below: String,
     record: Option<Record>,
+    /// The claim of this key holds.
     pub(crate) holds: bool,
 }
 
 /// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
 pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
-    let (mut writers, mut all, mut taken) = (0_u64, 0_u64, 0_u64);
-    let shown = dir.path();
+    let (mut exclusive_keys, mut earlier_keys, mut permits) = (0_u64, 0_u64, 0_u64);
+    let path = dir.path();
     let mut entries = Vec::new();
     for kv in kvs {
         // A client without a queue holds as long as its key exists, even beside another holder.
         let is_bare = kv.key == dir.bare_key();
-        let below = if is_bare { Some(shown.as_str()) } else { dir.below(&kv.key) };
+        let below = if is_bare { Some(path.as_str()) } else { dir.below(&kv.key) };
         let Some(below) = below else { continue };
         let mode = dir.mode(&kv.key);
         let holds = match mode {
             _ if is_bare => true,
-            Mode::Exclusive => all == 0,
-            Mode::Shared => writers == 0,
+            Mode::Exclusive => earlier_keys == 0,
+            Mode::Shared => exclusive_keys == 0,
             Mode::Permits { count, limit } => {
-                taken += u64::from(count);
-                writers == 0 && taken <= u64::from(limit)
+                permits += u64::from(count);
+                exclusive_keys == 0 && permits <= u64::from(limit)
             }
         };
-        all += 1;
-        writers += u64::from(mode == Mode::Exclusive);
+        earlier_keys += 1;
+        exclusive_keys += u64::from(mode == Mode::Exclusive);
         let (below, record) = (below.to_owned(), Record::read(&kv.value));
         entries.push(KeyView { kv, mode, below, record, holds });
     }
@@ -57,11 +59,11 @@ pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
 impl KeyView<'_> {
     /// Whether a leasehold client created the key. Such a client is notified through its epoch key.
     pub(crate) fn is_ours(&self) -> bool {
-        self.own().is_some()
+        self.our_record().is_some()
     }
 
     /// The record, unless an operator wrote it over the value of another program.
-    fn own(&self) -> Option<&Record> {
+    fn our_record(&self) -> Option<&Record> {
         self.record.as_ref().filter(|record| record.id != FOREIGN_CLAIM)
     }
 
@@ -83,19 +85,20 @@ impl KeyView<'_> {
 
     /// The claim id; zero for a foreign key.
     pub(crate) fn claim(&self) -> ClaimId {
-        self.own().map_or(FOREIGN_CLAIM, |record| record.id)
+        self.our_record().map_or(FOREIGN_CLAIM, |record| record.id)
     }
 
+    /// The claim id; for a foreign key the part of the key after its directory.
     fn id(&self) -> String {
-        self.own().map_or_else(|| self.below.clone(), |record| record.id.to_string())
+        self.our_record().map_or_else(|| self.below.clone(), |record| record.id.to_string())
     }
 
     fn holder(&self, leases: &Leases) -> HolderView {
-        let left = leases.get(&self.kv.lease).copied();
+        let lease_remaining = leases.get(&self.kv.lease).copied();
         // The hold may have less time than its lease, which other claims share.
-        let remaining = match (&self.record, left) {
-            (Some(record), Some(left)) => Some(left.min(record.time)),
-            (_, left) => left,
+        let remaining = match (&self.record, lease_remaining) {
+            (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.time)),
+            (_, lease_remaining) => lease_remaining,
         };
         HolderView {
             id: self.id(),

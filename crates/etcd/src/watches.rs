@@ -13,9 +13,9 @@ use tokio::sync::mpsc;
 
 use crate::{
     keys::Span,
-    lock_of,
+    lock_mutex,
     push_handler::PushHandler,
-    wire::{Cancel, Create, Watch, WatchOrder, WatchResponse},
+    wire::{Cancel, Create, Watch, WatchAction, WatchResponse},
 };
 
 /// The watch id in the reply to a refused watch.
@@ -34,9 +34,11 @@ pub(crate) enum Target {
 
 /// The watches of one connection.
 pub(crate) struct Watches {
-    orders: mpsc::UnboundedSender<Watch>,
-    last: AtomicI64,
-    known: Mutex<Known>,
+    /// To the task of the connection, which sends them to the server.
+    requests: mpsc::UnboundedSender<Watch>,
+    /// The id of the newest watch.
+    last_watch_id: AtomicI64,
+    tables: Mutex<Tables>,
 }
 
 /// The revision from which a watch reports changes.
@@ -45,23 +47,24 @@ pub(crate) enum Begin {
     /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
     /// a tenth of a second.
     After(i64),
-    /// From when the server receives the request; it reports changes at once. If the server's data is newer than `seen`
-    /// by then, [`PushHandler::on_missed`] is called, and the client reads once what changed in between. Such a watch
-    /// is never behind: the server serves watches that are behind only ten times a second.
+    /// From when the server receives the request; the server reports changes at once. If its data is newer than `seen`
+    /// when the watch begins, [`PushHandler::on_missed`] is called, and the client reads once what changed in between.
+    /// Such a watch is never behind: the server serves watches that are behind only ten times a second.
     Now { seen: i64 },
 }
 
+/// The watches by id and by target.
 #[derive(Default)]
-struct Known {
-    /// By watch id: the target and, if the watch begins at once, the revision of the read before.
+struct Tables {
+    /// By watch id: the target and, for [`Begin::Now`], the revision up to which the client has read the data.
     targets: HashMap<i64, (Target, Option<i64>)>,
     /// The watch id of each target, and its span.
-    numbers: HashMap<Target, (i64, Span)>,
+    watch_ids: HashMap<Target, (i64, Span)>,
 }
 
 impl Watches {
-    pub(crate) fn new(orders: mpsc::UnboundedSender<Watch>) -> Self {
-        Self { orders, last: AtomicI64::new(0), known: Mutex::default() }
+    pub(crate) fn new(requests: mpsc::UnboundedSender<Watch>) -> Self {
+        Self { requests, last_watch_id: AtomicI64::new(0), tables: Mutex::default() }
     }
 
     /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
@@ -70,70 +73,70 @@ impl Watches {
             Begin::After(revision) => (revision.saturating_add(1), None),
             Begin::Now { seen } => (0, Some(seen)),
         };
-        let mut known = lock_of(&self.known);
-        if known.numbers.get(&target).is_some_and(|(_, watched)| *watched == span) {
+        let mut tables = lock_mutex(&self.tables);
+        if tables.watch_ids.get(&target).is_some_and(|(_, watched)| *watched == span) {
             return;
         }
-        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        let watch_id = self.last_watch_id.fetch_add(1, Ordering::Relaxed) + 1;
         let (key, range_end) = span.clone();
-        known.targets.insert(number, (target, seen));
-        if let Some((before, _)) = known.numbers.insert(target, (number, span)) {
-            known.targets.remove(&before);
-            self.order(WatchOrder::Cancel(Cancel { watch_id: before }));
+        tables.targets.insert(watch_id, (target, seen));
+        if let Some((old_id, _)) = tables.watch_ids.insert(target, (watch_id, span)) {
+            tables.targets.remove(&old_id);
+            self.send(WatchAction::Cancel(Cancel { watch_id: old_id }));
         }
-        let create = Create { key, range_end, start_revision, watch_id: number };
-        self.order(WatchOrder::Create(create));
+        let create = Create { key, range_end, start_revision, watch_id };
+        self.send(WatchAction::Create(create));
     }
 
     /// Whether this target has a watch.
     pub(crate) fn has(&self, target: Target) -> bool {
-        lock_of(&self.known).numbers.contains_key(&target)
+        lock_mutex(&self.tables).watch_ids.contains_key(&target)
     }
 
     /// Ends the watch of this target.
-    pub(crate) fn leave(&self, target: Target) {
-        let mut known = lock_of(&self.known);
-        if let Some((number, _)) = known.numbers.remove(&target) {
-            known.targets.remove(&number);
-            self.order(WatchOrder::Cancel(Cancel { watch_id: number }));
+    pub(crate) fn unwatch(&self, target: Target) {
+        let mut tables = lock_mutex(&self.tables);
+        if let Some((watch_id, _)) = tables.watch_ids.remove(&target) {
+            tables.targets.remove(&watch_id);
+            self.send(WatchAction::Cancel(Cancel { watch_id }));
         }
     }
 
-    /// Handles a reply of the server. Returns false if the server refused a watch without naming it: the user may not
-    /// read the key, or has to log in again.
+    /// Handles a reply of the server. Returns false if the server refused a watch without naming the watch: the user
+    /// may not read the key, or has to log in again.
     pub(crate) fn receive(&self, watched: WatchResponse, handler: &dyn PushHandler) -> bool {
-        let target = lock_of(&self.known).targets.get(&watched.watch_id).copied();
+        let target = lock_mutex(&self.tables).targets.get(&watched.watch_id).copied();
         let Some((target, seen)) = target else {
             return !(watched.canceled && watched.watch_id == REFUSED);
         };
-        let begins = watched.header.as_ref().map_or(0, |header| header.revision);
-        if watched.created && seen.is_some_and(|seen| seen < begins) {
+        let created_at = watched.header.as_ref().map_or(0, |header| header.revision);
+        if watched.created && seen.is_some_and(|seen| seen < created_at) {
             handler.on_missed(target);
         }
         for event in &watched.events {
             handler.on_event(target, event);
         }
         if watched.canceled {
-            // Its start revision is compacted, or the user may not read the key.
+            // The start revision of the watch is compacted, or the user may not read the key.
             tracing::debug!(
                 reason = watched.cancel_reason,
                 compacted = watched.compact_revision,
                 "a watch was cancelled by the server"
             );
-            let mut known = lock_of(&self.known);
-            known.targets.remove(&watched.watch_id);
-            if known.numbers.get(&target).is_some_and(|(number, _)| *number == watched.watch_id) {
-                known.numbers.remove(&target);
+            let mut tables = lock_mutex(&self.tables);
+            tables.targets.remove(&watched.watch_id);
+            if tables.watch_ids.get(&target).is_some_and(|(watch_id, _)| *watch_id == watched.watch_id) {
+                tables.watch_ids.remove(&target);
             }
-            drop(known);
+            drop(tables);
             handler.on_watch_ended(target);
         }
         true
     }
 
-    fn order(&self, order: WatchOrder) {
+    fn send(&self, action: WatchAction) {
         // Without a receiver the connection has ended, and the next one starts with no watches.
-        let _ = self.orders.send(Watch { order: Some(order) });
+        let _ = self.requests.send(Watch { action: Some(action) });
     }
 }
 
@@ -151,15 +154,15 @@ mod tests {
 
     impl PushHandler for RecordingHandler {
         fn on_event(&self, target: Target, _: &Event) {
-            lock_of(&self.0).push(("happened", target));
+            lock_mutex(&self.0).push(("happened", target));
         }
 
         fn on_missed(&self, target: Target) {
-            lock_of(&self.0).push(("missed", target));
+            lock_mutex(&self.0).push(("missed", target));
         }
 
         fn on_watch_ended(&self, target: Target) {
-            lock_of(&self.0).push(("unwatched", target));
+            lock_mutex(&self.0).push(("unwatched", target));
         }
 
         fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
@@ -180,24 +183,24 @@ mod tests {
 
     #[test]
     fn a_change_before_a_watch_began_is_reported_as_missed() {
-        let (orders, mut sent) = mpsc::unbounded_channel();
-        let (watches, received) = (Watches::new(orders), RecordingHandler::default());
+        let (requests, mut sent) = mpsc::unbounded_channel();
+        let (watches, received) = (Watches::new(requests), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
         for (begin, begins_at, missed) in [
             (Begin::Now { seen: 5 }, 5, false),
             (Begin::Now { seen: 5 }, 6, true),
             (Begin::After(5), 6, false),
         ] {
-            watches.leave(BLOCKER);
+            watches.unwatch(BLOCKER);
             watches.watch(BLOCKER, span(), begin);
-            let number = watches.last.load(Ordering::Relaxed);
-            watches.receive(WatchResponse { created: true, ..reply(number, begins_at) }, &received);
-            let reported = std::mem::take(&mut *lock_of(&received.0));
+            let watch_id = watches.last_watch_id.load(Ordering::Relaxed);
+            watches.receive(WatchResponse { created: true, ..reply(watch_id, begins_at) }, &received);
+            let reported = std::mem::take(&mut *lock_mutex(&received.0));
             assert_eq!(reported == [("missed", BLOCKER)], missed, "{begin:?} at {begins_at}: {reported:?}");
         }
         let mut starts = Vec::new();
-        while let Ok(order) = sent.try_recv() {
-            if let Some(WatchOrder::Create(create)) = order.order {
+        while let Ok(request) = sent.try_recv() {
+            if let Some(WatchAction::Create(create)) = request.action {
                 starts.push(create.start_revision);
             }
         }
@@ -206,16 +209,16 @@ mod tests {
 
     #[test]
     fn a_watched_key_is_not_watched_again() {
-        let (orders, mut sent) = mpsc::unbounded_channel();
-        let watches = Watches::new(orders);
+        let (requests, mut sent) = mpsc::unbounded_channel();
+        let watches = Watches::new(requests);
         for key in [b"a", b"a", b"b", b"b"] {
             watches.watch(BLOCKER, (key.to_vec(), Vec::new()), Begin::Now { seen: 5 });
         }
         let mut requests = Vec::new();
-        while let Ok(order) = sent.try_recv() {
-            requests.push(match order.order.unwrap() {
-                WatchOrder::Create(create) => String::from_utf8(create.key).unwrap(),
-                WatchOrder::Cancel(_) => "cancel".to_owned(),
+        while let Ok(request) = sent.try_recv() {
+            requests.push(match request.action.unwrap() {
+                WatchAction::Create(create) => String::from_utf8(create.key).unwrap(),
+                WatchAction::Cancel(_) => "cancel".to_owned(),
             });
         }
         assert_eq!(requests, ["a", "cancel", "b"]);
@@ -223,17 +226,17 @@ mod tests {
 
     #[test]
     fn only_the_newest_watch_of_a_target_is_reported() {
-        let (orders, _sent) = mpsc::unbounded_channel();
-        let (watches, received) = (Watches::new(orders), RecordingHandler::default());
+        let (requests, _sent) = mpsc::unbounded_channel();
+        let (watches, received) = (Watches::new(requests), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
         watches.watch(BLOCKER, (b"before".to_vec(), Vec::new()), Begin::After(1));
         watches.watch(BLOCKER, span(), Begin::After(2));
-        let event = |number| WatchResponse { events: vec![Event::default()], ..reply(number, 9) };
+        let event = |watch_id| WatchResponse { events: vec![Event::default()], ..reply(watch_id, 9) };
         assert!(watches.receive(event(1), &received) && watches.receive(event(2), &received));
-        assert_eq!(*lock_of(&received.0), [("happened", BLOCKER)]);
+        assert_eq!(*lock_mutex(&received.0), [("happened", BLOCKER)]);
         assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
         assert!(watches.receive(WatchResponse { canceled: true, ..reply(2, 9) }, &received));
-        assert_eq!(lock_of(&received.0).last(), Some(&("unwatched", BLOCKER)));
+        assert_eq!(lock_mutex(&received.0).last(), Some(&("unwatched", BLOCKER)));
         assert!(!watches.has(BLOCKER));
     }
 }

@@ -23,7 +23,7 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
     }
 }
 
-/// The release of a claim by its id, so that nothing of it is left.
+/// The release of a claim by its id. It ends the claim whether the claim holds or waits.
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);

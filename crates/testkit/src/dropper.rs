@@ -14,9 +14,10 @@ use std::{
 
 /// The limit of polls. A public future has some dozens of stages, so a thousand polls are a bug.
 const MAX_POLLS: usize = 1_000;
-/// How often `drive` is called for a future that was not woken, before the future counts as hung ...
+/// The most calls of `drive` between two wake-ups of a future. Together with the pauses they take ten seconds; then the
+/// future counts as hung.
 const MAX_DRIVES: usize = 10_000;
-/// ... with this pause for the threads that are to wake it: ten seconds in total.
+/// The pause after a call of `drive`, in which other threads can wake the future.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// For n = 0, 1, 2, ...: makes a future, polls it n times, drops it, and calls `after_each(n)`, until the future
@@ -50,6 +51,7 @@ pub fn poll_once<F: Future>(future: F) -> Option<F::Output> {
     }
 }
 
+/// Polls a future up to `polls` times, each time after a wake-up. Returns whether the future completed.
 fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> bool {
     let mut future = pin!(future);
     let thread_waker = Arc::new(ThreadWaker { woken: AtomicBool::new(true), thread: thread::current() });
@@ -63,12 +65,14 @@ fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> b
     false
 }
 
+/// Wakes a thread, and records that it did.
 struct ThreadWaker {
     woken: AtomicBool,
     thread: Thread,
 }
 
 impl ThreadWaker {
+    /// Waits for a wake-up, and calls `drive` until one comes.
     fn wait(&self, drive: &mut impl FnMut()) {
         for _ in 0..MAX_DRIVES {
             if self.woken.swap(false, Ordering::AcqRel) {
@@ -96,13 +100,13 @@ mod tests {
 
     use super::*;
 
-    /// A future that is ready at its poll number `ready_at` and wakes itself before that.
+    /// A future that is ready at its poll number `ready_at` and wakes itself at every earlier poll.
     fn staged(ready_at: usize, polled: &Cell<usize>) -> impl Future<Output = ()> + '_ {
-        let mut mine = 0;
+        let mut polls = 0;
         poll_fn(move |context| {
-            mine += 1;
+            polls += 1;
             polled.set(polled.get() + 1);
-            if mine == ready_at {
+            if polls == ready_at {
                 return Poll::Ready(());
             }
             context.waker().wake_by_ref();

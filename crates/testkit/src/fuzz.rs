@@ -7,15 +7,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How many inputs a test runs: one or two seconds without optimisation.
-const ROUNDS: u64 = 20_000;
+/// The number of mutated inputs of a test, which take one or two seconds without optimisation.
+const INPUTS: u64 = 20_000;
+/// The seed, unless the environment names another.
 const SEED: u64 = 17;
 /// Mutations do not make an input longer than this. The first bytes are what distinguishes parsers.
-const LONGEST: usize = 4096;
+const MAX_INPUT_BYTES: usize = 4096;
 /// The largest number of mutations of one input.
-const MUTATIONS: u64 = 6;
+const MAX_MUTATIONS: u64 = 6;
 /// The largest number of prefixes of one sample.
-const PREFIXES: usize = 512;
+const MAX_PREFIXES: usize = 512;
 
 /// Numbers that often break parsers.
 const NUMBERS: [u64; 12] = [
@@ -42,20 +43,21 @@ pub fn run(samples: &[Vec<u8>], target: impl Fn(&[u8])) {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let mut rng = Rng(number("LEASEHOLD_SEED").unwrap_or(SEED));
     let limit = number("LEASEHOLD_FUZZ_SECONDS").map(Duration::from_secs);
-    one(&target, &[]);
+    run_input(&target, &[]);
     for sample in samples {
-        one(&target, sample);
-        (0..sample.len().min(PREFIXES)).for_each(|end| one(&target, &sample[..end]));
+        run_input(&target, sample);
+        (0..sample.len().min(MAX_PREFIXES)).for_each(|end| run_input(&target, &sample[..end]));
     }
     let begin = Instant::now();
-    let mut rounds = 0;
-    while limit.map_or(rounds < ROUNDS, |limit| begin.elapsed() < limit) {
-        rounds += 1;
-        one(&target, &rng.input(samples));
+    let mut inputs_run = 0;
+    while limit.map_or(inputs_run < INPUTS, |limit| begin.elapsed() < limit) {
+        inputs_run += 1;
+        run_input(&target, &rng.input(samples));
     }
 }
 
-fn one(target: &impl Fn(&[u8]), input: &[u8]) {
+/// Calls the target with one input. Prints the input if the target panics.
+fn run_input(target: &impl Fn(&[u8]), input: &[u8]) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| target(input))) {
         let mut hex = String::new();
         for byte in input {
@@ -83,7 +85,8 @@ impl Rng {
         (self.next() % (end.max(1) as u64)) as usize
     }
 
-    fn of<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
+    /// A random item; `None` if there is none.
+    fn pick<'a, T>(&mut self, all: &'a [T]) -> Option<&'a T> {
         all.get(self.below(all.len()))
     }
 
@@ -91,25 +94,27 @@ impl Rng {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
+    /// A new input: a mutated sample or, rarely, random bytes.
     fn input(&mut self, samples: &[Vec<u8>]) -> Vec<u8> {
-        let mut input = match self.of(samples) {
+        let mut input = match self.pick(samples) {
             Some(sample) if self.below(16) > 0 => sample.clone(),
             _ => {
                 let length = self.below(64);
                 self.bytes(length)
             }
         };
-        for _ in 0..=self.next() % MUTATIONS {
+        for _ in 0..=self.next() % MAX_MUTATIONS {
             self.mutate(&mut input, samples);
         }
-        input.truncate(LONGEST);
+        input.truncate(MAX_INPUT_BYTES);
         input
     }
 
+    /// Changes an input in one random way.
     fn mutate(&mut self, input: &mut Vec<u8>, samples: &[Vec<u8>]) {
         let at = self.below(input.len() + 1);
         match self.below(8) {
-            0 => self.put(input, at, 1),
+            0 => self.write_number(input, at, 1),
             1 => {
                 if let Some(byte) = input.get_mut(at) {
                     *byte ^= 1 << self.below(8);
@@ -132,10 +137,10 @@ impl Rng {
             }
             6 => {
                 let width = [2, 4, 8][self.below(3)];
-                self.put(input, at, width);
+                self.write_number(input, at, width);
             }
             _ => {
-                let other = self.of(samples).cloned().unwrap_or_default();
+                let other = self.pick(samples).cloned().unwrap_or_default();
                 let from = self.below(other.len() + 1);
                 input.truncate(at);
                 input.extend(&other[from..]);
@@ -144,7 +149,7 @@ impl Rng {
     }
 
     /// Overwrites bytes with a number.
-    fn put(&mut self, input: &mut [u8], at: usize, width: usize) {
+    fn write_number(&mut self, input: &mut [u8], at: usize, width: usize) {
         let number = NUMBERS[self.below(NUMBERS.len())];
         let (little, big) = (number.to_le_bytes(), number.to_be_bytes());
         let bytes = if self.below(2) == 0 { &little[..width] } else { &big[8 - width..] };
@@ -171,7 +176,10 @@ mod tests {
             assert!(all.iter().any(|input| input == wanted), "{wanted:?}");
         }
         assert!(all.iter().any(|input| input.windows(4).any(|window| window == [0x7f, 0xff, 0xff, 0xff])));
-        assert!(all.iter().any(|input| input.len() > 100) && all.iter().all(|input| input.len() <= LONGEST));
+        assert!(
+            all.iter().any(|input| input.len() > 100)
+                && all.iter().all(|input| input.len() <= MAX_INPUT_BYTES)
+        );
     }
 
     #[test]

@@ -13,42 +13,45 @@ const TRIES: u32 = 5;
 /// # Panics
 /// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
-pub fn with_longer_leases(lease: Duration, what: &str, lives: impl Fn(Duration) -> bool) {
-    tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, lives, withheld);
+pub fn with_longer_leases(lease: Duration, what: &str, holds: impl Fn(Duration) -> bool) {
+    run_tries((0..TRIES).map(|number| lease * 2_u32.pow(number)), what, holds, withheld);
 }
 
-/// The same, with a lease whose length the test cannot choose: every try has the same lease.
+/// Runs a test of a hold that must stay valid, with a lease whose length the test cannot choose. Repeats the test as
+/// [`with_longer_leases`] does, with the same lease in every try.
 ///
 /// # Panics
 /// If the hold was lost although the machine gave the time, or in every try. The message begins with `what`.
 #[track_caller]
-pub fn with_retries(lease: Duration, what: &str, lives: impl Fn() -> bool) {
-    tried((0..TRIES).map(|_| lease), what, |_| lives(), withheld);
+pub fn with_retries(lease: Duration, what: &str, holds: impl Fn() -> bool) {
+    run_tries((0..TRIES).map(|_| lease), what, |_| holds(), withheld);
 }
 
-/// The time that the machine has withheld.
+/// The part of the elapsed time that the machine did not give to this process.
 fn withheld(watch: &Stopwatch) -> Duration {
     watch.elapsed().saturating_sub(watch.given())
 }
 
+/// Runs the test with each lease in turn, until `holds` returns true. Panics if it returned false although the machine
+/// withheld at most a quarter of the lease time.
 #[track_caller]
-fn tried(
+fn run_tries(
     leases: impl Iterator<Item = Duration>,
     what: &str,
-    lives: impl Fn(Duration) -> bool,
+    holds: impl Fn(Duration) -> bool,
     withheld: impl Fn(&Stopwatch) -> Duration,
 ) {
-    let mut last = Duration::ZERO;
+    let mut last_lease = Duration::ZERO;
     for lease in leases {
         let watch = Stopwatch::start();
-        if lives(lease) {
+        if holds(lease) {
             return;
         }
         let withheld = withheld(&watch);
         assert!(withheld > lease / 4, "{what}: not with {lease:?}, of which the machine took {withheld:?}");
-        last = lease;
+        last_lease = lease;
     }
-    panic!("{what}: not in {TRIES} tries, the last with {last:?}");
+    panic!("{what}: not in {TRIES} tries, the last with {last_lease:?}");
 }
 
 #[cfg(test)]
@@ -72,11 +75,11 @@ mod tests {
     #[test]
     fn a_failure_for_lack_of_time_is_retried_with_a_longer_lease() {
         let (lease, leases) = (Duration::from_secs(1), RefCell::new(Vec::new()));
-        let lives = |lease| {
+        let holds = |lease| {
             leases.borrow_mut().push(lease);
             leases.borrow().len() == 3
         };
-        tried((0..TRIES).map(|number| lease * 2_u32.pow(number)), "it lives", lives, |_| lease * 2);
+        run_tries((0..TRIES).map(|number| lease * 2_u32.pow(number)), "it lives", holds, |_| lease * 2);
         assert_eq!(*leases.borrow(), [lease, lease * 2, lease * 4]);
     }
 
@@ -84,6 +87,6 @@ mod tests {
     #[should_panic(expected = "it lives: not in 5 tries, the last with 1s")]
     fn the_number_of_tries_is_limited() {
         let lease = Duration::from_secs(1);
-        tried((0..TRIES).map(|_| lease), "it lives", |_| false, |_| lease);
+        run_tries((0..TRIES).map(|_| lease), "it lives", |_| false, |_| lease);
     }
 }

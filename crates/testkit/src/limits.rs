@@ -2,7 +2,8 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Enough for all tests of one program that run at the same time, and for the servers that they start.
+/// The limit of open files that is enough for all tests of one program that run at the same time, and for the servers
+/// that they start.
 pub const OPEN_FILES: u64 = 8192;
 
 /// Raises the limit of open files of this process and of its future children as far as useful and permitted; root may

@@ -19,6 +19,8 @@ const CLIENTS: usize = 3;
 const NAMES: usize = 2;
 /// The number of claims in one run: few, so that they conflict.
 const CLAIMS: usize = 12;
+/// Added to a token to make a wrong one.
+const WRONG_TOKEN_OFFSET: u64 = 1_000_000;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// A clock that does not move, so that the memory engine forgets nothing.
@@ -41,14 +43,16 @@ pub enum Granting {
     WhenAsked,
 }
 
+/// One random request. `index` is the number of the claim, `name` that of the name.
 #[derive(Clone, Debug)]
 enum Step {
-    Claim { index: usize, how: bool },
-    Renew { index: usize, wrong: bool },
-    Release { index: usize, with_token: bool, wrong: bool },
+    Claim { index: usize, asks: bool },
+    Renew { index: usize, wrong_token: bool },
+    Release { index: usize, with_token: bool, wrong_token: bool },
     Show { name: usize },
 }
 
+/// The number of the name, the mode, and whether the claim may queue.
 type Kind = (usize, Mode, bool);
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -64,16 +68,16 @@ fn kind() -> impl Strategy<Value = Kind> {
 fn step() -> impl Strategy<Value = Step> {
     let index = 0..CLAIMS;
     prop_oneof![
-        6 => (index.clone(), prop::bool::weighted(0.4)).prop_map(|(index, how)| Step::Claim { index, how }),
-        1 => (index.clone(), any::<bool>()).prop_map(|(index, wrong)| Step::Renew { index, wrong }),
+        6 => (index.clone(), prop::bool::weighted(0.4)).prop_map(|(index, asks)| Step::Claim { index, asks }),
+        1 => (index.clone(), any::<bool>()).prop_map(|(index, wrong_token)| Step::Renew { index, wrong_token }),
         4 => (index, prop::bool::weighted(0.8), prop::bool::weighted(0.1))
-            .prop_map(|(index, with_token, wrong)| Step::Release { index, with_token, wrong }),
+            .prop_map(|(index, with_token, wrong_token)| Step::Release { index, with_token, wrong_token }),
         1 => (0..NAMES).prop_map(|name| Step::Show { name }),
     ]
 }
 
 /// One system with its clients, and the last grant of each claim.
-struct Side {
+struct System {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Token>; CLAIMS],
     /// Which claims waited at their last request.
@@ -96,28 +100,31 @@ enum Reply {
     Freed(bool),
     /// The ids of the holders, and of the waiters in order.
     Seen(Vec<String>, Vec<String>),
+    /// Nothing was sent, because the claim has no token.
     Nothing,
 }
 
-impl Side {
+impl System {
     fn new(clients: Vec<Arc<dyn Engine>>, granting: Granting) -> Self {
         Self { clients, tokens: Default::default(), waiting: Default::default(), granting }
     }
 
-    async fn settle(&mut self, claims: &[Claim], names: &[Name]) {
+    /// Lets all waiting claims ask until no more are granted, where grants need a request.
+    async fn ask_until_stable(&mut self, claims: &[Claim], names: &[Name]) {
         let mut granted = self.granting == Granting::WhenAsked;
         while std::mem::take(&mut granted) {
             for index in (0..CLAIMS).filter(|&index| self.waiting[index]).collect::<Vec<_>>() {
-                let ask = Step::Claim { index, how: true };
+                let ask = Step::Claim { index, asks: true };
                 granted |= matches!(Box::pin(self.step(&ask, claims, names)).await, Reply::Held { .. });
             }
         }
     }
 
+    /// Sends one request and returns the answer without the parts that may differ.
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Reply {
         match *step {
-            Step::Claim { index, how } => {
-                let how = if how { How::Ask } else { How::Create };
+            Step::Claim { index, asks } => {
+                let how = if asks { How::Ask } else { How::Create };
                 let answer = self.client(index).claim(&claims[index], how).await;
                 self.waiting[index] = matches!(answer, Ok(Answer::Waiting(_)));
                 match answer {
@@ -135,25 +142,27 @@ impl Side {
                     Err(error) => Reply::Error(error.fault),
                 }
             }
-            Step::Renew { index, wrong } => {
+            Step::Renew { index, wrong_token } => {
                 let Some(mut token) = self.tokens[index] else { return Reply::Nothing };
-                token.number += 1_000_000 * u64::from(wrong);
+                token.number += WRONG_TOKEN_OFFSET * u64::from(wrong_token);
                 let Claim { id, name, mode, ttl, .. } = claims[index].clone();
                 let renewed = self.client(index).renew(&[Hold { id, name, mode, token, ttl }]).await;
                 Reply::Extended(matches!(renewed[..], [Renewed::Extended { .. }]))
             }
-            Step::Release { index, with_token, wrong } => {
+            Step::Release { index, with_token, wrong_token } => {
                 let mut token = self.tokens[index].filter(|_| with_token);
-                token.iter_mut().for_each(|token| token.number += 1_000_000 * u64::from(wrong));
+                token
+                    .iter_mut()
+                    .for_each(|token| token.number += WRONG_TOKEN_OFFSET * u64::from(wrong_token));
                 let Claim { id, name, mode, .. } = claims[index].clone();
-                let order = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
+                let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
                 self.waiting[index] = false;
-                let answer = match &self.client(index).release(&[order]).await[..] {
+                let answer = match &self.client(index).release(&[release]).await[..] {
                     [Released::Freed] => Reply::Freed(true),
                     [Released::NotThere] => Reply::Freed(false),
                     other => panic!("{other:?}"),
                 };
-                self.settle(claims, names).await;
+                self.ask_until_stable(claims, names).await;
                 answer
             }
             Step::Show { name } => {
@@ -184,8 +193,8 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
         let begin = std::time::Instant::now();
         let store = MemoryStore::new(Lineage::new(1), Arc::new(StoppedClock));
         let memory = (0..CLIENTS).map(|_| Arc::new(MemoryEngine::new(Arc::clone(&store))) as Arc<dyn Engine>).collect();
-        let mut oracle = Side::new(memory, granting);
-        let mut tested = Side::new(clients.clone(), granting);
+        let mut oracle = System::new(memory, granting);
+        let mut tested = System::new(clients.clone(), granting);
         let names: Vec<Name> = (0..NAMES).map(|name| Name::new(&format!("run-{run}-{name}")).expect("it is short and plain")).collect();
         let claims: Vec<Claim> = kinds.iter().enumerate().map(|(number, &(name, mode, may_queue))| Claim {
             id: ClaimId((u128::from(run + 1) << 64 | number as u128).to_be_bytes()),
@@ -199,12 +208,12 @@ pub fn compare_with_memory_engine(granting: Granting, client: impl Fn() -> Arc<d
             stops_on_term: false,
         }).collect();
         runtime.block_on(async {
-            for (at, step) in steps.iter().enumerate() {
+            for (step_number, step) in steps.iter().enumerate() {
                 let wanted = oracle.step(step, &claims, &names).await;
                 let got = tested.step(step, &claims, &names).await;
                 // If the machine stalled, the system may have dropped its tombstones.
                 prop_assume!(begin.elapsed() < clients[0].profile().request_life);
-                prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
+                prop_assert_eq!(&wanted, &got, "step {} {:?}", step_number, step);
             }
             Ok(())
         })?;

@@ -15,10 +15,12 @@ pub struct PanicClock {
     inner: Arc<dyn Clock>,
     /// The name of the module, as in a backtrace.
     module: &'static str,
+    /// The next read by the module panics, unless one has panicked already.
     armed: AtomicBool,
+    /// The panic has happened.
     panicked: AtomicBool,
     /// How often the module read the time after the panic.
-    asked: AtomicUsize,
+    reads_after_panic: AtomicUsize,
 }
 
 impl PanicClock {
@@ -26,8 +28,8 @@ impl PanicClock {
     #[must_use]
     pub fn new(module: &'static str) -> (Arc<Self>, Env) {
         let env = Env::system();
-        let (armed, panicked, asked) = Default::default();
-        let clock = Arc::new(Self { inner: env.clock, module, armed, panicked, asked });
+        let (armed, panicked, reads_after_panic) = Default::default();
+        let clock = Arc::new(Self { inner: env.clock, module, armed, panicked, reads_after_panic });
         (Arc::clone(&clock), Env { clock, ..env })
     }
 
@@ -37,14 +39,14 @@ impl PanicClock {
         self.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether it has panicked.
+    /// Whether the clock has panicked.
     pub fn has_panicked(&self) -> bool {
         self.panicked.load(Ordering::SeqCst)
     }
 
     /// Whether the module read the time again after the panic. If so, the clock stops taking backtraces.
     pub fn is_asked_again(&self) -> bool {
-        let again = self.asked.load(Ordering::SeqCst) > 0;
+        let again = self.reads_after_panic.load(Ordering::SeqCst) > 0;
         if again {
             self.armed.store(false, Ordering::SeqCst);
         }
@@ -56,7 +58,7 @@ impl Clock for PanicClock {
     fn now(&self) -> Instant {
         if self.armed.load(Ordering::SeqCst) && Backtrace::force_capture().to_string().contains(self.module) {
             assert!(self.panicked.swap(true, Ordering::SeqCst), "a test wants this panic");
-            self.asked.fetch_add(1, Ordering::SeqCst);
+            self.reads_after_panic.fetch_add(1, Ordering::SeqCst);
         }
         self.inner.now()
     }

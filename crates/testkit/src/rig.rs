@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use leasehold_core::{Endpoint, Guard, Locks};
 
-/// A limit for events that otherwise never happen. It is not a measure of speed.
+/// The time limit of waits for an event. A test fails at this limit only if the event never happens.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many cases of the suite run in parallel. Most of them wait; more would take the machine from other programs.
+/// The number of cases of the suite that run in parallel. Most of them wait; more would take the machine from other
+/// programs.
 pub const AT_ONCE: usize = 16;
 
 /// Acquires a mutex with the blocking interface, as a program without an executor does.
@@ -18,7 +19,7 @@ pub fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).expect("the lock is free before long")
 }
 
-/// A server on this machine.
+/// The endpoint of a server on this machine.
 #[must_use]
 pub fn local(port: u16) -> Endpoint {
     Endpoint { host: "127.0.0.1".to_owned(), port }

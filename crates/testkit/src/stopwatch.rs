@@ -28,7 +28,9 @@ static GIVEN: AtomicU64 = AtomicU64::new(0);
 /// Measures how long something took.
 #[derive(Clone, Copy, Debug)]
 pub struct Stopwatch {
+    /// When the stopwatch was started.
     wall: Instant,
+    /// [`GIVEN`] at that time.
     given: u64,
 }
 
@@ -72,6 +74,7 @@ impl Stopwatch {
     }
 }
 
+/// Adds to [`GIVEN`] for ever. Runs on the yardstick thread.
 fn yardstick() {
     let cores = thread::available_parallelism().map_or(1, NonZero::get) as u64;
     let mut file = tempfile::tempfile().ok();
@@ -83,8 +86,8 @@ fn yardstick() {
             // A disk that refuses the write gives no measure; the beats go on without it.
             let _ = file.rewind().and_then(|()| file.write_all(&[0; 512])).and_then(|()| file.sync_data());
         }
-        let wanting = runnable().max(cores);
-        GIVEN.fetch_add(BEAT.as_nanos() as u64 * cores / wanting, Relaxed);
+        let competitors = runnable().max(cores);
+        GIVEN.fetch_add(BEAT.as_nanos() as u64 * cores / competitors, Relaxed);
     }
 }
 

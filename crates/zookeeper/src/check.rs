@@ -4,7 +4,7 @@ use leasehold_core::ClaimId;
 
 use crate::{ZookeeperEngine, claims::State};
 
-/// The version of one of our nodes as it was created. An operator who breaks a hold changes it.
+/// The version of a node's data that was never changed. An operator who breaks a hold changes the data.
 const UNTOUCHED: i32 = 0;
 
 /// The check of a hold for a `multi` of any ZooKeeper client. The hold lasts as long as its node exists and was not
@@ -20,7 +20,7 @@ pub struct HeldBy {
 }
 
 impl ZookeeperEngine {
-    /// The check under which this claim of this engine holds; `None` if it holds nothing.
+    /// The check under which this claim of this engine holds; `None` if the claim does not hold.
     #[must_use]
     pub fn held_by(&self, id: ClaimId) -> Option<HeldBy> {
         let mut claims = self.client.claims();

@@ -5,22 +5,26 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode};
 
 use crate::{
-    claims::{Blocker, OnSession, Own, State},
+    claims::{Blocker, OnSession, OwnNodes, State},
     client::Client,
     conn::Conn,
+    enqueue::ClaimAge,
     error::Failed,
     keys::{self, Dir},
-    lock_of,
-    position::refuses,
+    lock_mutex,
+    position::refusing_node,
     record::Record,
     sessions::Session,
-    wire::{Children, Code, Create, Delete, Kind, MultiOp, Sync},
+    wire::{ANY_VERSION, Children, Code, Create, Delete, Kind, MultiOp, Sync},
 };
 
-/// How often a claim is tried again because something that it depends on changed.
-const TRIES: u32 = 8;
+/// The most tries of a claim. A claim is tried again if something that it depends on changed.
+const MAX_TRIES: u32 = 8;
 
-/// What a claim works with, as long as its connection lasts.
+/// The fraction of the longest validity that a record gives as the time of its hold.
+const RECORD_TIME_PARTS: (u32, u32) = (15, 16);
+
+/// The session, the connection and the directory that one try of a claim uses.
 pub(crate) struct ClaimContext {
     pub(crate) session: Arc<Session>,
     pub(crate) conn: Arc<Conn>,
@@ -28,8 +32,8 @@ pub(crate) struct ClaimContext {
     pub(crate) dir: Dir,
 }
 
-/// The result of one attempt: an answer, or that the claim has to be tried again.
-pub(crate) enum Attempt {
+/// The result of one step of a claim: an answer, or that another step has to follow.
+pub(crate) enum StepResult {
     Answer(Answer),
     Again,
 }
@@ -41,9 +45,9 @@ impl Client {
         if state.is_none() && how == How::Ask {
             return Ok(Answer::Gone);
         }
-        let was_there = matches!(state, Some(State::Waiting { .. } | State::Held { .. }));
+        let had_node = matches!(state, Some(State::Waiting { .. } | State::Held { .. }));
         let mut error = EngineError::new(Fault::Retry, "what the claim depends on changed again and again");
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             if self.in_flight.is_released(claim.id, self.now()) {
                 return Ok(Answer::Gone);
             }
@@ -57,14 +61,14 @@ impl Client {
                 _ => {}
             }
             match self.try_once(claim, bytes).await {
-                Ok(Attempt::Answer(answer)) => return Ok(answer),
-                Ok(Attempt::Again) => {}
-                Err(Failed::Here((fault, message))) => {
+                Ok(StepResult::Answer(answer)) => return Ok(answer),
+                Ok(StepResult::Again) => {}
+                Err(Failed::Local((fault, message))) => {
                     error = EngineError::new(fault, message);
                     break;
                 }
                 Err(failed) if failed.is_expired() => self.session_of(claim).iter().for_each(|session| {
-                    session.facts.end();
+                    session.state.end();
                 }),
                 Err(failed) => {
                     error = failed.into();
@@ -72,23 +76,24 @@ impl Client {
                 }
             }
         }
-        Err(if was_there { error } else { self.failed(claim, error).await })
+        Err(if had_node { error } else { self.error_after_cleanup(claim, error).await })
     }
 
-    /// The error of a claim that had no node before. An error that promises that nothing was applied is not followed by
-    /// a release, so such an error is returned only if nothing is left on the server.
-    async fn failed(&self, claim: &Claim, error: EngineError) -> EngineError {
-        let left =
+    /// The error of a claim that had no node before this call. After an error that promises that nothing was applied,
+    /// no release follows. So this function first deletes what the claim may have on the server, and returns an unknown
+    /// result if that is not possible.
+    async fn error_after_cleanup(&self, claim: &Claim, error: EngineError) -> EngineError {
+        let has_leftovers =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
-        match (left, error.fault) {
+        match (has_leftovers, error.fault) {
             (None, _) | (_, Fault::Unknown) => error,
             (Some(false), _) => {
                 self.forget_claim(claim);
                 error
             }
-            // Deleting needs a connection, which would have to be made first.
+            // There is no connection for a deletion.
             (Some(true), Fault::Retry) => EngineError::new(Fault::Unknown, error.message),
-            (Some(true), _) => match self.end_known(claim.id).await {
+            (Some(true), _) => match self.end_now(claim.id).await {
                 Ok(_) => {
                     self.forget_claim(claim);
                     error
@@ -105,17 +110,18 @@ impl Client {
     /// The session of a known claim, unless the session is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
         let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
-        session.filter(|session| !session.facts.is_gone())
+        session.filter(|session| !session.state.is_gone())
     }
 
-    /// Whether a change for this claim may have been applied without an answer.
+    /// Records whether a change for this claim may have been applied without an answer.
     pub(crate) fn set_unsettled(&self, claim: &Claim, unsettled: bool) {
         if let Some(entry) = self.claims().get(claim.id) {
             entry.data.unsettled = unsettled;
         }
     }
 
-    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<Attempt, Failed> {
+    /// Does the next step of the claim: creates its node, or asks for its state.
+    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<StepResult, Failed> {
         let context = self.enter(claim, bytes).await?;
         if self.claims().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
@@ -125,16 +131,16 @@ impl Client {
             (claims.closed(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
         };
         match (closed, state) {
-            (Some(closed), _) => Ok(Attempt::Answer(closed)),
+            (Some(closed), _) => Ok(StepResult::Answer(closed)),
             (None, Some(State::Waiting { own, before })) => {
-                self.ask_waiting(claim, &context, &own, &before).await
+                self.recheck_waiting(claim, &context, &own, &before).await
             }
-            (None, Some(State::Held { own, .. })) => self.ask_held(claim, &context, own).await,
+            (None, Some(State::Held { own, .. })) => self.recheck_held(claim, &context, own).await,
             (None, _) => self.create(claim, &context).await,
         }
     }
 
-    /// Records the claim before its first request leaves, so that every outcome can be undone.
+    /// Adds the claim to the claim table before its first request is sent, so that every outcome can be undone.
     async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
@@ -152,7 +158,7 @@ impl Client {
                 }
             };
             let fresh = self.freshen(&session).await;
-            if session.facts.is_gone() {
+            if session.state.is_gone() {
                 continue;
             }
             fresh?;
@@ -162,14 +168,15 @@ impl Client {
         }
     }
 
-    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<Attempt, Failed> {
+    /// Creates the node of the claim, and reads its position in the queue in the same round trip.
+    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<StepResult, Failed> {
         if self.is_used_up(claim, context).await? {
             return Err(used_up().into());
         }
-        // Creates no node that would have to be deleted again.
+        // A try that cannot succeed creates no node, which would have to be deleted again.
         if !claim.may_queue && !self.may_be_free(claim, context).await? {
             self.forget_claim(claim);
-            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
+            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
         }
         let queue = context.dir.queue_of(claim.mode);
         let create = Create {
@@ -183,24 +190,26 @@ impl Client {
         let (created, listed) =
             (context.conn.send(&create), context.conn.send(&Children { path: &queue, watch: false }));
         // An answer with an unexpected path leaves unknown what was created.
-        let created =
-            created.answer().await.and_then(|made| Own::made(&create.path, made).ok_or(Failed::Unreadable));
+        let created = created
+            .answer()
+            .await
+            .and_then(|made| OwnNodes::created(&create.path, made).ok_or(Failed::Unreadable));
         if !created.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
         let own = match created {
             Ok(own) => own,
             Err(failed) if failed.is(Code::NO_NODE) => {
-                self.make(&context.conn, context.dir.path(), Kind::Container, Vec::new()).await?;
+                self.create_dirs(&context.conn, context.dir.path(), Kind::Container, Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
                 }
-                return Ok(Attempt::Again);
+                return Ok(StepResult::Again);
             }
             Err(failed) => return Err(failed),
         };
         let now = self.now();
-        context.session.facts.confirmed(sent, now);
+        context.session.state.record_answer(sent, now);
         let known = self.claims().get(claim.id).map(|entry| {
             if entry.state == State::Made {
                 entry.waits(own.clone(), Blocker::Unknown, now);
@@ -209,71 +218,73 @@ impl Client {
         if known.is_none() {
             // The claim was given up while the request was in flight.
             self.delete_all(&context.session, &context.conn, &[own.path]).await?;
-            return Ok(Attempt::Answer(Answer::Gone));
+            return Ok(StepResult::Answer(Answer::Gone));
         }
         let children = listed.answer().await?;
-        self.evaluate_position(claim, context, &own, children, true).await
+        self.evaluate_position(claim, context, &own, children, ClaimAge::New).await
     }
 
+    /// The record in the node of a claim.
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
-        // The time that the operator who breaks the hold waits. The grant comes after the record is written, and its
-        // ttl is often a little shorter.
-        let time = context.session.facts.max_validity().min(claim.ttl) * 15 / 16;
+        // How long an operator who breaks the hold waits. The grant follows after the record is written, so its ttl is
+        // often a little shorter.
+        let time =
+            context.session.state.max_validity().min(claim.ttl) * RECORD_TIME_PARTS.0 / RECORD_TIME_PARTS.1;
         Record { broken: false, time, owner: claim.owner.to_string() }
     }
 
-    /// Whether a try may succeed. The server of this connection may lag behind; so it catches up with its leader first,
-    /// in the same round trip, because "taken" must be true (I13).
+    /// Whether a claim that does not wait (a try) may succeed. "Taken" must be true (I13), but the server of this
+    /// connection may lag behind. So a `sync` in the same round trip brings the server up to date first.
     async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
-        let caught_up = context.conn.send(&Sync { path: context.dir.path() });
+        let sync_answer = context.conn.send(&Sync { path: context.dir.path() });
         let listed = context.conn.send(&Children { path: &queue, watch: false });
-        let of_permits = |_| context.conn.send(&Children { path: &permits, watch: false });
-        let taken = claim.mode.limit().map(of_permits);
-        caught_up.answer().await?;
+        let list_permits = |_| context.conn.send(&Children { path: &permits, watch: false });
+        let taken = claim.mode.limit().map(list_permits);
+        sync_answer.answer().await?;
         let queue = none_if_absent(listed.answer().await)?;
-        let refused = refuses(&keys::queue_nodes(&queue), claim.mode).is_some();
+        let refused = refusing_node(&keys::queue_nodes(&queue), claim.mode).is_some();
         let (Mode::Permits { count, limit }, Some(taken)) = (claim.mode, taken) else { return Ok(!refused) };
         let taken = none_if_absent(taken.answer().await)?.len();
         if !refused && taken + count as usize <= limit as usize {
             return Ok(true);
         }
-        let clash = self.clash(claim, context, &queue).await?;
-        clash.map_or(Ok(false), |clash| Err(clash.into()))
+        let kind_mismatch = self.kind_mismatch(claim, context, &queue).await?;
+        kind_mismatch.map_or(Ok(false), |kind_mismatch| Err(kind_mismatch.into()))
     }
 
     /// Whether the counter of a queue is used up, or nearly. Deletes the directory of an empty queue, so that the
     /// counter starts again.
     async fn is_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        if !lock_of(&self.used_up).contains(&queue) {
+        if !lock_mutex(&self.used_up).contains(&queue) {
             return Ok(false);
         }
-        let there = children(&context.conn, &queue).await?;
-        if !keys::queue_nodes(&there).is_empty() {
+        let children_of_queue = children(&context.conn, &queue).await?;
+        if !keys::queue_nodes(&children_of_queue).is_empty() {
             return Ok(true);
         }
         // The directory may contain the directories of an unused semaphore.
-        let below = there.iter().map(|name| format!("{queue}/{name}"));
+        let below = children_of_queue.iter().map(|name| format!("{queue}/{name}"));
         for path in below.chain([queue.clone()]) {
-            match context.conn.send(&Delete { path, version: -1 }).answer().await {
+            match context.conn.send(&Delete { path, version: ANY_VERSION }).answer().await {
                 Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
                 // The server itself deletes empty containers some time later.
                 Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
                 Err(failed) => return Err(failed),
             }
         }
-        lock_of(&self.used_up).remove(&queue);
+        lock_mutex(&self.used_up).remove(&queue);
         Ok(false)
     }
 
-    /// The server has nothing of the claim and will not get anything of it.
+    /// Removes a claim from the claim table. The server has no node of the claim, and no request can create one.
     pub(crate) fn forget_claim(&self, claim: &Claim) {
         self.unwatch(claim.id);
         drop(self.claims().remove(claim.id));
     }
 
-    /// The claim ends without a hold. Its release deletes what is left of it.
+    /// Ends a claim without a hold. The release of the claim later deletes nodes that still exist.
     pub(crate) fn give_up(&self, claim: &Claim) -> Answer {
         self.unwatch(claim.id);
         if let Some(entry) = self.claims().get(claim.id) {
@@ -283,34 +294,36 @@ impl Client {
         Answer::Gone
     }
 
-    /// Deletes the node of an attempt that does not wait. Until the deletion is certain, the claim stays unknown.
-    pub(crate) async fn take_back(
+    /// Deletes the node of a claim that does not wait. Until the server confirms the deletion, the claim stays in the
+    /// claim table.
+    pub(crate) async fn withdraw(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
+        own: &OwnNodes,
     ) -> Result<(), Failed> {
         self.delete_all(&context.session, &context.conn, std::slice::from_ref(&own.path)).await?;
         self.forget_claim(claim);
         Ok(())
     }
 
-    /// The same, as long as the node at `before` exists. `None` if it does not exist: the attempt may be the head of
-    /// the queue now, and then has to go on, because other tries are refused because of the head.
-    pub(crate) async fn take_back_behind(
+    /// Deletes the node of a try if the node at `ahead` exists, and returns that the name is taken. `None` if the node
+    /// at `ahead` does not exist: the try may be the head of the queue now, and then has to go on, because the head is
+    /// the reason why other tries are refused.
+    pub(crate) async fn withdraw_behind(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
-        before: String,
+        own: &OwnNodes,
+        ahead: String,
     ) -> Result<Option<Answer>, Failed> {
-        let delete = Delete { path: own.path.clone(), version: -1 };
-        let steps = vec![MultiOp::Check { path: before, version: -1 }, MultiOp::Delete(delete)];
+        let delete = Delete { path: own.path.clone(), version: ANY_VERSION };
+        let steps = vec![MultiOp::Check { path: ahead, version: ANY_VERSION }, MultiOp::Delete(delete)];
         match self.change(&context.session, &context.conn, steps).await? {
             Err((0, Code::NO_NODE)) => return Ok(None),
             Ok(()) => self.forget_claim(claim),
             // The node ahead is not readable with this login, or the claim's own node is gone.
-            Err(_) => self.take_back(claim, context, own).await?,
+            Err(_) => self.withdraw(claim, context, own).await?,
         }
         Ok(Some(Answer::Taken(Hint::default())))
     }
@@ -321,6 +334,7 @@ pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Fai
     none_if_absent(conn.send(&Children { path, watch: false }).answer().await)
 }
 
+/// No children if the directory does not exist.
 fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
     match children {
         Err(failed) if failed.is(Code::NO_NODE) => Ok(Vec::new()),
@@ -328,6 +342,7 @@ fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, 
     }
 }
 
+/// The error for a queue whose counter is nearly used up.
 fn used_up() -> EngineError {
     let why = "the counter of its directory is nearly used up: it starts again when no claim holds or waits";
     EngineError::new(Fault::Retry, why)

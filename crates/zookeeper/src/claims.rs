@@ -10,16 +10,18 @@ use crate::{
 };
 
 /// All claims of a client.
-pub(crate) type Claims = ClaimTable<Own, Blocker, OnSession>;
+pub(crate) type Claims = ClaimTable<OwnNodes, Blocker, OnSession>;
 /// The state of a claim.
-pub(crate) type State = ClaimState<Own, Blocker>;
+pub(crate) type State = ClaimState<OwnNodes, Blocker>;
 
-/// Further data of a claim.
+/// The session of a claim, and which of its requests may still create nodes.
 pub(crate) struct OnSession {
     pub(crate) slot: SessionSlot,
-    /// A change for this claim was sent and not answered: the node that it may have created has to be looked for.
+    /// A change for this claim was sent and not answered: the client has to search for the node that the change may
+    /// have created.
     pub(crate) unsettled: bool,
-    /// The node was looked for and not found. It may still be created later.
+    /// The client searched for the node of an unanswered change and did not find one. The node may still be created
+    /// later.
     pub(crate) may_appear_late: bool,
 }
 
@@ -28,8 +30,8 @@ impl OnSession {
         Self { slot, unsettled: false, may_appear_late: false }
     }
 
-    /// The node of an unanswered change was looked for.
-    pub(crate) fn searched(&mut self) {
+    /// Records that the client has searched for the node of an unanswered change.
+    pub(crate) fn search_done(&mut self) {
         self.may_appear_late |= self.unsettled;
         self.unsettled = false;
     }
@@ -37,40 +39,41 @@ impl OnSession {
 
 /// The nodes of a claim: the node of a lock or of a queue entry, or the nodes of its permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Own {
+pub(crate) struct OwnNodes {
     /// The first node.
     pub(crate) path: String,
     /// The other nodes.
-    more: Vec<String>,
+    other_paths: Vec<String>,
     /// The change that created the first node: the token of the hold.
     pub(crate) czxid: i64,
 }
 
-impl Own {
-    pub(crate) const fn one(path: String, czxid: i64) -> Self {
-        Self { path, more: Vec::new(), czxid }
+impl OwnNodes {
+    pub(crate) const fn single(path: String, czxid: i64) -> Self {
+        Self { path, other_paths: Vec::new(), czxid }
     }
 
     /// The nodes of permits; `None` if there are none.
     pub(crate) fn permits(mut paths: Vec<String>, czxid: i64) -> Option<Self> {
-        let more = paths.split_off(paths.len().min(1));
-        Some(Self { path: paths.pop()?, more, czxid })
+        let other_paths = paths.split_off(paths.len().min(1));
+        Some(Self { path: paths.pop()?, other_paths, czxid })
     }
 
+    /// The paths of all nodes.
     pub(crate) fn paths(&self) -> Vec<String> {
-        std::iter::once(&self.path).chain(&self.more).cloned().collect()
+        std::iter::once(&self.path).chain(&self.other_paths).cloned().collect()
     }
 
-    /// The node that the server reports as created, after a request to append a number to `asked`. `None` if that path
-    /// cannot be the result.
-    pub(crate) fn made(asked: &str, Created { path, stat }: Created) -> Option<Self> {
-        let number = path.strip_prefix(asked)?;
-        let digits = number.strip_prefix('-').unwrap_or(number);
+    /// The node that the server reports as created, after a request to append a number to the path `requested`. `None`
+    /// if the reported path cannot be the result of that request.
+    pub(crate) fn created(requested: &str, Created { path, stat }: Created) -> Option<Self> {
+        let suffix = path.strip_prefix(requested)?;
+        let digits = suffix.strip_prefix('-').unwrap_or(suffix);
         let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-        is_number.then_some(Self::one(path, stat.czxid))
+        is_number.then_some(Self::single(path, stat.czxid))
     }
 
-    /// The name of its first node within its directory.
+    /// The name of the first node within its directory.
     pub(crate) fn name(&self) -> &str {
         self.path.rsplit_once('/').map_or(&self.path, |(_, name)| name)
     }
@@ -79,17 +82,17 @@ impl Own {
 /// What a claim in the queue waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    /// For the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one ahead, the
-    /// claim then holds; otherwise it has to ask what else is ahead of it.
+    /// Waits for the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one
+    /// ahead, the claim holds after the deletion; otherwise the client then asks what else is ahead.
     Node { path: String, sole: bool, ahead: u32 },
-    /// For free permits: the claim is the head of the queue.
+    /// Waits for free permits, as the head of the queue. `path` is the directory of the permits that are held.
     FreePermits { path: String },
-    /// It has to ask.
+    /// Not known: the client has to ask.
     Unknown,
 }
 
 impl Blocker {
-    /// The path that is watched for it.
+    /// The path that the client watches while the claim waits.
     pub(crate) fn path(&self) -> Option<&str> {
         match self {
             Self::Node { path, .. } | Self::FreePermits { path } => Some(path),
@@ -97,6 +100,7 @@ impl Blocker {
         }
     }
 
+    /// The number of waiters ahead, if known.
     pub(crate) fn ahead(&self) -> Option<u32> {
         match self {
             Self::Node { ahead, .. } => Some(*ahead),
@@ -111,7 +115,7 @@ impl Blocker {
 pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
     let waits =
         |state: &State| matches!(state, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
-    let on_it = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
-    let mut states = on_it.map(|(_, entry)| &entry.state);
+    let on_session = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
+    let mut states = on_session.map(|(_, entry)| &entry.state);
     states.next().is_some_and(waits) && states.all(waits)
 }

@@ -21,47 +21,51 @@ use crate::{
     conn::Conn,
     error::{Failed, multi_outcome, unreadable},
     keys::Dir,
-    lock_of, runtime,
-    session::{Facts, session_ended},
+    lock_mutex, runtime,
+    session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
-    wire::{Acl, Code, Create, Exists, Kind, Multi, MultiOp},
+    wire::{ANY_VERSION, Acl, Code, Create, Exists, Kind, Multi, MultiOp},
 };
 
 /// How long a waiting request sleeps at most before it checks again whether a heartbeat is due.
-const BEAT_WAIT: Duration = Duration::from_millis(200);
+const HEARTBEAT_WAIT: Duration = Duration::from_millis(200);
 /// The time limit for closing the sessions of a client that was dropped.
 const CLOSE_LIMIT: Duration = Duration::from_secs(1);
 
 /// What the verbs of one engine share.
 pub(crate) struct Client {
     pub(crate) config: Arc<Config>,
+    /// The access list of the nodes that this client creates.
     pub(crate) acl: Vec<Acl>,
     pub(crate) clock: Arc<dyn Clock>,
     contact: Contact,
+    /// The notifications for the keeper.
     pub(crate) mailbox: Mailbox,
+    /// Which claims were released, so that no further request of them is sent.
     pub(crate) in_flight: InFlight,
     pub(crate) sessions: Sessions,
     /// Wakes the maintenance task when something is due earlier than before.
-    pub(crate) sooner: Arc<Notify>,
+    pub(crate) wake_maintenance: Arc<Notify>,
     claims: Mutex<Claims>,
     /// The queues in which the server's counter is nearly used up.
     pub(crate) used_up: Mutex<HashSet<String>>,
-    /// Sessions are created one at a time, for all claims that need one.
-    beginning: Mutex<()>,
+    /// Locked while a session is created, so that all claims that need one share it.
+    session_creation: Mutex<()>,
     /// The runtime on which the tasks of this client run, once there are any.
     runtime: OnceLock<runtime::Runtime>,
-    /// A session was closed with its only claim before. From now on sessions are kept for a while.
+    /// This client once closed a session together with its only claim. Since then it keeps unused sessions for a while.
     pub(crate) keeps_sessions: AtomicBool,
-    /// The server with which the next session begins, so that clients and sessions spread over the servers.
-    first: AtomicUsize,
-    pub(crate) me: Weak<Client>,
+    /// The index of the server to which the next session connects first, so that clients and sessions spread over the
+    /// servers.
+    first_server: AtomicUsize,
+    pub(crate) weak_self: Weak<Client>,
 }
 
 impl Client {
     pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
-        let first = env.lineage().get() as usize % config.servers.len().max(1);
-        Arc::new_cyclic(|me: &Weak<Self>| Self {
+        let first_server = env.lineage().get() as usize % config.servers.len().max(1);
+        Arc::new_cyclic(|weak_self: &Weak<Self>| Self {
             acl: config.acls(),
             config: Arc::new(config),
             clock: Arc::clone(&env.clock),
@@ -69,14 +73,14 @@ impl Client {
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
             sessions: Sessions::default(),
-            sooner: Arc::default(),
+            wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             used_up: Mutex::default(),
-            beginning: Mutex::default(),
+            session_creation: Mutex::default(),
             runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),
-            first: AtomicUsize::new(first),
-            me: Weak::clone(me),
+            first_server: AtomicUsize::new(first_server),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
@@ -94,33 +98,33 @@ impl Client {
     }
 
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims> {
-        lock_of(&self.claims)
+        lock_mutex(&self.claims)
     }
 
     /// A slot on a session of this timeout, for nodes with paths of `bytes` bytes. Creates a session if necessary.
     pub(crate) fn slot(&self, ttl: Duration, bytes: usize) -> Result<SessionSlot, EngineError> {
-        let _one_at_a_time = lock_of(&self.beginning);
+        let _one_at_a_time = lock_mutex(&self.session_creation);
         let (slot, wants_another) = self.sessions.slot(ttl, bytes);
         if let Some(slot) = slot {
             if wants_another {
-                self.begin(ttl);
+                self.start_session(ttl);
             }
             return Ok(slot);
         }
-        SessionSlot::take(&self.begin(ttl), bytes).ok_or_else(session_ended)
+        SessionSlot::take(&self.start_session(ttl), bytes).ok_or_else(session_ended)
     }
 
-    /// Creates a session.
-    fn begin(&self, ttl: Duration) -> Arc<Session> {
-        let first = self.first.fetch_add(1, Ordering::Relaxed);
-        let handler: Weak<dyn WatchHandler> = Weak::clone(&self.me) as _;
-        let facts = Facts::new(ttl, self.now(), Arc::clone(&self.sooner));
+    /// Adds a session, which its own task creates on the server.
+    fn start_session(&self, ttl: Duration) -> Arc<Session> {
+        let first_server = self.first_server.fetch_add(1, Ordering::Relaxed);
+        let handler: Weak<dyn WatchHandler> = Weak::clone(&self.weak_self) as _;
+        let state = SessionState::new(ttl, self.now(), Arc::clone(&self.wake_maintenance));
         let session = Session::new(
             Arc::clone(&self.config),
             Arc::clone(&self.clock),
             handler,
-            facts,
-            first,
+            state,
+            first_server,
             self.contact.clone(),
         );
         let session = Arc::new(session);
@@ -129,7 +133,7 @@ impl Client {
         let maintain = move || {
             let maintained = Arc::clone(&maintained);
             async move {
-                // The requests that wait for the connection get the error. Later requests try again.
+                // The error goes to the requests that wait for the connection. Later requests try again.
                 let _ = maintained.conn().await;
                 maintained.mend().await;
             }
@@ -137,47 +141,47 @@ impl Client {
         runtime::spawn(leasehold_core::lasting("session", maintain, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
             leasehold_core::maintain(
-                Weak::clone(&self.me),
+                Weak::clone(&self.weak_self),
                 Arc::clone(&self.clock),
-                Arc::clone(&self.sooner),
+                Arc::clone(&self.wake_maintenance),
             );
         }
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         session
     }
 
-    /// Waits until the session was confirmed recently.
+    /// Waits until a quorum has confirmed the session recently; sends heartbeats if necessary.
     pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
         loop {
-            let mut changed = std::pin::pin!(session.facts.changed.notified());
+            let mut changed = std::pin::pin!(session.state.changed.notified());
             changed.as_mut().enable();
-            if session.facts.is_gone() {
+            if session.state.is_gone() {
                 return Err(session_ended());
             }
-            if session.facts.is_fresh(self.now()) {
+            if session.state.is_fresh(self.now()) {
                 return Ok(());
             }
             let conn = session.conn().await?;
-            if session.facts.is_fresh(self.now()) {
+            if session.state.is_fresh(self.now()) {
                 return Ok(());
             }
-            if session.facts.beat_now(self.now()) {
-                // No request of the caller has left yet.
-                self.beat(session, &conn).await.map_err(|failed| heartbeat_failed(&failed))?;
+            if session.state.should_send_heartbeat(self.now()) {
+                // The request of the caller was not sent yet, so its result is not unknown.
+                self.send_heartbeat(session, &conn).await.map_err(|failed| heartbeat_failed(&failed))?;
                 continue;
             }
-            // The answer may be lost with its connection.
-            runtime::within(BEAT_WAIT, changed).await;
+            // The answer may be lost with its connection, so the loop sends the heartbeat again.
+            runtime::within(HEARTBEAT_WAIT, changed).await;
         }
     }
 
     /// Sends a heartbeat: a change that changes nothing, because only a quorum can answer it.
-    pub(crate) async fn beat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
-        let check = MultiOp::Check { path: self.base(), version: -1 };
-        // A check that fails was agreed upon by a quorum, too.
+    pub(crate) async fn send_heartbeat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
+        let check = MultiOp::Check { path: self.base(), version: ANY_VERSION };
+        // A failed check also needed the agreement of a quorum.
         let outcome = self.change(session, conn, vec![check]).await;
         if outcome.as_ref().is_err_and(Failed::is_expired) {
-            session.facts.end();
+            session.state.end();
         }
         outcome.map(drop)
     }
@@ -185,59 +189,60 @@ impl Client {
     /// The time at which the directory of all locks was created. It distinguishes the tokens of this ensemble from
     /// those of another one, and from those before its data was deleted. Creates that directory if necessary.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
-        match self.known_lineage(session, conn).await {
+        match self.existing_lineage(session, conn).await {
             Err(failed) if failed.is(Code::NO_NODE) => {
-                self.make(conn, &self.base(), Kind::Persistent, Vec::new()).await?;
-                self.known_lineage(session, conn).await
+                self.create_dirs(conn, &self.base(), Kind::Persistent, Vec::new()).await?;
+                self.existing_lineage(session, conn).await
             }
             known => known,
         }
     }
 
-    /// The same, with an error if the directory does not exist.
-    pub(crate) async fn known_lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
-        if let Some(lineage) = session.facts.lineage() {
+    /// The lineage; an error if the directory of all locks does not exist.
+    pub(crate) async fn existing_lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
+        if let Some(lineage) = session.state.lineage() {
             return Ok(lineage);
         }
         let stat = conn.send(&Exists { path: &self.base() }).answer().await?;
         let lineage = Lineage::new(u128::from(stat.ctime.unsigned_abs()));
-        session.facts.set_lineage(lineage);
+        session.state.set_lineage(lineage);
         Ok(lineage)
     }
 
     /// Creates a directory and its parents, unless they exist.
-    pub(crate) async fn make(
+    pub(crate) async fn create_dirs(
         &self,
         conn: &Conn,
         path: &str,
         kind: Kind,
         data: Vec<u8>,
     ) -> Result<(), Failed> {
-        let mut above: Vec<&str> = Vec::new();
-        let mut next = path;
+        let mut missing: Vec<&str> = Vec::new();
+        let mut current = path;
         loop {
-            let kind = if next == path { kind } else { Kind::Persistent };
-            let data = if next == path { data.clone() } else { Vec::new() };
-            let create = Create { path: next.to_owned(), data, acl: self.acl.clone(), kind };
+            let kind = if current == path { kind } else { Kind::Persistent };
+            let data = if current == path { data.clone() } else { Vec::new() };
+            let create = Create { path: current.to_owned(), data, acl: self.acl.clone(), kind };
             match multi_outcome(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
-                Ok(_) | Err((_, Code::NODE_EXISTS)) => match above.pop() {
-                    Some(below) => next = below,
+                Ok(_) | Err((_, Code::NODE_EXISTS)) => match missing.pop() {
+                    Some(below) => current = below,
                     None => return Ok(()),
                 },
                 Err((_, Code::NO_NODE)) => {
-                    let Some((parent, _)) = next.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+                    let Some((parent, _)) = current.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
                     else {
                         return Err(Failed::NO_NODE);
                     };
-                    above.push(next);
-                    next = parent;
+                    missing.push(current);
+                    current = parent;
                 }
                 Err((_, code)) => return Err(Failed::Refused(code)),
             }
         }
     }
 
-    /// Applies changes in one step. Every answer of a quorum confirms the session.
+    /// Applies changes in one step. Returns success, or the index and the error of the failed step. Every answer of a
+    /// quorum confirms the session.
     pub(crate) async fn change(
         &self,
         session: &Session,
@@ -246,7 +251,7 @@ impl Client {
     ) -> Result<Result<(), (usize, Code)>, Failed> {
         let sent = self.now();
         let outcome = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
-        session.facts.confirmed(sent, self.now());
+        session.state.record_answer(sent, self.now());
         Ok(outcome)
     }
 
@@ -266,6 +271,7 @@ pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant
     Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
 }
 
+/// The error of a request that waited for a heartbeat in vain.
 fn heartbeat_failed(failed: &Failed) -> EngineError {
     let error = EngineError::from(failed.clone());
     let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
@@ -275,7 +281,7 @@ fn heartbeat_failed(failed: &Failed) -> EngineError {
 impl Drop for Client {
     fn drop(&mut self) {
         for session in self.sessions.all() {
-            session.facts.end();
+            session.state.end();
             let Some(runtime) = self.runtime.get() else { return };
             // Closing deletes the session's nodes. If the request is lost, the session times out.
             runtime::spawn_on(runtime, async move {

@@ -33,6 +33,7 @@ pub struct Config {
     pub(crate) servers: Vec<Endpoint>,
     /// The beginning of every path: empty, or a path.
     pub(crate) chroot: String,
+    /// The user and the password.
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
@@ -150,9 +151,11 @@ fn is_path(text: &str) -> bool {
     text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment))
 }
 
+/// Parses one entry of an access list, `scheme:id:rights`.
 fn entry(text: &str) -> Option<Acl> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, letters) = rest.rsplit_once(':')?;
+    // The bits of read, write, create, delete and administer, from the lowest one on.
     let right = |letter| Some(1 << "rwcda".find(letter)?);
     let rights = letters.chars().map(right).try_fold(0, |all, one| Some(all | one?))?;
     (rights != 0 && !scheme.is_empty()).then(|| Acl::from((rights, scheme, id)))

@@ -21,7 +21,7 @@ use crate::{
     runtime,
     stream::{self, Bytes},
     watches::{WatchHandler, Watches},
-    wire::{Event, Header, Hello, Op, Reader, Welcome, XID_EVENT},
+    wire::{Event, Header, Hello, LENGTH_BYTES, Op, Reader, Welcome, XID_EVENT},
 };
 
 /// The longest welcome message. A real one has some forty bytes.
@@ -29,6 +29,8 @@ const MAX_WELCOME_BYTES: usize = 1024;
 /// The shortest session timeout that is accepted, in milliseconds. A server grants at least two ticks, and no server
 /// ticks faster than that. With a shorter timeout heartbeats would follow each other without a pause.
 const SHORTEST_TIMEOUT: i32 = 20;
+/// The first size of the receive buffer, in bytes.
+const RECEIVE_BUFFER: usize = 16 * 1024;
 /// A receive buffer larger than this is freed when it is empty.
 const MAX_IDLE_BUFFER: usize = 256 * 1024;
 
@@ -39,34 +41,37 @@ pub(crate) struct Conn {
     clock: Arc<dyn Clock>,
     outbox: Arc<Outbox>,
     state: Arc<ConnState>,
-    _alive: oneshot::Sender<()>,
+    /// Dropped with this connection, which ends the task of the connection.
+    _task_guard: oneshot::Sender<()>,
 }
 
+/// The state of a connection, shared with its task.
 struct ConnState {
+    /// The connection has ended. This state is final.
     dead: AtomicBool,
-    /// The newest change that the server reported on this connection.
-    zxid: AtomicI64,
+    /// The newest change that the server reported on this connection, as its zxid.
+    last_zxid: AtomicI64,
     /// The newest change that was reported on any connection of the session.
-    seen: Arc<AtomicI64>,
+    newest_zxid: Arc<AtomicI64>,
 }
 
 impl Conn {
     /// Connects, and requests or resumes a session.
-    pub(crate) async fn greet(
+    pub(crate) async fn handshake(
         config: &Config,
         endpoint: &Endpoint,
         hello: &Hello<'_>,
     ) -> Result<(Bytes, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
             // A server with a read-only mode also closes the connection of a client that does not ask for that mode.
-            let what = match error.kind() {
+            let reason = match error.kind() {
                 ErrorKind::UnexpectedEof => {
                     "it hung up at once, as a server without a quorum does".to_owned()
                 }
                 _ => error.to_string(),
             };
             let hint = stream::wants_tls(config);
-            EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {what}{hint}"))
+            EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {reason}{hint}"))
         };
         let (mut read, mut write) = stream::open(config, endpoint).await?;
         write.write_all(&hello.message()).await.map_err(failed)?;
@@ -88,31 +93,35 @@ impl Conn {
 
     /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence` counts as dead.
     /// `broken` is notified when the connection is gone.
-    pub(crate) fn begin(
+    pub(crate) fn start(
         (read, write): Bytes,
         endpoint: Endpoint,
-        silence: Duration,
-        (seen, xids): (Arc<AtomicI64>, Arc<AtomicI32>),
+        silence_limit: Duration,
+        (newest_zxid, last_xid): (Arc<AtomicI64>, Arc<AtomicI32>),
         clock: Arc<dyn Clock>,
         handler: Weak<dyn WatchHandler>,
         broken: Arc<Notify>,
     ) -> Self {
-        let (outbox, state) = (Arc::new(Outbox::new(xids)), Arc::new(ConnState::new(seen)));
-        let (alive, gone) = oneshot::channel();
+        let (outbox, state) = (Arc::new(Outbox::new(last_xid)), Arc::new(ConnState::new(newest_zxid)));
+        let (task_guard, dropped) = oneshot::channel();
         let watches = Watches::new(handler);
-        let (inner, task_state, watched, time) =
+        let (task_outbox, task_state, task_watches, task_clock) =
             (Arc::clone(&outbox), Arc::clone(&state), watches.clone(), Arc::clone(&clock));
         runtime::spawn(async move {
-            let on_end = OnEnd(&inner, &task_state, &broken);
+            let on_end = OnEnd { outbox: &task_outbox, state: &task_state, broken: &broken };
             tokio::select! {
-                why = receive(read, &inner, &task_state, &watched) => tracing::debug!(why, "the connection broke"),
-                error = write_all(write, &inner, &*time) => tracing::debug!(%error, "the connection broke"),
-                () = until_silent(&inner, &*time, silence) => tracing::debug!("the server does not answer"),
-                _ = gone => {}
+                reason = receive(read, &task_outbox, &task_state, &task_watches) => {
+                    tracing::debug!(why = reason, "the connection broke");
+                }
+                error = write_all(write, &task_outbox, &*task_clock) => tracing::debug!(%error, "the connection broke"),
+                () = until_silent(&task_outbox, &*task_clock, silence_limit) => {
+                    tracing::debug!("the server does not answer");
+                }
+                _ = dropped => {}
             }
             drop(on_end);
         });
-        Self { endpoint, watches, clock, outbox, state, _alive: alive }
+        Self { endpoint, watches, clock, outbox, state, _task_guard: task_guard }
     }
 
     pub(crate) fn is_dead(&self) -> bool {
@@ -120,8 +129,8 @@ impl Conn {
     }
 
     /// The newest change that the server reported.
-    pub(crate) fn zxid(&self) -> i64 {
-        self.state.zxid.load(Ordering::Relaxed)
+    pub(crate) fn last_zxid(&self) -> i64 {
+        self.state.last_zxid.load(Ordering::Relaxed)
     }
 
     /// The number of unanswered requests.
@@ -136,19 +145,23 @@ impl Conn {
 }
 
 impl ConnState {
-    const fn new(seen: Arc<AtomicI64>) -> Self {
-        Self { dead: AtomicBool::new(false), zxid: AtomicI64::new(0), seen }
+    const fn new(newest_zxid: Arc<AtomicI64>) -> Self {
+        Self { dead: AtomicBool::new(false), last_zxid: AtomicI64::new(0), newest_zxid }
     }
 }
 
-/// However the task of a connection ends, all waiting requests get an answer.
-struct OnEnd<'a>(&'a Outbox, &'a ConnState, &'a Notify);
+/// Fails all unanswered requests when the task of a connection ends, for whatever reason.
+struct OnEnd<'a> {
+    outbox: &'a Outbox,
+    state: &'a ConnState,
+    broken: &'a Notify,
+}
 
 impl Drop for OnEnd<'_> {
     fn drop(&mut self) {
-        self.1.dead.store(true, Ordering::Relaxed);
-        self.0.close();
-        self.2.notify_waiters();
+        self.state.dead.store(true, Ordering::Relaxed);
+        self.outbox.close();
+        self.broken.notify_waiters();
     }
 }
 
@@ -159,14 +172,14 @@ async fn receive(
     state: &ConnState,
     watches: &Watches,
 ) -> &'static str {
-    let mut received = Vec::with_capacity(16 * 1024);
+    let mut received = Vec::with_capacity(RECEIVE_BUFFER);
     loop {
         match read.read_buf(&mut received).await {
             Ok(0) | Err(_) => return "the server hung up",
             Ok(_) => {}
         }
-        let mut rest = &received[..];
-        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        let mut unread = &received[..];
+        while let Some((length, after)) = unread.split_first_chunk::<LENGTH_BYTES>() {
             let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
             if length > LONGEST_REPLY {
                 return "an answer is too long";
@@ -175,30 +188,32 @@ async fn receive(
             if !dispatch(message, outbox, state, watches) {
                 return "the server sent something unexpected";
             }
-            rest = after;
+            unread = after;
         }
-        let read = received.len() - rest.len();
+        let read = received.len() - unread.len();
         received.drain(..read);
         if received.is_empty() && received.capacity() > MAX_IDLE_BUFFER {
-            received = Vec::with_capacity(16 * 1024);
+            received = Vec::with_capacity(RECEIVE_BUFFER);
         }
     }
 }
 
+/// Handles one message: an event, or an answer. Returns false if the message is unexpected.
 fn dispatch(message: &[u8], outbox: &Outbox, state: &ConnState, watches: &Watches) -> bool {
     let mut reader = Reader::new(message);
     let Some(header) = Header::read(&mut reader) else { return false };
     if header.xid == XID_EVENT {
         return Event::read(&mut reader).map(|event| watches.on_event(&event)).is_some();
     }
-    state.zxid.fetch_max(header.zxid, Ordering::Relaxed);
-    state.seen.fetch_max(header.zxid, Ordering::Relaxed);
-    outbox.answered(header, reader.rest())
+    state.last_zxid.fetch_max(header.zxid, Ordering::Relaxed);
+    state.newest_zxid.fetch_max(header.zxid, Ordering::Relaxed);
+    outbox.on_answer(header, reader.rest())
 }
 
+/// Writes queued requests until an error occurs, and returns the error.
 async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &dyn Clock) -> std::io::Error {
     loop {
-        let batch = outbox.next(clock).await;
+        let batch = outbox.next_batch(clock).await;
         let written = async {
             write.write_all(&batch).await?;
             write.flush().await
@@ -210,11 +225,11 @@ async fn write_all(mut write: impl AsyncWrite + Unpin, outbox: &Outbox, clock: &
 }
 
 /// Returns when a request has been unanswered for too long.
-async fn until_silent(outbox: &Outbox, clock: &dyn Clock, silence: Duration) {
+async fn until_silent(outbox: &Outbox, clock: &dyn Clock, silence_limit: Duration) {
     loop {
-        runtime::sleep(silence / 4).await;
+        runtime::sleep(silence_limit / 4).await;
         let now: Instant = clock.now();
-        if outbox.waiting_since().is_some_and(|since| now.since(since) > silence) {
+        if outbox.waiting_since().is_some_and(|since| now.since(since) > silence_limit) {
             return;
         }
     }

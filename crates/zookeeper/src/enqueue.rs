@@ -8,13 +8,13 @@ use leasehold_core::{
 };
 
 use crate::{
-    claim::{Attempt, ClaimContext, children},
-    claims::{Blocker, Own, State},
+    claim::{ClaimContext, StepResult, children},
+    claims::{Blocker, OwnNodes, State},
     client::{Client, grant},
     error::Failed,
     keys::{self, PERMITS, PERMITS_QUEUE},
-    lock_of,
-    position::{position, refuses},
+    lock_mutex,
+    position::{position, refusing_node},
     record::is_broken,
     runtime,
     session::session_ended,
@@ -22,104 +22,117 @@ use crate::{
     wire::{Children, Code, Data, Exists},
 };
 
-/// How often the queue is read again because the node ahead disappeared before it was watched.
-const TRIES: u32 = 8;
-/// How often a try reads what became of the tries ahead of it, for a second in all, and the first pause between two
-/// reads. A try that takes longer hangs, and refuses others as a waiter does: it may become the head of the queue at
-/// any time, and hold.
-const TRY_LOOKS: u32 = 10;
+/// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
+const MAX_READS: u32 = 8;
+/// How often a try (a claim that does not wait) reads the queue until the tries ahead of it are decided: for a second
+/// in all. A try ahead that is then still undecided hangs, and refuses this try as a waiter does: it may become the
+/// head of the queue at any time, and hold.
+const MAX_TRY_READS: u32 = 10;
+/// The first pause between two such reads. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// The poll interval of a claim that may not watch the node ahead of it.
+/// The poll interval of a claim whose login does not permit it to watch the node ahead.
 const UNWATCHED_POLL: std::time::Duration = std::time::Duration::from_millis(250);
+
+/// Whether the node of a claim was just created.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ClaimAge {
+    New,
+    Earlier,
+}
 
 impl Client {
     /// Decides by the position of the claim in its queue: it holds, is refused, or watches the node that it waits for.
-    /// A `new` claim also checks whether the name is in use as another kind of lock. Earlier claims do not check that,
+    /// A new claim also checks whether the name is in use as another kind of lock. Earlier claims do not check that,
     /// because a later claim must not refuse them.
     pub(crate) async fn evaluate_position(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
+        own: &OwnNodes,
         mut children: Vec<String>,
-        new: bool,
-    ) -> Result<Attempt, Failed> {
+        age: ClaimAge,
+    ) -> Result<StepResult, Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        for look in 0..if claim.may_queue { TRIES } else { TRY_LOOKS + TRIES } {
+        for reads in 0..if claim.may_queue { MAX_READS } else { MAX_TRY_READS + MAX_READS } {
             self.delete_strays(claim, context, own, &mut children).await?;
             let nodes = keys::queue_nodes(&children);
             let Some(position) = position(&nodes, own.name(), claim.mode) else {
-                return Ok(Attempt::Answer(self.give_up(claim)));
+                return Ok(StepResult::Answer(self.give_up(claim)));
             };
-            if new && let Some(clash) = self.clash(claim, context, &children).await? {
-                self.take_back(claim, context, own).await?;
-                return Err(clash.into());
+            if age == ClaimAge::New
+                && let Some(kind_mismatch) = self.kind_mismatch(claim, context, &children).await?
+            {
+                self.withdraw(claim, context, own).await?;
+                return Err(kind_mismatch.into());
             }
             if position.used_up {
-                self.take_back(claim, context, own).await?;
-                lock_of(&self.used_up).insert(queue);
-                return Ok(Attempt::Again);
+                self.withdraw(claim, context, own).await?;
+                lock_mutex(&self.used_up).insert(queue);
+                return Ok(StepResult::Again);
             }
-            let Some((before, sole)) = position.before else {
+            let Some((blocker, sole)) = position.blocker else {
                 return match claim.mode {
                     Mode::Permits { count, limit } => {
                         self.take_permits(claim, context, own, (count, limit)).await
                     }
-                    _ => self.record_hold(claim, context, own.clone()).map(Attempt::Answer),
+                    _ => self.record_hold(claim, context, own.clone()).map(StepResult::Answer),
                 };
             };
             if !claim.may_queue {
-                let at = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
-                let hangs = Some(&before).filter(|_| look >= TRY_LOOKS);
-                match refuses(&nodes[..at], claim.mode).map(|other| &other.name).or(hangs) {
-                    Some(other) => {
-                        let before = format!("{queue}/{other}");
-                        if let Some(taken) = self.take_back_behind(claim, context, own, before).await? {
-                            return Ok(Attempt::Answer(taken));
+                let own_index = nodes.iter().position(|node| node.name == own.name()).unwrap_or(nodes.len());
+                let hanging_try = Some(&blocker).filter(|_| reads >= MAX_TRY_READS);
+                match refusing_node(&nodes[..own_index], claim.mode)
+                    .map(|refusing| &refusing.name)
+                    .or(hanging_try)
+                {
+                    Some(refusing) => {
+                        let ahead = format!("{queue}/{refusing}");
+                        if let Some(taken) = self.withdraw_behind(claim, context, own, ahead).await? {
+                            return Ok(StepResult::Answer(taken));
                         }
                     }
-                    None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(look)).await,
+                    None => runtime::sleep(FIRST_PAUSE * 2_u32.pow(reads)).await,
                 }
                 children = self::children(&context.conn, &queue).await?;
                 continue;
             }
             if position.ahead as usize > MAX_WAITERS {
-                self.take_back(claim, context, own).await?;
+                self.withdraw(claim, context, own).await?;
                 return Err(EngineError::new(
                     Fault::Refused,
                     "the queue is full: too many claims wait already",
                 )
                 .into());
             }
-            let sole = sole && claim.mode.limit().is_none() && !keys::may_be_followed(&before);
-            let path = format!("{queue}/{before}");
+            let sole = sole && claim.mode.limit().is_none() && !keys::may_be_replaced(&blocker);
+            let path = format!("{queue}/{blocker}");
             match self
                 .watch_blocker(claim, context, own, Blocker::Node { path, sole, ahead: position.ahead })
                 .await?
             {
-                Some(answer) => return Ok(Attempt::Answer(answer)),
+                Some(answer) => return Ok(StepResult::Answer(answer)),
                 None if sole => {
-                    return self.record_hold(claim, context, own.clone()).map(Attempt::Answer);
+                    return self.record_hold(claim, context, own.clone()).map(StepResult::Answer);
                 }
                 None => children = self::children(&context.conn, &queue).await?,
             }
         }
         if !claim.may_queue {
-            self.take_back(claim, context, own).await?;
-            return Ok(Attempt::Answer(Answer::Taken(Hint::default())));
+            self.withdraw(claim, context, own).await?;
+            return Ok(StepResult::Answer(Answer::Taken(Hint::default())));
         }
-        // No watch is set for the claim now.
+        // No watch is set for the claim now, so the keeper has to ask again.
         self.mailbox.push(Notification::Recheck { name: claim.name.clone(), id: claim.id });
-        Ok(Attempt::Answer(self.waiting_answer(claim)))
+        Ok(StepResult::Answer(self.waiting_answer(claim)))
     }
 
-    /// Deletes other nodes of the claim. A request that was given up may have been applied all the same, and the claim
-    /// would wait for its own node.
+    /// Deletes all other nodes of the claim and removes them from `children`. A request that was given up may have been
+    /// applied all the same, and the claim would wait for its own node.
     async fn delete_strays(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
+        own: &OwnNodes,
         children: &mut Vec<String>,
     ) -> Result<(), Failed> {
         let queue = context.dir.queue_of(claim.mode);
@@ -132,22 +145,22 @@ impl Client {
         self.delete_all(&context.session, &context.conn, &strays).await.map(drop)
     }
 
-    /// Watches what the claim waits for. `None` if that does not exist any more.
+    /// Watches what the claim waits for. `None` if the blocker does not exist any more.
     async fn watch_blocker(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
-        before: Blocker,
+        own: &OwnNodes,
+        blocker: Blocker,
     ) -> Result<Option<Answer>, Failed> {
-        let Some(path) = before.path().map(str::to_owned) else { return Ok(None) };
+        let Some(path) = blocker.path().map(str::to_owned) else { return Ok(None) };
         let target = Target::Blocker(claim.id);
-        let last = match self.set_blocker(claim, own, before) {
-            Some(last) => last,
+        let previous = match self.set_blocker(claim, own, blocker) {
+            Some(previous) => previous,
             None => return Ok(Some(self.waiting_answer(claim))),
         };
-        if let Some(last) = last.path().filter(|last| *last != path) {
-            context.conn.watches.stop_watching(last, target);
+        if let Some(previous) = previous.path().filter(|previous| *previous != path) {
+            context.conn.watches.stop_watching(previous, target);
         }
         let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
         // A watch on the children, unlike one on the data, does not report changes of the data.
@@ -157,7 +170,7 @@ impl Client {
                 Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
-            // The node is not readable with this login. The list of the directory shows when it is gone.
+            // This login may not read the node ahead. Polls of the directory find out when that node is gone.
             Err(failed) if failed.is(Code::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
@@ -167,16 +180,17 @@ impl Client {
     }
 
     /// Records what a waiting claim waits for and returns the previous value. `None` if the claim does not wait.
-    pub(crate) fn set_blocker(&self, claim: &Claim, own: &Own, before: Blocker) -> Option<Blocker> {
+    pub(crate) fn set_blocker(&self, claim: &Claim, own: &OwnNodes, blocker: Blocker) -> Option<Blocker> {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(claim.id)?;
-        let State::Waiting { before: last, .. } = &entry.state else { return None };
-        let last = last.clone();
-        entry.waits(own.clone(), before, now);
-        Some(last)
+        let State::Waiting { before: previous, .. } = &entry.state else { return None };
+        let previous = previous.clone();
+        entry.waits(own.clone(), blocker, now);
+        Some(previous)
     }
 
+    /// The answer for a claim by its state in the claim table, where it waits.
     pub(crate) fn waiting_answer(&self, claim: &Claim) -> Answer {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {
@@ -188,47 +202,49 @@ impl Client {
         }
     }
 
-    pub(crate) async fn ask_waiting(
+    /// Asks for the position of a claim that waits.
+    pub(crate) async fn recheck_waiting(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: &Own,
-        before: &Blocker,
-    ) -> Result<Attempt, Failed> {
-        if let Blocker::Node { path, .. } = before
+        own: &OwnNodes,
+        blocker: &Blocker,
+    ) -> Result<StepResult, Failed> {
+        if let Blocker::Node { path, .. } = blocker
             && context.conn.watches.has(path, Target::Blocker(claim.id))
         {
-            let (own_there, before_there) =
+            let (own_exists, blocker_exists) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
-            if own_there.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
-                return Ok(Attempt::Answer(self.give_up(claim)));
+            if own_exists.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
+                return Ok(StepResult::Answer(self.give_up(claim)));
             }
-            match before_there.answer().await {
+            match blocker_exists.answer().await {
                 Ok(_) => {
                     let now = self.now();
                     if let Some(entry) = self.claims().get(claim.id) {
                         entry.asked_again(now);
                     }
-                    return Ok(Attempt::Answer(self.waiting_answer(claim)));
+                    return Ok(StepResult::Answer(self.waiting_answer(claim)));
                 }
                 Err(failed) if failed.is(Code::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
         let children = children(&context.conn, &context.dir.queue_of(claim.mode)).await?;
-        self.evaluate_position(claim, context, own, children, false).await
+        self.evaluate_position(claim, context, own, children, ClaimAge::Earlier).await
     }
 
-    pub(crate) async fn ask_held(
+    /// Checks whether a hold still exists and is not broken.
+    pub(crate) async fn recheck_held(
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: Own,
-    ) -> Result<Attempt, Failed> {
+        own: OwnNodes,
+    ) -> Result<StepResult, Failed> {
         match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
-            Ok((data, _)) if is_broken(&data) => Ok(Attempt::Answer(self.give_up(claim))),
-            Ok(_) => self.record_hold(claim, context, own).map(Attempt::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(Attempt::Answer(self.give_up(claim))),
+            Ok((data, _)) if is_broken(&data) => Ok(StepResult::Answer(self.give_up(claim))),
+            Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),
+            Err(failed) if failed.is(Code::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
@@ -238,11 +254,11 @@ impl Client {
         &self,
         claim: &Claim,
         context: &ClaimContext,
-        own: Own,
+        own: OwnNodes,
     ) -> Result<Answer, Failed> {
         let now = self.now();
-        let Some(ttl) = context.session.facts.remaining(now).map(|left| left.min(claim.ttl)) else {
-            return Err(if context.session.facts.is_gone() { session_ended() } else { unconfirmed() }.into());
+        let Some(ttl) = context.session.state.remaining(now).map(|left| left.min(claim.ttl)) else {
+            return Err(if context.session.state.is_gone() { session_ended() } else { unconfirmed() }.into());
         };
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -251,32 +267,33 @@ impl Client {
         let token = own.czxid;
         claims.hold(claim.id, own, true, (now, now.after(ttl)));
         drop(claims);
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(Answer::Held(grant(context.lineage, token, ttl)?))
     }
 
     /// The error if the claim's directory is in use as another kind of lock, or with another limit.
-    pub(crate) async fn clash(
+    pub(crate) async fn kind_mismatch(
         &self,
         claim: &Claim,
         context: &ClaimContext,
         queue: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         if let Some(limit) = claim.mode.limit() {
-            return self.clash_of_permits(claim, context, limit, queue).await;
+            return self.kind_mismatch_of_permits(claim, context, limit, queue).await;
         }
         for name in [PERMITS_QUEUE, PERMITS] {
             if queue.iter().any(|child| child == name)
                 && !children(&context.conn, &context.dir.below(name)).await?.is_empty()
             {
-                return Ok(Some(in_use(claim, "a semaphore")));
+                return Ok(Some(kind_mismatch_error(claim, "a semaphore")));
             }
         }
         Ok(None)
     }
 
-    /// Looks for the node that an unanswered change may have created. Everything that a quorum agreed upon before this
-    /// connection is applied by now. A node that is created later is deleted as a stray or after the release.
+    /// Searches for the node that an unanswered change may have created. The server of this connection has by now
+    /// applied everything that a quorum agreed upon before the connection was opened. A node that is created later is
+    /// deleted by `delete_strays` or after the release.
     pub(crate) async fn settle(&self, claim: &Claim, context: &ClaimContext) -> Result<(), Failed> {
         if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
@@ -284,7 +301,7 @@ impl Client {
         let own = self.find(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
-            entry.data.searched();
+            entry.data.search_done();
             match own {
                 Some(own) if entry.state == State::Made => entry.waits(own, Blocker::Unknown, now),
                 Some(_) => {}
@@ -296,12 +313,17 @@ impl Client {
     }
 
     /// The claim's node in this directory, if it belongs to this session.
-    async fn find(&self, id: ClaimId, context: &ClaimContext, path: &str) -> Result<Option<Own>, Failed> {
+    async fn find(
+        &self,
+        id: ClaimId,
+        context: &ClaimContext,
+        path: &str,
+    ) -> Result<Option<OwnNodes>, Failed> {
         for path in self.nodes_of(&context.conn, path, id).await? {
             match context.conn.send(&Exists { path: &path }).answer().await {
                 // A node of an ended session is about to be deleted.
-                Ok(stat) if stat.owner == context.session.facts.id() => {
-                    return Ok(Some(Own::one(path, stat.czxid)));
+                Ok(stat) if stat.owner == context.session.state.id() => {
+                    return Ok(Some(OwnNodes::single(path, stat.czxid)));
                 }
                 Ok(_) => {}
                 Err(failed) if failed.is(Code::NO_NODE) => {}
@@ -325,7 +347,8 @@ impl Client {
     }
 }
 
-pub(crate) fn in_use(claim: &Claim, as_what: &str) -> EngineError {
+/// The error for a name that is in use as another kind of lock.
+pub(crate) fn kind_mismatch_error(claim: &Claim, as_what: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
         format!(
@@ -335,6 +358,7 @@ pub(crate) fn in_use(claim: &Claim, as_what: &str) -> EngineError {
     )
 }
 
+/// The error for a hold on a session that no quorum confirmed in time.
 fn unconfirmed() -> EngineError {
     EngineError::new(Fault::Unknown, "no quorum confirmed the session in time")
 }

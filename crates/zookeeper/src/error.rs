@@ -7,21 +7,22 @@ use crate::wire::Code;
 /// Why a request failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// The request did not leave.
+    /// The request was not sent.
     Unsent,
-    /// It may have left, and may have been applied.
+    /// The request may have been sent and applied.
     Unanswered,
-    /// The server answered that it was not applied.
+    /// The server answered that the request was not applied.
     Refused(Code),
-    /// It was applied, and the answer cannot be parsed.
+    /// The request was applied, and the answer cannot be parsed.
     Unreadable,
-    /// It could not be sent for another reason.
-    Here((Fault, String)),
+    /// The request was not sent, for a reason that this client has classified already.
+    Local((Fault, String)),
 }
 
 impl Failed {
     pub(crate) const NO_NODE: Self = Self::Refused(Code::NO_NODE);
 
+    /// Whether the server refused the request with this error.
     pub(crate) fn is(&self, code: Code) -> bool {
         matches!(self, Self::Refused(answered) if *answered == code)
     }
@@ -36,7 +37,7 @@ impl Failed {
         match self {
             Self::Unanswered | Self::Unreadable => true,
             Self::Refused(code) => meaning(*code).0 == Fault::Unknown,
-            Self::Unsent | Self::Here(_) => false,
+            Self::Unsent | Self::Local(_) => false,
         }
     }
 }
@@ -44,13 +45,13 @@ impl Failed {
 impl From<Failed> for EngineError {
     fn from(failed: Failed) -> Self {
         match failed {
-            Failed::Here((fault, message)) => Self::new(fault, message),
+            Failed::Local((fault, message)) => Self::new(fault, message),
             Failed::Unsent => Self::new(Fault::Retry, "the connection broke before the request left"),
             Failed::Unanswered => Self::new(Fault::Unknown, "the connection broke before the answer came"),
             Failed::Unreadable => Self::new(Fault::Unknown, "the server answered with something unexpected"),
             Failed::Refused(code) => {
-                let (fault, what) = meaning(code);
-                Self::new(fault, format!("{what} ({code})"))
+                let (fault, summary) = meaning(code);
+                Self::new(fault, format!("{summary} ({code})"))
             }
         }
     }
@@ -58,12 +59,12 @@ impl From<Failed> for EngineError {
 
 impl From<EngineError> for Failed {
     fn from(error: EngineError) -> Self {
-        Self::Here((error.fault, error.message))
+        Self::Local((error.fault, error.message))
     }
 }
 
-/// The outcome of a multi. The server reports the end of the session as an error of the first step; here it is an error
-/// of the whole request.
+/// The outcome of a multi: success, or the index and the error of the failed step. The server reports the end of the
+/// session as an error of the first step; here it is an error of the whole request.
 pub(crate) fn multi_outcome(
     answer: Result<Result<(), (usize, Code)>, Failed>,
 ) -> Result<Result<(), (usize, Code)>, Failed> {
@@ -73,10 +74,12 @@ pub(crate) fn multi_outcome(
     }
 }
 
+/// The error for an answer that cannot be parsed.
 pub(crate) fn unreadable() -> EngineError {
     Failed::Unreadable.into()
 }
 
+/// What an error of the server means for the request, and the summary for users.
 fn meaning(code: Code) -> (Fault, &'static str) {
     match code {
         Code::NO_AUTH => (
@@ -145,7 +148,7 @@ mod tests {
             (Failed::Refused(Code::NODE_EXISTS), Fault::Retry),
             (Failed::Refused(Code(-999)), Fault::Unknown),
             (Failed::Refused(Code(1)), Fault::Unknown),
-            (Failed::Here((Fault::Denied, String::new())), Fault::Denied),
+            (Failed::Local((Fault::Denied, String::new())), Fault::Denied),
         ] {
             assert_eq!(failed.is_unknown(), fault == Fault::Unknown, "{failed:?}");
             assert_eq!(EngineError::from(failed).fault, fault);

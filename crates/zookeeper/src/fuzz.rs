@@ -3,14 +3,14 @@
 use leasehold_core::{ClaimId, Mode};
 
 use crate::{
-    claims::Own,
+    claims::OwnNodes,
     keys::{self, Node},
     position::{holders, position},
     record::{Record, is_broken, limit},
     wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
 };
 
-/// A message of the server, after a byte that says of which kind it is.
+/// Reads a message of the server. The first byte selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let reader = &mut Reader::new(bytes);
@@ -30,12 +30,12 @@ pub fn answer(bytes: &[u8]) {
     }
 }
 
-/// The name of a node, a line end, and the data of the node.
+/// Reads the name of a node, a line end, and the data of the node.
 pub fn node(bytes: &[u8]) {
     let (name, data) = bytes
         .iter()
         .position(|&byte| byte == b'\n')
-        .map_or((bytes, &[][..]), |at| (&bytes[..at], &bytes[at + 1..]));
+        .map_or((bytes, &[][..]), |line_end| (&bytes[..line_end], &bytes[line_end + 1..]));
     value(data);
     let Ok(name) = std::str::from_utf8(name) else { return };
     if let Some(node) = Node::read(name) {
@@ -45,10 +45,11 @@ pub fn node(bytes: &[u8]) {
     let _ = keys::belongs_to(name, ClaimId([0xab; 16]));
     if let Some(known) = keys::name_of(name) {
         let dir = keys::Dir::of("", "/locks", &known);
-        assert_eq!(dir.shown().strip_prefix("/locks/"), Some(name));
+        assert_eq!(dir.without_chroot().strip_prefix("/locks/"), Some(name));
     }
-    let asked = "/locks/a/_c_x-lock-";
-    let made = Own::made(asked, Created { path: format!("/locks/a/{name}"), stat: Stat::default() });
+    let requested = "/locks/a/_c_x-lock-";
+    let made =
+        OwnNodes::created(requested, Created { path: format!("/locks/a/{name}"), stat: Stat::default() });
     if let Some(made) = made {
         assert_eq!(made.name(), name);
     }

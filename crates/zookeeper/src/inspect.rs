@@ -16,46 +16,47 @@ use crate::{
     record::{MAX_DATA_BYTES, Record, limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
-    wire::{Code, Data, Delete, Exists, MultiOp, SetData, Sync},
+    wire::{ANY_VERSION, Code, Data, Delete, Exists, MultiOp, SetData, Sync},
 };
 
 /// The session timeout of an operator's request.
-const VISIT_TIMEOUT: Duration = Duration::from_secs(4);
+const OPERATOR_TIMEOUT: Duration = Duration::from_secs(4);
 /// Shown in place of the data of a node that this login may not read.
-const HIDDEN: &[u8] = b"not readable with this login";
+const UNREADABLE_DATA: &[u8] = b"not readable with this login";
 /// The number of names that are read at the same time.
 const BATCH: usize = 64;
 
 /// The session and connection of an operator's request.
-struct Visit {
+struct OperatorRequest {
     slot: SessionSlot,
     conn: Arc<Conn>,
 }
 
 impl Client {
-    async fn visit(&self) -> Result<Visit, EngineError> {
-        let slot = self.slot(VISIT_TIMEOUT, 0)?;
+    /// Takes a session, and brings its server up to date.
+    async fn start_request(&self) -> Result<OperatorRequest, EngineError> {
+        let slot = self.slot(OPERATOR_TIMEOUT, 0)?;
         let conn = slot.session().conn().await?;
         // The server may lag behind its leader.
         conn.send(&Sync { path: &self.base() }).answer().await?;
-        Ok(Visit { slot, conn })
+        Ok(OperatorRequest { slot, conn })
     }
 
     /// Ends the request. Closes the session if nothing else uses it.
-    async fn end_visit(&self, visit: Visit) {
-        let session = Arc::clone(visit.slot.session());
-        if session.facts.close_after_last() {
+    async fn end_request(&self, operator: OperatorRequest) {
+        let session = Arc::clone(operator.slot.session());
+        if session.state.close_after_last() {
             self.sessions.forget(&session);
             // If the request is lost, the session times out.
             let _ = session.close().await;
         }
     }
 
-    /// Reads the prefix, which every login that locks may read: a wrong password shows in no other way.
+    /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
-        let visit = self.visit().await?;
-        let read = visit.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
-        self.end_visit(visit).await;
+        let operator = self.start_request().await?;
+        let read = operator.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
+        self.end_request(operator).await;
         match read {
             // The first claim creates the prefix.
             Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
@@ -64,40 +65,41 @@ impl Client {
     }
 
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
-        let visit = self.visit().await?;
+        let operator = self.start_request().await?;
         let dir = self.dir(name);
-        let contents = self.look(&visit, &dir).await;
-        self.end_visit(visit).await;
+        let contents = self.read_dir(&operator, &dir).await;
+        self.end_request(operator).await;
         Ok(contents?.view(name.clone(), &dir))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let visit = self.visit().await?;
-        let views = self.look_at_all(&visit, prefix).await;
-        self.end_visit(visit).await;
+        let operator = self.start_request().await?;
+        let views = self.read_names(&operator, prefix).await;
+        self.end_request(operator).await;
         Ok(views?)
     }
 
-    async fn look_at_all(&self, visit: &Visit, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(&visit.conn, &self.base()).await?;
+    /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
+    async fn read_names(&self, operator: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
+        let directories = children(&operator.conn, &self.base()).await?;
         let mut names: Vec<Name> =
             directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
         names.sort();
         let mut views = Vec::new();
         for names in names.chunks(BATCH) {
-            let looks = names.iter().map(|name| async move {
+            let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
-                match self.look(visit, &dir).await {
+                match self.read_dir(operator, &dir).await {
                     Ok(contents) => Ok(contents.view(name.clone(), &dir)),
                     // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(Code::NO_AUTH) => {
-                        Ok(View::unreadable(name.clone(), dir.shown(), &failed.into()))
+                        Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
                     }
                     Err(failed) => Err(failed),
                 }
             });
-            for view in join_all(looks).await {
+            for view in join_all(reads).await {
                 views.push(view?);
             }
         }
@@ -107,23 +109,23 @@ impl Client {
     }
 
     /// Reads the directory of a name.
-    async fn look(&self, visit: &Visit, dir: &Dir) -> Result<DirContents, Failed> {
-        let conn = &visit.conn;
+    async fn read_dir(&self, operator: &OperatorRequest, dir: &Dir) -> Result<DirContents, Failed> {
+        let conn = &operator.conn;
         let entries = children(conn, dir.path()).await?;
         let mut contents = DirContents::default();
         if !entries.is_empty() {
-            contents.lineage = Some(self.known_lineage(visit.slot.session(), conn).await?);
+            contents.lineage = Some(self.existing_lineage(operator.slot.session(), conn).await?);
         }
         let nodes = keys::queue_nodes(&entries);
-        let seen = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
-        for (node, seen) in nodes.into_iter().zip(seen) {
-            contents.locks.extend(seen?.map(|seen| (node, seen)));
+        let stored = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
+        for (node, stored) in nodes.into_iter().zip(stored) {
+            contents.locks.extend(stored?.map(|stored| (node, stored)));
         }
         if entries.iter().any(|name| name == PERMITS_QUEUE) {
             let path = dir.permits_queue();
             let nodes = keys::queue_nodes(&children(conn, &path).await?);
-            for seen in join_all(nodes.iter().map(|node| read_node(conn, &path, &node.name))).await {
-                contents.queue.extend(seen?);
+            for stored in join_all(nodes.iter().map(|node| read_node(conn, &path, &node.name))).await {
+                contents.queue.extend(stored?);
             }
         }
         if entries.iter().any(|name| name == PERMITS) {
@@ -131,38 +133,41 @@ impl Client {
             let mut permits = children(conn, &path).await?;
             // Each node counts, whichever program created it. The holder watches the first node of its claim.
             permits.sort();
-            for seen in join_all(permits.iter().map(|name| read_node(conn, &path, name))).await {
-                contents.permits.extend(seen?);
+            for stored in join_all(permits.iter().map(|name| read_node(conn, &path, name))).await {
+                contents.permits.extend(stored?);
             }
-            contents.limit = read_node(conn, dir.path(), PERMITS).await?.and_then(|seen| limit(&seen.data));
+            contents.limit =
+                read_node(conn, dir.path(), PERMITS).await?.and_then(|stored| limit(&stored.data));
         }
         Ok(contents)
     }
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
-        let visit = self.visit().await?;
-        let broken = self.break_on(&visit, name, token, force).await;
-        self.end_visit(visit).await;
+        let operator = self.start_request().await?;
+        let broken = self.break_on(&operator, name, token, force).await;
+        self.end_request(operator).await;
         broken
     }
 
+    /// Marks the hold with this token as broken, or with `force` deletes its nodes.
     async fn break_on(
         &self,
-        visit: &Visit,
+        operator: &OperatorRequest,
         name: &Name,
         token: u64,
         force: bool,
     ) -> Result<Broken, EngineError> {
-        let contents = self.look(visit, &self.dir(name)).await?;
+        let contents = self.read_dir(operator, &self.dir(name)).await?;
         let held = contents.held();
-        let of_token = |seen: &StoredNode| seen.token() == Some(token);
-        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|seen| of_token(seen)))
+        let of_token = |stored: &StoredNode| stored.token() == Some(token);
+        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
         else {
             return Ok(Broken::NotHeld);
         };
         let steps = if force {
-            let delete =
-                |seen: &&StoredNode| MultiOp::Delete(Delete { path: seen.path.clone(), version: -1 });
+            let delete = |stored: &&StoredNode| {
+                MultiOp::Delete(Delete { path: stored.path.clone(), version: ANY_VERSION })
+            };
             held.nodes.iter().map(delete).collect()
         } else {
             // The holder watches the first node.
@@ -177,7 +182,7 @@ impl Client {
             let data = Record { broken: true, ..record }.text();
             vec![MultiOp::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        match self.change(visit.slot.session(), &visit.conn, steps).await? {
+        match self.change(operator.slot.session(), &operator.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
             Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),
@@ -185,7 +190,7 @@ impl Client {
     }
 }
 
-/// A node with its data, unless that is too long for a record or an owner. `None` if the node is gone.
+/// Reads a node; without its data if the data is too long for a record or an owner. `None` if the node is gone.
 async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<StoredNode>, Failed> {
     let path = format!("{directory}/{name}");
     let read = async {
@@ -195,7 +200,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
         }
         match conn.send(&Data { path: &path, watch: false }).answer().await {
             // Without the right to read, a client may still learn that the node exists.
-            Err(failed) if failed.is(Code::NO_AUTH) => Ok((HIDDEN.to_vec(), stat)),
+            Err(failed) if failed.is(Code::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,
         }
     };
@@ -206,4 +211,4 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
     }
 }
 
-leasehold_core::forward_inspect!(ZookeeperEngine, guarantee::look);
+leasehold_core::forward_inspect!(ZookeeperEngine, guarantee::examine);

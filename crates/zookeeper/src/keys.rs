@@ -27,42 +27,45 @@
 use leasehold_core::{Claim, ClaimId, EngineError, Fault, Mode, Name};
 use percent_encoding::percent_decode_str;
 
-use crate::{config::Layout, session::MAX_BYTES, wire::Acl};
+use crate::{config::Layout, session::MAX_PATH_BYTES, wire::Acl};
 
 /// The directories of a semaphore, within the directory of its name.
 pub(crate) const PERMITS_QUEUE: &str = "locks";
 pub(crate) const PERMITS: &str = "leases";
 
+/// The words before the number of a node, by the kind of the claim.
 const MUTEX: &str = "-lock-";
 const WRITER: &str = "__WRIT__";
 const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
+/// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
-/// The words before the number, and whether they belong to shared claims. Where one word ends with another one, the
-/// longer comes first.
-const WORDS: [(&str, bool); 5] =
+/// All words before the number in a queue, and whether they belong to shared claims. Where one word ends with another
+/// one, the longer comes first.
+const KIND_WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 
 /// A node of a queue, by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
     pub(crate) name: String,
+    /// The claim is shared, not exclusive.
     pub(crate) shared: bool,
     pub(crate) number: i32,
-    /// The node has the form of a known program.
-    pub(crate) known: bool,
-    /// The node belongs to a try of ours: it holds soon or is gone.
+    /// The name has the form of a known program.
+    pub(crate) is_known: bool,
+    /// The node belongs to a try (a claim that does not wait) of a leasehold client: soon it holds or is gone.
     pub(crate) is_try: bool,
 }
 
 impl Node {
-    /// `None` if the node is not in a queue.
+    /// Parses the name of a node; `None` if the node is not in a queue.
     pub(crate) fn read(name: &str) -> Option<Self> {
         let (start, number) = split_number(name)?;
-        let word = WORDS.into_iter().find(|(word, _)| start.ends_with(word));
+        let word = KIND_WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
         let is_try = id_of(name).and(name.get(PREFIX_LENGTH..)).is_some_and(|own| own.starts_with(TRY));
-        Some(Self { name: name.to_owned(), shared, number, known: word.is_some(), is_try })
+        Some(Self { name: name.to_owned(), shared, number, is_known: word.is_some(), is_try })
     }
 }
 
@@ -74,33 +77,42 @@ pub(crate) fn queue_nodes<'a>(children: impl IntoIterator<Item = &'a String>) ->
     nodes
 }
 
-/// The part before the number, and the number, which Java writes with `%010d`.
+/// The characters of a number as Java writes it with `%010d`.
+const NUMBER_LENGTH: usize = 10;
+/// The characters of a number below -999999999.
+const LONG_NUMBER_LENGTH: usize = 11;
+
+/// Splits the name of a node into the part before the number, and the number.
 fn split_number(name: &str) -> Option<(&str, i32)> {
-    let split = |length| name.len().checked_sub(length).and_then(|at| name.split_at_checked(at));
+    let split = |length| name.len().checked_sub(length).and_then(|middle| name.split_at_checked(middle));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    let is_word = |start: &str| WORDS.iter().any(|(word, _)| start.ends_with(word));
-    let (start, number) = split(10)?;
+    let is_word = |start: &str| KIND_WORDS.iter().any(|(word, _)| start.ends_with(word));
+    let (start, number) = split(NUMBER_LENGTH)?;
     if number.strip_prefix('-').is_some_and(digits) {
         return Some((start, number.parse().ok()?));
     }
     if !digits(number) {
         return None;
     }
-    // A number far below zero has eleven characters: then the minus sign is not the end of the word. An unknown word
-    // keeps it, unless the number is too large without it.
-    let below_zero = split(11).filter(|(_, number)| number.starts_with('-'));
-    let at_zero = number.parse().ok().map(|number| (start, number));
-    match below_zero {
-        Some((start, number)) if is_word(start) || at_zero.is_none() => Some((start, number.parse().ok()?)),
-        _ => at_zero,
+    // A number far below zero has eleven characters: then the minus sign is not the end of the word. After an unknown
+    // word, the minus sign counts as part of the word, unless the number is too large without it.
+    let negative = split(LONG_NUMBER_LENGTH).filter(|(_, number)| number.starts_with('-'));
+    let without_sign = number.parse().ok().map(|number| (start, number));
+    match negative {
+        Some((start, number)) if is_word(start) || without_sign.is_none() => {
+            Some((start, number.parse().ok()?))
+        }
+        _ => without_sign,
     }
 }
 
-/// The length of `_c_<uuid>-`. What follows it depends on the kind of the node.
+/// The length of `_c_<uuid>-`. The rest of the name depends on the kind of the node.
 const PREFIX_LENGTH: usize = 40;
+const UUID_LENGTH: usize = 36;
 
+/// The claim id in the name of a node; `None` if the name contains none.
 pub(crate) fn id_of(name: &str) -> Option<ClaimId> {
-    let uuid = name.strip_prefix("_c_")?.get(..36)?;
+    let uuid = name.strip_prefix("_c_")?.get(..UUID_LENGTH)?;
     ClaimId::read(&uuid.replace('-', ""))
 }
 
@@ -124,10 +136,11 @@ impl Dir {
     }
 
     /// The path that another program is given for this name, for a connection with the same chroot.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn without_chroot(&self) -> String {
         self.path[self.chroot..].to_owned()
     }
 
+    /// The path with the chroot.
     pub(crate) fn path(&self) -> &str {
         &self.path
     }
@@ -150,12 +163,14 @@ impl Dir {
         self.below(PERMITS)
     }
 
+    /// The path of this node of the directory.
     pub(crate) fn below(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
     /// The path of a new node in the queue, to which the server appends a number.
     pub(crate) fn node_prefix(&self, id: ClaimId, mode: Mode, is_try: bool, layout: Layout) -> String {
+        // `MUTEX` without the hyphen, because the prefix ends with one.
         let word = match (mode, layout) {
             (Mode::Shared, _) => READER,
             (Mode::Exclusive, Layout::ReadWrite) => WRITER,
@@ -171,6 +186,7 @@ impl Dir {
     }
 }
 
+/// The claim id as Curator writes it.
 fn uuid(id: ClaimId) -> String {
     let hex = id.to_string();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
@@ -184,17 +200,18 @@ pub(crate) fn name_of(directory: &str) -> Option<Name> {
 }
 
 /// Whether a path cannot contain this character
-/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server counts in 16 bits,
-/// so it refuses everything beyond them as surrogates.
+/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server uses
+/// 16-bit characters, so it refuses all others as surrogates.
 pub(crate) fn is_no_path_character(c: char) -> bool {
     c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
+/// Escapes a name so that it is one part of a path.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    let whole = matches!(text, "." | "..");
+    let is_relative = matches!(text, "." | "..");
     for c in text.chars() {
-        if whole || c == '%' || c == '/' || is_no_path_character(c) {
+        if is_relative || c == '%' || c == '/' || is_no_path_character(c) {
             let mut bytes = [0; 4];
             for byte in c.encode_utf8(&mut bytes).bytes() {
                 escaped.push_str(percent_encoding::percent_encode_byte(byte));
@@ -208,7 +225,7 @@ fn escape(text: &str) -> String {
 
 /// Whether another node of the same claim may replace this node when it is deleted: Curator's writers, from 5.5 on,
 /// continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
-pub(crate) fn may_be_followed(name: &str) -> bool {
+pub(crate) fn may_be_replaced(name: &str) -> bool {
     name.contains(WRITER)
 }
 
@@ -224,7 +241,7 @@ pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize
     };
     let path = dir.path().len() + MAX_NODE_BYTES;
     let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
-    if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_BYTES {
+    if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_PATH_BYTES {
         let why = format!(
             "{} are more than fit into one request: each is a node with a path of {path} bytes",
             claim.mode
@@ -236,8 +253,9 @@ pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize
 
 /// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.
 const MAX_NODE_BYTES: usize = 70;
-/// The most further bytes of a record, and of an entry of an access list.
+/// The most bytes of a record beside the owner.
 const RECORD_BYTES: usize = 64;
+/// The bytes of an entry of an access list beside its scheme and id.
 const ACL_BYTES: usize = 12;
 
 #[cfg(test)]
@@ -253,7 +271,7 @@ mod tests {
     #[test]
     fn nodes_are_named_as_in_curator() {
         let dir = dir("a/b%");
-        assert_eq!(dir.shown(), "/locks/a%2Fb%25");
+        assert_eq!(dir.without_chroot(), "/locks/a%2Fb%25");
         let of = |mode, layout| dir.node_prefix(ID, mode, false, layout);
         let start = "/apps/locks/a%2Fb%25";
         let uuid = "abababab-abab-abab-abab-abababababab";
@@ -285,7 +303,7 @@ mod tests {
             ("0011aa-lock-0000000005".to_owned(), false, 5),
         ] {
             let node = Node::read(&name).unwrap();
-            assert_eq!((node.shared, node.number, node.known), (shared, number, true), "{name}");
+            assert_eq!((node.shared, node.number, node.is_known), (shared, number, true), "{name}");
             assert_eq!(node.is_try, name.contains("-try-"), "{name}");
             assert_eq!(belongs_to(&name, ID), name.starts_with("_c_"));
         }
@@ -300,7 +318,7 @@ mod tests {
             ("leases-0000000001", 1),
         ] {
             let node = Node::read(name).unwrap();
-            assert_eq!((node.shared, node.number, node.known), (false, number, false), "{name}");
+            assert_eq!((node.shared, node.number, node.is_known), (false, number, false), "{name}");
         }
         for name in [
             "locks",
@@ -319,7 +337,7 @@ mod tests {
 
     #[test]
     fn names_are_escaped_as_readable_paths() {
-        for (name, shown) in [
+        for (name, without_chroot) in [
             ("läuft ✓", "läuft ✓"),
             (".", "%2E"),
             ("..", "%2E%2E"),
@@ -330,9 +348,9 @@ mod tests {
             ("\u{1f512}", "%F0%9F%94%92"),
             ("\u{e000}\u{ffff}", "%EE%80%80%EF%BF%BF"),
         ] {
-            let shown = format!("/locks/{shown}");
-            assert_eq!(dir(name).shown(), shown);
-            assert_eq!(name_of(&shown["/locks/".len()..]).unwrap().as_str(), name);
+            let without_chroot = format!("/locks/{without_chroot}");
+            assert_eq!(dir(name).without_chroot(), without_chroot);
+            assert_eq!(name_of(&without_chroot["/locks/".len()..]).unwrap().as_str(), name);
         }
         for other in ["%2f", "a%", "%FF", ""] {
             assert_eq!(name_of(other), None, "{other}");

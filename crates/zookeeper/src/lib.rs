@@ -43,7 +43,8 @@ pub use engine::ZookeeperEngine;
 #[cfg(feature = "tls")]
 pub use leasehold_tls::Tls;
 
-fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code can panic half-way through a change under these locks.
+/// Locks a mutex, even if another thread panicked while it held the lock.
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics half-way through a change of the locked data.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,22 +23,22 @@ impl Maintain for Client {
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
-            match session.facts.step(now) {
+            match session.state.next_step(now) {
                 SessionStep::Nothing(at) => next = next.min(at),
-                SessionStep::Beat => {
+                SessionStep::Heartbeat => {
                     // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
                         let needs_proof = !only_waits(&self.claims(), &session);
                         runtime::spawn(async move {
-                            let beat = async {
+                            let heartbeat = async {
                                 if needs_proof {
-                                    client.beat(&session, &conn).await
+                                    client.send_heartbeat(&session, &conn).await
                                 } else {
                                     conn.send(&Ping).answer().await
                                 }
                             };
-                            if let Some(Err(failed)) = runtime::within(REQUEST_TIMEOUT, beat).await {
+                            if let Some(Err(failed)) = runtime::within(REQUEST_TIMEOUT, heartbeat).await {
                                 tracing::debug!(?failed, "no heartbeat");
                             }
                         });

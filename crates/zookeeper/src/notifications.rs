@@ -8,7 +8,7 @@ use crate::{
     claims::{Blocker, State},
     client::{Client, grant},
     runtime,
-    session::Facts,
+    session::SessionState,
     sessions::Session,
     watches::{Target, WatchHandler},
     wire::EventKind,
@@ -22,18 +22,19 @@ impl WatchHandler for Client {
         }
     }
 
-    fn reconnected(&self, session: &Arc<Facts>) {
+    fn reconnected(&self, session: &Arc<SessionState>) {
         let now = self.now();
         let lost = |before: &mut Blocker| *before = Blocker::Unknown;
-        self.claims().watch_again(now, |entry| Arc::ptr_eq(&entry.data.slot.session().facts, session), lost);
-        self.sooner.notify_one();
+        self.claims().watch_again(now, |entry| Arc::ptr_eq(&entry.data.slot.session().state, session), lost);
+        self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
 }
 
 impl Client {
-    /// The node that the claim waits for was deleted or changed. If a deleted node was the only one ahead, the claim
-    /// holds from now on. A deleted node never comes back, so no other answer is needed, whichever server reports it.
+    /// Handles an event of the node that the claim waits for. If the node was deleted and was the only one ahead, the
+    /// claim holds from now on, without another request: a deleted node never comes back, whichever server reports the
+    /// deletion.
     fn on_blocker_event(&self, id: ClaimId, path: &str, kind: EventKind) {
         let now = self.now();
         let mut claims = self.claims();
@@ -48,8 +49,9 @@ impl Client {
         let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // The grant is valid only as long as the session.
-        let left = session.facts.remaining(now).filter(|_| sole).zip(session.facts.lineage());
-        let granted = left.and_then(|(left, lineage)| grant(lineage, own.czxid, left.min(ttl)).ok());
+        let valid_for = session.state.remaining(now).filter(|_| sole).zip(session.state.lineage());
+        let granted =
+            valid_for.and_then(|(valid_for, lineage)| grant(lineage, own.czxid, valid_for.min(ttl)).ok());
         let Some(grant) = granted else {
             drop(claims);
             return self.mailbox.push(Notification::Recheck { name, id });
@@ -57,26 +59,27 @@ impl Client {
         let until = now.after(grant.ttl.unwrap_or_default());
         claims.hold(id, own, false, (now, until));
         drop(claims);
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// The claim's own node was deleted or changed.
+    /// Handles an event of the claim's own node.
     fn on_own_event(&self, id: ClaimId, kind: EventKind) {
         let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
         if kind == EventKind::Deleted {
             self.lost(name, id, Loss::Gone);
-        } else if let Some(client) = self.me.upgrade() {
+        } else if let Some(client) = self.weak_self.upgrade() {
             runtime::spawn(async move { client.watch_hold(id).await });
         }
     }
 
+    /// Reports the loss of a hold.
     pub(crate) fn lost(&self, name: Name, id: ClaimId, loss: Loss) {
         self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
-    /// The server ended a session, and with it all its nodes.
+    /// Ends all claims of a session that the server ended, together with all nodes of the session.
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();

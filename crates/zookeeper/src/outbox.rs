@@ -15,7 +15,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::{
     error::Failed,
-    lock_of,
+    lock_mutex,
     wire::{Auth, Code, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
 };
 
@@ -24,36 +24,47 @@ const MAX_WAITING: usize = 65_536;
 /// The number of bytes from which on a batch is written.
 const BATCH_BYTES: usize = 64 * 1024;
 
+/// The place of the xid in a message: after the length.
+const XID_BYTES: std::ops::Range<usize> = 4..8;
+
 /// The result of a request: its answer, or the reason why there is none.
 type Response = Result<(Header, Vec<u8>), Failed>;
 
 /// The requests of one connection.
 pub(crate) struct Outbox {
-    inner: Mutex<Inner>,
-    filled: Notify,
+    queues: Mutex<Queues>,
+    /// Notified when a request was queued.
+    not_empty: Notify,
     /// The number of the last request of this session. A server distinguishes the session's requests by their numbers,
     /// across connections.
-    xids: Arc<AtomicI32>,
+    last_xid: Arc<AtomicI32>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct Queues {
+    /// Requests that were not written yet.
     waiting: VecDeque<PendingRequest>,
+    /// Requests that were written and not answered yet.
     written: VecDeque<Written>,
     /// No request is accepted any more.
     closed: bool,
 }
 
+/// A request that was not written yet.
 struct PendingRequest {
+    /// The encoded request, in which the xid is still 0.
     message: Vec<u8>,
+    /// The kind of the request.
     code: i32,
-    since: Instant,
+    queued_at: Instant,
     response: oneshot::Sender<Response>,
 }
 
+/// A request that waits for its answer.
 struct Written {
+    /// The number of the request.
     xid: i32,
-    since: Instant,
+    written_at: Instant,
     response: oneshot::Sender<Response>,
 }
 
@@ -65,6 +76,7 @@ pub(crate) struct Sent<O> {
 }
 
 impl<O: Op> Sent<O> {
+    /// Waits for the answer.
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
         let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
@@ -75,48 +87,50 @@ impl<O: Op> Sent<O> {
 }
 
 impl Outbox {
-    pub(crate) fn new(xids: Arc<AtomicI32>) -> Self {
-        Self { inner: Mutex::default(), filled: Notify::new(), xids }
+    pub(crate) fn new(last_xid: Arc<AtomicI32>) -> Self {
+        Self { queues: Mutex::default(), not_empty: Notify::new(), last_xid }
     }
 
     /// Queues a request behind all earlier ones.
     pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
         let mut writer = Writer::new();
+        // `take_batch` fills in the xid.
         writer.int(0).int(O::CODE);
         op.write(&mut writer);
         let (response, answer) = oneshot::channel();
         let pending =
-            PendingRequest { message: writer.finish(), code: O::CODE, since: clock.now(), response };
-        let mut inner = lock_of(&self.inner);
-        if inner.closed || inner.waiting.len() >= MAX_WAITING {
-            drop(inner);
+            PendingRequest { message: writer.finish(), code: O::CODE, queued_at: clock.now(), response };
+        let mut queues = lock_mutex(&self.queues);
+        if queues.closed || queues.waiting.len() >= MAX_WAITING {
+            drop(queues);
             let _ = pending.response.send(Err(Failed::Unsent));
         } else {
-            inner.waiting.push_back(pending);
-            drop(inner);
-            self.filled.notify_one();
+            queues.waiting.push_back(pending);
+            drop(queues);
+            self.not_empty.notify_one();
         }
         Sent { response: answer, op: PhantomData }
     }
 
     /// Waits until there is something to write, and returns it. The returned requests count as written.
-    pub(crate) async fn next(&self, clock: &dyn Clock) -> Vec<u8> {
+    pub(crate) async fn next_batch(&self, clock: &dyn Clock) -> Vec<u8> {
         loop {
-            let filled = self.filled.notified();
-            let batch = self.take(clock.now());
+            let not_empty = self.not_empty.notified();
+            let batch = self.take_batch(clock.now());
             if !batch.is_empty() {
                 return batch;
             }
-            filled.await;
+            not_empty.await;
         }
     }
 
-    fn take(&self, now: Instant) -> Vec<u8> {
+    /// Takes waiting requests, numbers them, and returns their bytes; empty if none waits.
+    fn take_batch(&self, now: Instant) -> Vec<u8> {
         let mut batch = Vec::new();
-        let mut inner = lock_of(&self.inner);
+        let mut queues = lock_mutex(&self.queues);
         while batch.len() < BATCH_BYTES {
-            let Some(mut pending) = inner.waiting.pop_front() else { break };
-            // The caller has gone, so the request must not be applied.
+            let Some(mut pending) = queues.waiting.pop_front() else { break };
+            // The caller no longer waits for the answer, so the request must not be applied.
             if pending.response.is_closed() {
                 continue;
             }
@@ -124,48 +138,57 @@ impl Outbox {
                 Ping::CODE => XID_PING,
                 Auth::CODE => XID_AUTH,
                 // Negative numbers have a special meaning.
-                _ => self.xids.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
+                _ => self.last_xid.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX,
             };
-            pending.message[4..8].copy_from_slice(&xid.to_be_bytes());
+            pending.message[XID_BYTES].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut pending.message);
-            inner.written.push_back(Written { xid, since: now, response: pending.response });
+            queues.written.push_back(Written { xid, written_at: now, response: pending.response });
         }
         batch
     }
 
     /// Passes on an answer of the server. False if it is not the next expected answer.
-    pub(crate) fn answered(&self, header: Header, body: &[u8]) -> bool {
-        let mut inner = lock_of(&self.inner);
+    pub(crate) fn on_answer(&self, header: Header, body: &[u8]) -> bool {
+        let mut queues = lock_mutex(&self.queues);
         // Pings and logins are answered out of order.
-        let at =
-            if header.xid < 0 { inner.written.iter().position(|one| one.xid == header.xid) } else { Some(0) };
-        let Some(written) = at.and_then(|at| inner.written.remove(at)) else { return false };
-        drop(inner);
-        let fits = written.xid == header.xid;
-        let _ =
-            written.response.send(if fits { Ok((header, body.to_vec())) } else { Err(Failed::Unreadable) });
-        fits
+        let index = if header.xid < 0 {
+            queues.written.iter().position(|request| request.xid == header.xid)
+        } else {
+            Some(0)
+        };
+        let Some(written) = index.and_then(|index| queues.written.remove(index)) else { return false };
+        drop(queues);
+        let in_order = written.xid == header.xid;
+        let _ = written.response.send(if in_order {
+            Ok((header, body.to_vec()))
+        } else {
+            Err(Failed::Unreadable)
+        });
+        in_order
     }
 
     /// The number of unanswered requests.
     pub(crate) fn load(&self) -> usize {
-        let inner = lock_of(&self.inner);
-        inner.waiting.len() + inner.written.len()
+        let queues = lock_mutex(&self.queues);
+        queues.waiting.len() + queues.written.len()
     }
 
-    /// Since when the oldest request waits.
+    /// When the oldest unanswered request was written or queued.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
-        let inner = lock_of(&self.inner);
-        let oldest = [inner.written.front().map(|one| one.since), inner.waiting.front().map(|one| one.since)];
+        let queues = lock_mutex(&self.queues);
+        let oldest = [
+            queues.written.front().map(|request| request.written_at),
+            queues.waiting.front().map(|request| request.queued_at),
+        ];
         oldest.into_iter().flatten().min()
     }
 
-    /// The connection is gone: all requests fail.
+    /// Fails all requests, because the connection has ended. Later requests fail at once.
     pub(crate) fn close(&self) {
         let (waiting, written) = {
-            let mut inner = lock_of(&self.inner);
-            inner.closed = true;
-            (std::mem::take(&mut inner.waiting), std::mem::take(&mut inner.written))
+            let mut queues = lock_mutex(&self.queues);
+            queues.closed = true;
+            (std::mem::take(&mut queues.waiting), std::mem::take(&mut queues.written))
         };
         waiting.into_iter().for_each(|pending| drop(pending.response.send(Err(Failed::Unsent))));
         written.into_iter().for_each(|written| drop(written.response.send(Err(Failed::Unanswered))));
@@ -196,15 +219,15 @@ mod tests {
     #[test]
     fn answers_come_in_order_except_pings() {
         let outbox = Outbox::new(Arc::default());
-        let (one, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
-        assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
+        let (request, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
+        assert!(!outbox.take_batch(Instant::from_nanos(1)).is_empty());
         assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
-        assert!(outbox.answered(header(1, 0), &[]));
-        assert!(!outbox.answered(header(-4, 0), &[]), "no login was sent");
-        assert!(outbox.answered(header(-2, 0), &[]));
-        assert!(outbox.answered(header(2, -101), &[]));
-        assert!(!outbox.answered(header(3, 0), &[]) && outbox.waiting_since().is_none());
-        assert!(matches!(pollster(one.answer()), Ok(())));
+        assert!(outbox.on_answer(header(1, 0), &[]));
+        assert!(!outbox.on_answer(header(-4, 0), &[]), "no login was sent");
+        assert!(outbox.on_answer(header(-2, 0), &[]));
+        assert!(outbox.on_answer(header(2, -101), &[]));
+        assert!(!outbox.on_answer(header(3, 0), &[]) && outbox.waiting_since().is_none());
+        assert!(matches!(pollster(request.answer()), Ok(())));
         assert!(matches!(pollster(ping.answer()), Ok(())));
         assert!(matches!(pollster(two.answer()), Err(Failed::Refused(Code::NO_NODE))));
     }
@@ -213,9 +236,9 @@ mod tests {
     fn a_dropped_request_is_not_written_and_an_unwritten_one_is_unsent() {
         let outbox = Outbox::new(Arc::default());
         drop(delete(&outbox));
-        assert!(outbox.take(Instant::from_nanos(1)).is_empty());
+        assert!(outbox.take_batch(Instant::from_nanos(1)).is_empty());
         let written = outbox.send(&Children { path: "/a", watch: false }, &Zero);
-        assert!(!outbox.take(Instant::from_nanos(1)).is_empty());
+        assert!(!outbox.take_batch(Instant::from_nanos(1)).is_empty());
         let waiting = delete(&outbox);
         outbox.close();
         assert!(matches!(pollster(written.answer()), Err(Failed::Unanswered)));

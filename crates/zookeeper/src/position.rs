@@ -1,4 +1,4 @@
-//! The position of a claim in its queue: which nodes have to go before it holds.
+//! The position of a claim in its queue: which nodes have to be deleted before the claim holds.
 
 use leasehold_core::Mode;
 
@@ -8,28 +8,28 @@ use crate::keys::Node;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QueuePosition {
     /// The newest node that the claim has to wait for, and whether it is the only one. `None`: there is none.
-    pub(crate) before: Option<(String, bool)>,
+    pub(crate) blocker: Option<(String, bool)>,
     /// The number of nodes ahead, without those that hold.
     pub(crate) ahead: u32,
     /// The number of the node is so large that later nodes may not get a larger one.
     pub(crate) used_up: bool,
 }
 
-/// No claim of ours waits with a number from here on. The server counts in 32 bits. After the largest number it
-/// continues below zero, and servers from 3.6 on assign the largest number again and again
+/// No claim of a leasehold client waits with this number or a larger one. The server counts in 32 bits. After the
+/// largest number it continues below zero, and servers from 3.6 on assign the largest number again and again
 /// (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/DataTree.java>,
 /// `createNode`). The remaining numbers are for claims that are created before the queue is empty.
 pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 
-/// The node that refuses a try behind these nodes: a holder or a waiter. Of several tries only the head of a lock's
-/// queue counts as a holder; the outcome of the others has to be awaited.
-pub(crate) fn refuses(ahead: &[Node], mode: Mode) -> Option<&Node> {
-    let is_decided = |at: usize, node: &Node| match mode {
+/// The node that refuses a try (a claim that does not wait) behind these nodes: a holder or a waiter. Of several tries
+/// only the head of a lock's queue counts as a holder; a try behind the others has to wait until they are decided.
+pub(crate) fn refusing_node(ahead: &[Node], mode: Mode) -> Option<&Node> {
+    let refuses_try = |own_index: usize, node: &Node| match mode {
         Mode::Exclusive => true,
-        Mode::Shared => !node.shared && (at == 0 || !node.is_try),
+        Mode::Shared => !node.shared && (own_index == 0 || !node.is_try),
         Mode::Permits { .. } => !node.is_try,
     };
-    ahead.iter().enumerate().find(|(at, node)| is_decided(*at, node)).map(|(_, node)| node)
+    ahead.iter().enumerate().find(|(own_index, node)| refuses_try(*own_index, node)).map(|(_, node)| node)
 }
 
 /// How many nodes of a queue hold.
@@ -43,14 +43,14 @@ pub(crate) fn holders(nodes: &[Node]) -> usize {
 
 /// The position of the node with this name; `None` if the node is not in the queue.
 pub(crate) fn position(nodes: &[Node], own: &str, mode: Mode) -> Option<QueuePosition> {
-    let at = nodes.iter().position(|node| node.name == own)?;
-    let mut blockers = nodes[..at].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
-    let before = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
+    let own_index = nodes.iter().position(|node| node.name == own)?;
+    let mut blockers = nodes[..own_index].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
+    let blocker = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
     // No node in the queue of a semaphore holds.
-    let holding = if mode.limit().is_some() { 0 } else { holders(nodes).min(at) };
-    let ahead = u32::try_from(at - holding).unwrap_or(u32::MAX);
-    let used_up = !(0..USED_UP_FROM).contains(&nodes[at].number);
-    Some(QueuePosition { before, ahead, used_up })
+    let holders_ahead = if mode.limit().is_some() { 0 } else { holders(nodes).min(own_index) };
+    let ahead = u32::try_from(own_index - holders_ahead).unwrap_or(u32::MAX);
+    let used_up = !(0..USED_UP_FROM).contains(&nodes[own_index].number);
+    Some(QueuePosition { blocker, ahead, used_up })
 }
 
 #[cfg(test)]
@@ -69,13 +69,13 @@ mod tests {
         queue_nodes(&words.chars().enumerate().map(name).collect::<Vec<_>>())
     }
 
-    fn positions(words: &str, at: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
+    fn positions(words: &str, own_index: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
         let nodes = nodes(words);
-        let position = position(&nodes, &nodes[at].name, mode).unwrap();
-        let before = position
-            .before
+        let position = position(&nodes, &nodes[own_index].name, mode).unwrap();
+        let blocker = position
+            .blocker
             .map(|(name, sole)| (nodes.iter().position(|node| node.name == name).unwrap(), sole));
-        (before, position.ahead)
+        (blocker, position.ahead)
     }
 
     #[test]
@@ -92,14 +92,14 @@ mod tests {
             ("tw", PERMITS, Some(1)),
         ] {
             let nodes = nodes(words);
-            let other = refuses(&nodes, mode).map(|node| node.number);
+            let other = refusing_node(&nodes, mode).map(|node| node.number);
             assert_eq!(other, expected, "behind {words:?}");
         }
     }
 
     #[test]
     fn a_writer_waits_for_the_node_ahead_and_a_reader_for_the_last_writer() {
-        for (words, at, mode, expected) in [
+        for (words, own_index, mode, expected) in [
             ("w", 0, Mode::Exclusive, (None, 0)),
             ("ww", 1, Mode::Exclusive, (Some((0, true)), 0)),
             ("www", 2, Mode::Exclusive, (Some((1, false)), 1)),
@@ -111,7 +111,7 @@ mod tests {
             ("w", 0, PERMITS, (None, 0)),
             ("ww", 1, PERMITS, (Some((0, true)), 1)),
         ] {
-            assert_eq!(positions(words, at, mode), expected, "{at} of {words}");
+            assert_eq!(positions(words, own_index, mode), expected, "{own_index} of {words}");
         }
         assert_eq!(position(&nodes("ww"), "x", Mode::Exclusive), None);
         assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-/// The beginning of our data.
+/// The beginning of data that a leasehold client wrote.
 const OURS: &str = "leasehold";
 /// The version of this text and of the names of nodes.
 const LAYOUT: &str = "1";
@@ -12,10 +12,10 @@ pub(crate) const MAX_DATA_BYTES: i32 = 4096;
 /// What Curator's `Revoker` writes to ask a holder to release.
 const REVOKE: &[u8] = b"__REVOKE__";
 
-/// The data of one of our nodes.
+/// The data of a node of a leasehold client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
-    /// An operator broke the hold.
+    /// Whether an operator broke the hold.
     pub(crate) broken: bool,
     /// How long the hold lasts after the last request of its client: the timeout of its session, or less.
     pub(crate) time: Duration,
@@ -23,12 +23,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
+    /// The record as it is stored.
     pub(crate) fn text(&self) -> Vec<u8> {
         let state = if self.broken { "broken" } else { "claim" };
         format!("{OURS} {LAYOUT} {state} {} {}", self.time.as_millis(), self.owner).into_bytes()
     }
 
-    /// `None` if the data is not ours.
+    /// Parses the data of a node; `None` if another program wrote it.
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(data).ok()?.splitn(5, ' ');
         if words.next()? != OURS || words.next()? != LAYOUT {

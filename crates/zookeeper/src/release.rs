@@ -9,21 +9,21 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Instant, Mode, Name, Release, Released};
 
 use crate::{
-    claims::{Own, State},
+    claims::{OwnNodes, State},
     client::Client,
     conn::Conn,
     engine::{REQUEST_LIFE, REQUEST_TIMEOUT},
     error::Failed,
     runtime,
     sessions::Session,
-    wire::{Close, Code, Delete, Exists, MultiOp},
+    wire::{ANY_VERSION, Close, Code, Delete, Exists, MultiOp},
 };
 
-/// How many nodes are deleted in one step.
+/// The number of nodes that are deleted in one step.
 const BATCH: usize = 128;
 /// The pauses, in milliseconds, between the checks for a late node of an unanswered request. Together they are as long
 /// as a request lives.
-const LATE_REQUEST_LOOKS: [u64; 5] = [200, 800, 2000, 4000, 8000];
+const LATE_REQUEST_CHECKS_MILLIS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
 /// What is known of a claim that is to be ended.
 struct EndingClaim {
@@ -47,40 +47,41 @@ impl Client {
         // From now on no request of the claim is sent.
         self.in_flight.release(release.id, 0, now, now.after(REQUEST_LIFE));
         self.unwatch(release.id);
-        // This client has created nothing for an unknown claim.
-        let Some(known) = self.known(release.id) else { return Released::NotThere };
-        let held = known.token;
-        match self.end_for_good(release.id, known).await {
+        // This client has created nothing for a claim that is not in the claim table.
+        let Some(ending) = self.ending_claim(release.id) else { return Released::NotThere };
+        let held_token = ending.token;
+        match self.end_for_good(release.id, ending).await {
             Ok(deleted) => {
                 drop(self.claims().remove(release.id));
-                let own = release
-                    .token
-                    .is_none_or(|token| held.is_some_and(|held| u64::try_from(held) == Ok(token.number)));
-                if deleted && own { Released::Freed } else { Released::NotThere }
+                let was_holder = release.token.is_none_or(|token| {
+                    held_token.is_some_and(|held_token| u64::try_from(held_token) == Ok(token.number))
+                });
+                if deleted && was_holder { Released::Freed } else { Released::NotThere }
             }
             Err(failed) => Released::Unknown(failed.into()),
         }
     }
 
-    /// R9: a request of the claim was not answered, and it is not known until when it can be applied. Deletes what it
-    /// creates later.
-    fn expect_late_request(&self, id: ClaimId, known: EndingClaim) {
-        let client = Weak::clone(&self.me);
+    /// Checks in the background for late nodes of the claim, and deletes them (R9): a request of the claim was not
+    /// answered, and it is not known until when the request may be applied.
+    fn expect_late_request(&self, id: ClaimId, ending: EndingClaim) {
+        let client = Weak::clone(&self.weak_self);
         runtime::spawn(async move {
-            for pause in LATE_REQUEST_LOOKS {
+            for pause in LATE_REQUEST_CHECKS_MILLIS {
                 runtime::sleep(Duration::from_millis(pause)).await;
-                let Some(client) = client.upgrade().filter(|_| !known.session.facts.is_gone()) else {
+                let Some(client) = client.upgrade().filter(|_| !ending.session.state.is_gone()) else {
                     return;
                 };
-                let looked = runtime::within(REQUEST_TIMEOUT, client.end(id, &known)).await;
-                if let Some(Ok(true)) = looked {
+                let ended = runtime::within(REQUEST_TIMEOUT, client.end(id, &ending)).await;
+                if let Some(Ok(true)) = ended {
                     tracing::debug!(%id, "a claim was made after it was released, and is deleted");
                 }
             }
         });
     }
 
-    fn known(&self, id: ClaimId) -> Option<EndingClaim> {
+    /// What is known of a claim; `None` if it is not in the claim table.
+    fn ending_claim(&self, id: ClaimId) -> Option<EndingClaim> {
         let mut claims = self.claims();
         let entry = claims.get(id)?;
         let token = match entry.state {
@@ -91,60 +92,63 @@ impl Client {
             session: Arc::clone(entry.data.slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
-            paths: entry.state.own().map(Own::paths).unwrap_or_default(),
+            paths: entry.state.own().map(OwnNodes::paths).unwrap_or_default(),
             unsettled: entry.data.unsettled || entry.data.may_appear_late,
             token,
         })
     }
 
-    /// Deletes all that the claim has on the server. True if there was something.
-    pub(crate) async fn end_known(&self, id: ClaimId) -> Result<bool, Failed> {
-        match self.known(id) {
-            Some(known) => self.end_for_good(id, known).await,
+    /// Deletes all nodes of the claim, now and later. True if the claim had a node.
+    pub(crate) async fn end_now(&self, id: ClaimId) -> Result<bool, Failed> {
+        match self.ending_claim(id) {
+            Some(ending) => self.end_for_good(id, ending).await,
             None => Ok(false),
         }
     }
 
-    /// The same, also for what an unanswered request may create later.
-    async fn end_for_good(&self, id: ClaimId, known: EndingClaim) -> Result<bool, Failed> {
-        let there = self.end(id, &known).await?;
-        if known.unsettled {
-            self.expect_late_request(id, known);
+    /// Deletes all nodes of the claim, and later also the nodes that an unanswered request may create. True if the
+    /// claim had a node.
+    async fn end_for_good(&self, id: ClaimId, ending: EndingClaim) -> Result<bool, Failed> {
+        let existed = self.end(id, &ending).await?;
+        if ending.unsettled {
+            self.expect_late_request(id, ending);
         }
-        Ok(there)
+        Ok(existed)
     }
 
-    async fn end(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
-        let session = &known.session;
+    /// Deletes all nodes of the claim, unless they have ended with their session. True if the claim had a node.
+    async fn end(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
+        let session = &ending.session;
         // The nodes of an ended session are gone.
-        if session.facts.is_gone() {
+        if session.state.is_gone() {
             return Ok(false);
         }
-        match self.end_on(id, known).await {
+        match self.end_on_server(id, ending).await {
             Err(failed) if failed.is_expired() => {
-                session.facts.end();
+                session.state.end();
                 Ok(false)
             }
-            Err(_) if session.facts.is_gone() => Ok(false),
+            Err(_) if session.state.is_gone() => Ok(false),
             ended => ended,
         }
     }
 
-    async fn end_on(&self, id: ClaimId, known: &EndingClaim) -> Result<bool, Failed> {
-        let session = &known.session;
+    /// Deletes all nodes of the claim, or closes the session that only this claim used.
+    async fn end_on_server(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
+        let session = &ending.session;
         // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
         // session.
-        if !known.unsettled
+        if !ending.unsettled
             && !self.keeps_sessions.load(Ordering::Relaxed)
-            && session.facts.close_after_only_use()
+            && session.state.close_after_only_use()
         {
-            return self.end_with_session(session, &known.paths).await;
+            return self.end_with_session(session, &ending.paths).await;
         }
         let conn = session.link.conn().await?;
-        let mut paths = known.paths.clone();
-        if known.unsettled {
-            let dir = self.dir(&known.name);
-            for path in [Some(dir.queue_of(known.mode)), known.mode.limit().map(|_| dir.permits())]
+        let mut paths = ending.paths.clone();
+        if ending.unsettled {
+            let dir = self.dir(&ending.name);
+            for path in [Some(dir.queue_of(ending.mode)), ending.mode.limit().map(|_| dir.permits())]
                 .into_iter()
                 .flatten()
             {
@@ -156,39 +160,39 @@ impl Client {
         self.delete_all(session, &conn, &paths).await
     }
 
-    /// Closes the session, which has no other nodes. True if all these nodes existed.
+    /// Closes the session, which has no nodes but these. True if all of them existed.
     async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
-        // From now on the request to close may arrive at any time, also on an old connection. So no other claim may use
-        // the session, and an unanswered release is sent again.
+        // The request to close may arrive at any later time, also on an old connection. So no other claim may use the
+        // session any more, and an unanswered release is sent again.
         let conn = session.link.conn().await?;
-        let looks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
+        let checks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
         let closed = conn.send(&Close);
-        let mut there = !paths.is_empty();
-        for look in looks {
-            there &= look.answer().await.is_ok();
+        let mut existed = !paths.is_empty();
+        for check in checks {
+            existed &= check.answer().await.is_ok();
         }
         closed.answer().await?;
         self.keeps_sessions.store(true, Ordering::Relaxed);
-        session.facts.end();
+        session.state.end();
         self.sessions.forget(session);
-        Ok(there)
+        Ok(existed)
     }
 
-    /// Deletes those of these nodes that exist. True if at least one existed.
+    /// Deletes these nodes, as far as they exist. True if at least one existed.
     pub(crate) async fn delete_all(
         &self,
         session: &Session,
         conn: &Conn,
         paths: &[String],
     ) -> Result<bool, Failed> {
-        let mut any = false;
+        let mut deleted_any = false;
         for paths in paths.chunks(BATCH) {
-            let delete = |path: &String| Delete { path: path.clone(), version: -1 };
+            let delete = |path: &String| Delete { path: path.clone(), version: ANY_VERSION };
             if let [_, _, ..] = paths {
                 let steps = paths.iter().map(|path| MultiOp::Delete(delete(path))).collect();
                 match self.change(session, conn, steps).await? {
                     Ok(_) => {
-                        any = true;
+                        deleted_any = true;
                         continue;
                     }
                     Err((_, Code::NO_NODE)) => {}
@@ -199,27 +203,27 @@ impl Client {
                 let sent = self.now();
                 match conn.send(&delete(path)).answer().await {
                     Ok(()) => {
-                        session.facts.confirmed(sent, self.now());
-                        any = true;
+                        session.state.record_answer(sent, self.now());
+                        deleted_any = true;
                     }
                     Err(failed) if failed.is(Code::NO_NODE) => {}
                     Err(failed) => return Err(failed),
                 }
             }
         }
-        Ok(any)
+        Ok(deleted_any)
     }
 
     /// Ends a claim that sent no request in time. The caller repeats this until it succeeds.
     pub(crate) async fn end_expired(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
-        self.end_known(id).await?;
+        self.end_now(id).await?;
         let now: Instant = self.now();
         if let Some(entry) = self.claims().get(id) {
             entry.data.unsettled = false;
         }
         drop(self.claims().ended(id, now));
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
         Ok(())
     }
 }

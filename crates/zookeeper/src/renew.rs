@@ -19,33 +19,38 @@ use crate::{
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let held: Vec<Option<(Arc<Session>, String)>> =
+        let sessions_and_paths: Vec<Option<(Arc<Session>, String)>> =
             holds.iter().map(|hold| self.session_of_hold(hold)).collect();
-        let mut sessions: Vec<&Arc<Session>> = held.iter().flatten().map(|(session, _)| session).collect();
+        let mut sessions: Vec<&Arc<Session>> =
+            sessions_and_paths.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        // A server that answers a change knows all earlier changes, so later reads are not older than the renewal.
+        // A server that answers a change has applied all earlier changes, so reads that follow are not older than the
+        // renewal.
         join_all(sessions.into_iter().map(|session| async move {
             let conn = session.conn().await?;
-            self.beat(session, &conn).await
+            self.send_heartbeat(session, &conn).await
         }))
         .await;
-        join_all(holds.iter().zip(held).map(|(hold, held)| self.renew_one(hold, held))).await
+        join_all(
+            holds.iter().zip(sessions_and_paths).map(|(hold, on_session)| self.renew_one(hold, on_session)),
+        )
+        .await
     }
 
-    async fn renew_one(&self, hold: &Hold, held: Option<(Arc<Session>, String)>) -> Renewed {
-        let Some((session, path)) = held else { return Renewed::Lost(Loss::Gone) };
+    async fn renew_one(&self, hold: &Hold, on_session: Option<(Arc<Session>, String)>) -> Renewed {
+        let Some((session, path)) = on_session else { return Renewed::Lost(Loss::Gone) };
         match self.check_node(hold, &session, &path).await {
             Ok(Some(valid_until)) => self.renewed(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
             Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
-            Err(_) if session.facts.is_gone() => Renewed::Lost(Loss::Gone),
+            Err(_) if session.state.is_gone() => Renewed::Lost(Loss::Gone),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
     }
 
-    /// The session of a hold and one of its nodes; `None` if it does not hold any more. A renewal counts as a request
-    /// of the claim, so the claim does not expire meanwhile.
+    /// The session of a hold and the path of its first node; `None` if the claim does not hold any more. A renewal
+    /// counts as a request of the claim, so the claim does not expire meanwhile.
     fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
         let mut claims = self.claims();
@@ -56,16 +61,17 @@ impl Client {
         }
         let (session, own) = (Arc::clone(entry.data.slot.session()), own.clone());
         let confirmed = *confirmed;
-        if session.facts.is_gone() {
+        if session.state.is_gone() {
             return None;
         }
-        let until = now.after(session.facts.remaining(now).unwrap_or_default().min(hold.ttl));
+        let until = now.after(session.state.remaining(now).unwrap_or_default().min(hold.ttl));
         let path = own.path.clone();
         claims.hold(hold.id, own, confirmed, (now, until));
         Some((session, path))
     }
 
-    /// Until when the session was valid before its node was read; `None` if the hold was broken.
+    /// Reads the first node of a hold. Returns until when the session was valid before that read; `None` if the hold
+    /// was broken.
     async fn check_node(
         &self,
         hold: &Hold,
@@ -73,10 +79,10 @@ impl Client {
         path: &str,
     ) -> Result<Option<Instant>, Failed> {
         self.freshen(session).await?;
-        let valid_until = session.facts.valid_until();
+        let valid_until = session.state.valid_until();
         let conn = session.conn().await?;
         let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
-        if stat.owner != session.facts.id() {
+        if stat.owner != session.state.id() {
             return Err(Failed::NO_NODE);
         }
         Ok((!is_broken(&data)).then_some(valid_until))
@@ -90,9 +96,9 @@ impl Client {
         Ok(read)
     }
 
-    /// Watches a hold that has lasted for a while.
+    /// Watches a hold that has lasted for a while, and reports if it is already lost.
     pub(crate) async fn watch_hold(&self, id: ClaimId) {
-        let known = {
+        let held = {
             let mut claims = self.claims();
             claims.get(id).and_then(|entry| match &entry.state {
                 State::Held { own, .. } => {
@@ -101,10 +107,10 @@ impl Client {
                 _ => None,
             })
         };
-        let Some((conn, path, name)) = known else { return };
+        let Some((conn, path, name)) = held else { return };
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
-            // A released node is no loss.
+            // The node of a released hold is deleted without a loss.
             Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.lost(name, id, Loss::Gone);
             }
@@ -113,6 +119,7 @@ impl Client {
         }
     }
 
+    /// Extends a hold whose node was checked, on a session that is valid until `valid_until`.
     fn renewed(&self, hold: &Hold, valid_until: Instant) -> Renewed {
         let now = self.now();
         let ttl = valid_until.since(now).min(hold.ttl);

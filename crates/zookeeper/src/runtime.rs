@@ -10,7 +10,7 @@ pub(crate) fn runtime() -> Runtime {
     Runtime::current()
 }
 
-/// Runs `work` on that runtime, from any thread. If the runtime has stopped, the work does not run.
+/// Runs `work` on this runtime, from any thread. If the runtime has stopped, the work does not run.
 pub(crate) fn spawn_on(runtime: &Runtime, work: impl Future<Output = ()> + Send + 'static) {
     drop(runtime.spawn(work));
 }

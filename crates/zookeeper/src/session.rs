@@ -29,68 +29,77 @@ use std::{
 use leasehold_core::{EngineError, Fault, Instant, Lineage, deadline};
 use tokio::sync::Notify;
 
-use crate::{lock_of, wire::Welcome};
+use crate::{lock_mutex, wire::Welcome};
 
 /// The number of heartbeats in one timeout.
-const BEATS_PER_TIMEOUT: u32 = 16;
+const HEARTBEATS_PER_TIMEOUT: u32 = 16;
 /// The number of heartbeats in one timeout of a session without nodes: they keep it fresh for the next claim.
-const IDLE_BEATS_PER_TIMEOUT: u32 = 5;
-/// Half a tick, the longest time for which the leader may not know of a request: as a duration, and as the part of the
-/// timeout that is used if it is shorter.
+const IDLE_HEARTBEATS_PER_TIMEOUT: u32 = 5;
+/// Half a tick: the longest time for which the leader may not know of a request.
 const HALF_TICK: Duration = Duration::from_millis(1500);
+/// Half a tick is assumed to be at most one of this many parts of the timeout.
 const HALF_TICK_FRACTION: u32 = 4;
-/// An unanswered heartbeat is followed by another one after this part of the timeout.
+/// An unanswered heartbeat is followed by another one after one of this many parts of the timeout.
 const RESEND_FRACTION: u32 = 16;
 /// The largest total length of the paths of a session's nodes. When the session ends, the server writes all of them
 /// into one change, which is limited to a megabyte.
-pub(crate) const MAX_BYTES: usize = 512 * 1024;
+pub(crate) const MAX_PATH_BYTES: usize = 512 * 1024;
 /// How long a session without nodes is kept, or for its timeout if that is longer. A claim without a session has to
 /// connect first.
 const IDLE_LIFE: Duration = Duration::from_secs(60);
 
-/// What is known of a session without its connection.
-pub(crate) struct Facts {
+/// The length of the password of a session that does not exist yet; the server chooses the real password.
+const PASSWORD_BYTES: usize = 16;
+
+/// What this client knows of a session, apart from its connection.
+pub(crate) struct SessionState {
     /// The requested timeout. Claims that request the same timeout share the session.
-    pub(crate) asked: Duration,
-    state: Mutex<SessionState>,
+    pub(crate) requested_timeout: Duration,
+    inner: Mutex<Inner>,
     /// The newest change that any server has reported, as its zxid.
-    pub(crate) seen: Arc<AtomicI64>,
-    /// The number of the last request.
-    pub(crate) xids: Arc<AtomicI32>,
+    pub(crate) newest_zxid: Arc<AtomicI64>,
+    /// The number (xid) of the last request.
+    pub(crate) last_xid: Arc<AtomicI32>,
     /// Notified when the session was confirmed and when it is gone.
     pub(crate) changed: Notify,
     /// Wakes the maintenance task when the session is gone.
-    sooner: Arc<Notify>,
+    wake_maintenance: Arc<Notify>,
 }
 
-struct SessionState {
+struct Inner {
+    /// 0 until the server has created the session.
     id: i64,
     password: Vec<u8>,
     /// The timeout that the server granted.
     timeout: Duration,
-    /// When the newest change left that was answered before a later change left that was answered too. At first, when
-    /// the session was requested.
-    confirmed: Instant,
-    /// When the newest answered change left, and when it was answered. Once a later change is answered, this one counts
-    /// as confirmed.
-    answered: (Instant, Instant),
-    /// When the last heartbeat left.
-    beat_sent: Instant,
+    /// When the newest confirmed change was sent: it was answered before a later change was sent, which was answered
+    /// too. At first, when the session was requested.
+    confirmed_sent: Instant,
+    /// When the newest answered change was sent, and when it was answered. It is confirmed once a later change is
+    /// answered.
+    last_answered: (Instant, Instant),
+    /// When the last heartbeat was sent.
+    heartbeat_sent: Instant,
+    /// Of the tokens of this ensemble; `None` until it is read.
     lineage: Option<Lineage>,
+    /// The session has ended on the server, or is being closed and used no more. This state is final.
     gone: bool,
+    /// The session gives out no further slots, because the caller is about to close it.
     closing: bool,
     /// When one of its slots was last in use.
     last_used: Instant,
+    /// The number of slots in use, and the total length of the paths of their nodes.
     slots: usize,
     bytes: usize,
     /// The number of slots that it ever gave out.
     slots_ever: u64,
 }
 
-impl SessionState {
-    /// The longest time for which its nodes count as valid after a confirmed change.
+impl Inner {
+    /// How long the nodes of the session count as valid after a confirmed change.
     fn max_validity(&self) -> Duration {
-        let unreported = HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / BEATS_PER_TIMEOUT;
+        let unreported =
+            HALF_TICK.min(self.timeout / HALF_TICK_FRACTION) + self.timeout / HEARTBEATS_PER_TIMEOUT;
         self.timeout.saturating_sub(unreported)
     }
 }
@@ -101,22 +110,22 @@ pub(crate) enum SessionStep {
     /// Nothing until this time.
     Nothing(Instant),
     /// Send a heartbeat.
-    Beat,
+    Heartbeat,
     /// Close it on the server: no slot of it was in use for a while.
     Close,
     /// Drop it: it is gone.
     Forget,
 }
 
-impl Facts {
-    pub(crate) fn new(asked: Duration, now: Instant, sooner: Arc<Notify>) -> Self {
-        let state = SessionState {
+impl SessionState {
+    pub(crate) fn new(requested_timeout: Duration, now: Instant, wake_maintenance: Arc<Notify>) -> Self {
+        let inner = Inner {
             id: 0,
-            password: vec![0; 16],
-            timeout: asked,
-            confirmed: now,
-            answered: (now, now),
-            beat_sent: now,
+            password: vec![0; PASSWORD_BYTES],
+            timeout: requested_timeout,
+            confirmed_sent: now,
+            last_answered: (now, now),
+            heartbeat_sent: now,
             lineage: None,
             gone: false,
             closing: false,
@@ -126,43 +135,43 @@ impl Facts {
             slots_ever: 0,
         };
         Self {
-            asked,
-            state: Mutex::new(state),
-            seen: Arc::default(),
-            xids: Arc::default(),
+            requested_timeout,
+            inner: Mutex::new(inner),
+            newest_zxid: Arc::default(),
+            last_xid: Arc::default(),
             changed: Notify::new(),
-            sooner,
+            wake_maintenance,
         }
     }
 
-    /// 0 until the server has created the session.
+    /// The id of the session; 0 until the server has created it.
     pub(crate) fn id(&self) -> i64 {
-        lock_of(&self.state).id
+        lock_mutex(&self.inner).id
     }
 
     /// The id and the password with which a new connection resumes the session.
     pub(crate) fn identity(&self) -> (i64, Vec<u8>) {
-        let state = lock_of(&self.state);
+        let state = lock_mutex(&self.inner);
         (state.id, state.password.clone())
     }
 
     /// The timeout that the server granted.
     pub(crate) fn timeout(&self) -> Duration {
-        lock_of(&self.state).timeout
+        lock_mutex(&self.inner).timeout
     }
 
-    /// A server accepted the session on a request of `sent`. If the session has ended, marks it as gone and returns
-    /// false.
+    /// Records the answer to a request, sent at `sent`, to create or resume the session. If the session has ended,
+    /// marks it as gone and returns false.
     pub(crate) fn accepted(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.inner);
         if welcome.session == 0 || state.gone {
             drop(state);
             self.end();
             return false;
         }
         if state.id == 0 {
-            (state.id, state.confirmed, state.beat_sent) = (welcome.session, sent, sent);
-            state.answered = (sent, now);
+            (state.id, state.confirmed_sent, state.heartbeat_sent) = (welcome.session, sent, sent);
+            state.last_answered = (sent, now);
         }
         state.password = welcome.password;
         state.timeout = Duration::from_millis(u64::try_from(welcome.timeout_millis).unwrap_or(0));
@@ -170,73 +179,75 @@ impl Facts {
     }
 
     pub(crate) fn lineage(&self) -> Option<Lineage> {
-        lock_of(&self.state).lineage
+        lock_mutex(&self.inner).lineage
     }
 
     pub(crate) fn set_lineage(&self, lineage: Lineage) {
-        lock_of(&self.state).lineage = Some(lineage);
+        lock_mutex(&self.inner).lineage = Some(lineage);
     }
 
-    /// Until when its nodes count as valid; a time in the past if the session is gone or not created yet.
+    /// Until when the nodes of the session count as valid; a time in the past if the session is gone or not created
+    /// yet.
     pub(crate) fn valid_until(&self) -> Instant {
-        let state = lock_of(&self.state);
+        let state = lock_mutex(&self.inner);
         if state.gone || state.id == 0 {
             return Instant::from_nanos(0);
         }
-        deadline(state.confirmed, state.max_validity())
+        deadline(state.confirmed_sent, state.max_validity())
     }
 
     /// The longest validity, counted from a confirmed change.
     pub(crate) fn max_validity(&self) -> Duration {
-        lock_of(&self.state).max_validity()
+        lock_mutex(&self.inner).max_validity()
     }
 
-    /// How long its nodes still count as valid; `None` if they do not.
+    /// How long the nodes of the session still count as valid; `None` if they do not.
     pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         Some(self.valid_until().since(now)).filter(|remaining| !remaining.is_zero())
     }
 
-    /// Whether half of the timeout is left, so that a new hold lasts for a while.
+    /// Whether the session is valid for at least half of its timeout, so that a new hold lasts for a while.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         self.valid_until().since(now) >= self.timeout() / 2
     }
 
-    /// A change that left at `sent` was answered by `now`. The answered change before it now counts, if this one left
-    /// after the answer to that one.
-    pub(crate) fn confirmed(&self, sent: Instant, now: Instant) {
-        let mut state = lock_of(&self.state);
-        let (before, answered) = state.answered;
-        if sent >= answered {
-            state.confirmed = state.confirmed.max(before);
-            state.answered = (sent, now);
+    /// Records that a change that was sent at `sent` was answered by `now`. If the change was sent after the answer to
+    /// the previous change, the previous change is confirmed now.
+    pub(crate) fn record_answer(&self, sent: Instant, now: Instant) {
+        let mut state = lock_mutex(&self.inner);
+        let (previous_sent, previous_answered) = state.last_answered;
+        if sent >= previous_answered {
+            state.confirmed_sent = state.confirmed_sent.max(previous_sent);
+            state.last_answered = (sent, now);
         }
         drop(state);
         self.changed.notify_waiters();
     }
 
     pub(crate) fn is_gone(&self) -> bool {
-        lock_of(&self.state).gone
+        lock_mutex(&self.inner).gone
     }
 
-    /// The session is over or is being closed: it is not used any more.
+    /// Marks the session as gone: it has ended or is being closed, and is not used any more.
     pub(crate) fn end(&self) {
-        lock_of(&self.state).gone = true;
+        lock_mutex(&self.inner).gone = true;
         self.changed.notify_waiters();
-        self.sooner.notify_one();
+        self.wake_maintenance.notify_one();
     }
 
     /// Gives out no further slot if the current one is the only one that it ever gave out. Returns whether that is so;
     /// the caller then closes the session.
     pub(crate) fn close_after_only_use(&self) -> bool {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.inner);
         let only = state.slots_ever == 1 && !state.gone;
         state.closing |= only;
         only
     }
 
-    /// The same if the current slot is the only one in use.
+    /// Gives out no further slot if the current one is the only one in use. Returns whether that is so; the caller then
+    /// closes the session.
     pub(crate) fn close_after_last(&self) -> bool {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.inner);
         let last = state.slots == 1 && !state.gone;
         state.closing |= last;
         last
@@ -244,12 +255,12 @@ impl Facts {
 
     /// Whether the caller, which waits for a confirmation, has to send a heartbeat now. False while a heartbeat is in
     /// flight, until it is time to send it again. Counts the heartbeat as sent.
-    pub(crate) fn beat_now(&self, now: Instant) -> bool {
-        let mut state = lock_of(&self.state);
-        let due = state.answered.0 >= state.beat_sent
-            || now >= state.beat_sent.after(state.timeout / RESEND_FRACTION);
+    pub(crate) fn should_send_heartbeat(&self, now: Instant) -> bool {
+        let mut state = lock_mutex(&self.inner);
+        let due = state.last_answered.0 >= state.heartbeat_sent
+            || now >= state.heartbeat_sent.after(state.timeout / RESEND_FRACTION);
         if due {
-            state.beat_sent = now;
+            state.heartbeat_sent = now;
         }
         due
     }
@@ -257,8 +268,8 @@ impl Facts {
     /// What the maintenance task has to do at `now`. The answer counts as carried out, even if the caller has no
     /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed is gone. A session with a
     /// slot in use counts as used at `now`.
-    pub(crate) fn step(&self, now: Instant) -> SessionStep {
-        let mut state = lock_of(&self.state);
+    pub(crate) fn next_step(&self, now: Instant) -> SessionStep {
+        let mut state = lock_mutex(&self.inner);
         if state.gone {
             return SessionStep::Forget;
         }
@@ -271,27 +282,28 @@ impl Facts {
         if state.id == 0 {
             return SessionStep::Nothing(now.after(state.timeout));
         }
-        let beats = if state.slots > 0 { BEATS_PER_TIMEOUT } else { IDLE_BEATS_PER_TIMEOUT };
-        let confirmed = state.answered.0;
-        let due = confirmed.after(state.timeout / beats);
+        let beats = if state.slots > 0 { HEARTBEATS_PER_TIMEOUT } else { IDLE_HEARTBEATS_PER_TIMEOUT };
+        let last_change_sent = state.last_answered.0;
+        let due = last_change_sent.after(state.timeout / beats);
         // A heartbeat that confirmed nothing, because it is unanswered or was a ping, is followed by the next one after
         // the resend time. If the confirmed change left after the last heartbeat, `due` is not earlier than that.
-        let at = if state.beat_sent > state.confirmed {
-            due.max(state.beat_sent.after(state.timeout / RESEND_FRACTION))
+        let next = if state.heartbeat_sent > state.confirmed_sent {
+            due.max(state.heartbeat_sent.after(state.timeout / RESEND_FRACTION))
         } else {
             due
         };
-        if now < at {
-            return SessionStep::Nothing(at);
+        if now < next {
+            return SessionStep::Nothing(next);
         }
-        state.beat_sent = now;
-        SessionStep::Beat
+        state.heartbeat_sent = now;
+        SessionStep::Heartbeat
     }
 
-    /// Reserves room for a claim whose nodes have paths of `bytes` bytes. An empty session takes a claim of any size.
-    pub(crate) fn take(&self, bytes: usize) -> bool {
-        let mut state = lock_of(&self.state);
-        if state.gone || state.closing || (state.slots > 0 && state.bytes + bytes > MAX_BYTES) {
+    /// Reserves room for a claim whose nodes have paths of `bytes` bytes. An empty session accepts a claim of any
+    /// size. False if the session has no room or is closing.
+    pub(crate) fn try_reserve(&self, bytes: usize) -> bool {
+        let mut state = lock_mutex(&self.inner);
+        if state.gone || state.closing || (state.slots > 0 && state.bytes + bytes > MAX_PATH_BYTES) {
             return false;
         }
         state.slots += 1;
@@ -300,8 +312,9 @@ impl Facts {
         true
     }
 
+    /// Returns the room of a claim.
     pub(crate) fn give_back(&self, bytes: usize) {
-        let mut state = lock_of(&self.state);
+        let mut state = lock_mutex(&self.inner);
         state.slots -= 1;
         state.bytes -= bytes;
     }
@@ -322,11 +335,11 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn begun() -> Facts {
-        let facts = Facts::new(TIMEOUT, at(0), Arc::default());
+    fn begun() -> SessionState {
+        let session = SessionState::new(TIMEOUT, at(0), Arc::default());
         let welcome = Welcome { session: 7, timeout_millis: 32_000, password: vec![1] };
-        assert!(facts.accepted(welcome, (at(10), at(20))));
-        facts
+        assert!(session.accepted(welcome, (at(10), at(20))));
+        session
     }
 
     /// 32 seconds without half a tick and a sixteenth of them.
@@ -334,61 +347,61 @@ mod tests {
 
     #[test]
     fn a_session_is_valid_for_less_than_two_changes_prove() {
-        let facts = begun();
-        assert_eq!(facts.valid_until(), deadline(at(10), VALIDITY));
-        facts.confirmed(at(2000), at(2500));
-        assert_eq!(facts.valid_until(), deadline(at(10), VALIDITY), "until a later change is answered");
-        facts.confirmed(at(2400), at(2600));
+        let session = begun();
+        assert_eq!(session.valid_until(), deadline(at(10), VALIDITY));
+        session.record_answer(at(2000), at(2500));
+        assert_eq!(session.valid_until(), deadline(at(10), VALIDITY), "until a later change is answered");
+        session.record_answer(at(2400), at(2600));
         assert_eq!(
-            facts.valid_until(),
+            session.valid_until(),
             deadline(at(10), VALIDITY),
             "a change that left before does not count"
         );
-        facts.confirmed(at(4000), at(4100));
-        assert_eq!(facts.valid_until(), deadline(at(2000), VALIDITY));
-        facts.confirmed(at(6000), at(6100));
-        assert_eq!(facts.valid_until(), deadline(at(4000), VALIDITY));
-        assert!(facts.is_fresh(at(15_000)) && !facts.is_fresh(at(17_000)));
-        assert!(facts.remaining(at(31_000)).is_some() && facts.remaining(at(33_000)).is_none());
-        facts.end();
-        facts.confirmed(at(8000), at(8100));
-        facts.confirmed(at(9000), at(9100));
-        assert!(facts.valid_until() < at(1), "no change revives it");
+        session.record_answer(at(4000), at(4100));
+        assert_eq!(session.valid_until(), deadline(at(2000), VALIDITY));
+        session.record_answer(at(6000), at(6100));
+        assert_eq!(session.valid_until(), deadline(at(4000), VALIDITY));
+        assert!(session.is_fresh(at(15_000)) && !session.is_fresh(at(17_000)));
+        assert!(session.remaining(at(31_000)).is_some() && session.remaining(at(33_000)).is_none());
+        session.end();
+        session.record_answer(at(8000), at(8100));
+        session.record_answer(at(9000), at(9100));
+        assert!(session.valid_until() < at(1), "no change revives it");
     }
 
     #[test]
     fn heartbeats_repeat_and_an_unanswered_one_is_sent_again() {
-        let facts = begun();
-        assert!(facts.take(10));
-        assert_eq!(facts.step(at(2009)), SessionStep::Nothing(at(2010)));
-        assert_eq!(facts.step(at(2010)), SessionStep::Beat);
-        assert_eq!(facts.step(at(2011)), SessionStep::Nothing(at(4010)), "its answer is in flight");
-        assert!(!facts.beat_now(at(3000)));
-        assert_eq!(facts.step(at(4010)), SessionStep::Beat);
-        facts.confirmed(at(4010), at(4011));
-        assert_eq!(facts.step(at(4012)), SessionStep::Nothing(at(6010)));
-        assert!(facts.beat_now(at(4013)), "for a waiting request");
-        assert!(!facts.beat_now(at(4014)), "a heartbeat is in flight");
-        facts.give_back(10);
-        facts.confirmed(at(65_000), at(65_001));
-        assert_eq!(facts.step(at(65_002)), SessionStep::Close);
-        assert_eq!(facts.step(at(65_003)), SessionStep::Forget);
-        assert!(!facts.take(1));
+        let session = begun();
+        assert!(session.try_reserve(10));
+        assert_eq!(session.next_step(at(2009)), SessionStep::Nothing(at(2010)));
+        assert_eq!(session.next_step(at(2010)), SessionStep::Heartbeat);
+        assert_eq!(session.next_step(at(2011)), SessionStep::Nothing(at(4010)), "its answer is in flight");
+        assert!(!session.should_send_heartbeat(at(3000)));
+        assert_eq!(session.next_step(at(4010)), SessionStep::Heartbeat);
+        session.record_answer(at(4010), at(4011));
+        assert_eq!(session.next_step(at(4012)), SessionStep::Nothing(at(6010)));
+        assert!(session.should_send_heartbeat(at(4013)), "for a waiting request");
+        assert!(!session.should_send_heartbeat(at(4014)), "a heartbeat is in flight");
+        session.give_back(10);
+        session.record_answer(at(65_000), at(65_001));
+        assert_eq!(session.next_step(at(65_002)), SessionStep::Close);
+        assert_eq!(session.next_step(at(65_003)), SessionStep::Forget);
+        assert!(!session.try_reserve(1));
     }
 
     #[test]
     fn a_session_that_the_server_does_not_know_is_gone() {
-        let facts = begun();
+        let session = begun();
         let expired = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
-        assert!(!facts.accepted(expired, (at(20), at(30))) && facts.is_gone());
+        assert!(!session.accepted(expired, (at(20), at(30))) && session.is_gone());
     }
 
     #[test]
     fn a_session_is_full_at_its_bound_and_never_when_empty() {
-        let facts = begun();
-        assert!(facts.take(MAX_BYTES + 1) && !facts.take(1));
-        facts.give_back(MAX_BYTES + 1);
-        assert!(facts.take(MAX_BYTES) && !facts.take(1));
-        assert!(!facts.close_after_only_use(), "it had more than one slot");
+        let session = begun();
+        assert!(session.try_reserve(MAX_PATH_BYTES + 1) && !session.try_reserve(1));
+        session.give_back(MAX_PATH_BYTES + 1);
+        assert!(session.try_reserve(MAX_PATH_BYTES) && !session.try_reserve(1));
+        assert!(!session.close_after_only_use(), "it had more than one slot");
     }
 }

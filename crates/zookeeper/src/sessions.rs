@@ -16,10 +16,10 @@ use crate::{
     config::Config,
     conn::Conn,
     error::{Failed, multi_outcome},
-    lock_of, runtime,
-    session::{Facts, session_ended},
+    lock_mutex, runtime,
+    session::{SessionState, session_ended},
     watches::WatchHandler,
-    wire::{Auth, Close, Hello, Multi, MultiOp, Sync},
+    wire::{ANY_VERSION, Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
 /// A server that leaves a request unanswered for this long counts as dead; with a shorter session, for a third of the
@@ -27,14 +27,14 @@ use crate::{
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
 /// The pause before a session is closed, in which its holders are notified that it is over.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(200);
-/// The most sessions for claims of one ttl, and the number of requests in flight on the least busy session from which
-/// on another session is worth its cost.
+/// The most sessions for claims of one ttl.
 const MAX_SESSIONS_PER_TTL: usize = 4;
+/// If the least busy session has this many requests in flight, another session is worth its cost.
 const BUSY_REQUESTS: usize = 12;
 
 /// One session and its connection.
 pub(crate) struct Session {
-    pub(crate) facts: Arc<Facts>,
+    pub(crate) state: Arc<SessionState>,
     pub(crate) link: Link<Dialer>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Session {
 pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
-    facts: Arc<Facts>,
+    state: Arc<SessionState>,
     handler: Weak<dyn WatchHandler>,
     rotation: Rotation,
 }
@@ -53,24 +53,24 @@ impl Session {
         config: Arc<Config>,
         clock: Arc<dyn Clock>,
         handler: Weak<dyn WatchHandler>,
-        facts: Facts,
-        first: usize,
+        state: SessionState,
+        first_server: usize,
         contact: Contact,
     ) -> Self {
-        let facts = Arc::new(facts);
+        let state = Arc::new(state);
         let dialer = Dialer {
             config,
             clock: Arc::clone(&clock),
-            facts: Arc::clone(&facts),
+            state: Arc::clone(&state),
             handler,
-            rotation: Rotation::new(first),
+            rotation: Rotation::new(first_server),
         };
-        Self { facts, link: Link::new(dialer, clock, contact) }
+        Self { state, link: Link::new(dialer, clock, contact) }
     }
 
-    /// Its connection, or an error if the session is over.
+    /// The connection of the session, or an error if the session is over.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
-        if self.facts.is_gone() {
+        if self.state.is_gone() {
             return Err(session_ended());
         }
         self.link.conn().await
@@ -80,9 +80,9 @@ impl Session {
     pub(crate) async fn mend(&self) {
         let ended = async {
             loop {
-                let mut changed = std::pin::pin!(self.facts.changed.notified());
+                let mut changed = std::pin::pin!(self.state.changed.notified());
                 changed.as_mut().enable();
-                if self.facts.is_gone() {
+                if self.state.is_gone() {
                     return;
                 }
                 changed.await;
@@ -96,7 +96,7 @@ impl Session {
 
     /// Closes the session on the server, which deletes all its nodes.
     pub(crate) async fn close(&self) -> Result<(), Failed> {
-        self.facts.end();
+        self.state.end();
         let Some(conn) = self.link.live() else { return Err(Failed::Unsent) };
         conn.send(&Close).answer().await
     }
@@ -119,7 +119,7 @@ impl Dial for Dialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again && let Some(handler) = self.handler.upgrade() {
-            handler.reconnected(&self.facts);
+            handler.reconnected(&self.state);
         }
     }
 }
@@ -140,24 +140,25 @@ impl Dialer {
                 ))
             })
         };
-        self.rotation.connect(servers, dial, || self.facts.is_gone()).await
+        self.rotation.connect(servers, dial, || self.state.is_gone()).await
     }
 
+    /// Connects to this server, logs in, creates or resumes the session, and waits until the server is up to date.
     async fn dial_one(&self, endpoint: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
-        let (session, password) = self.facts.identity();
-        let asked = i32::try_from(self.facts.asked.as_millis()).unwrap_or(i32::MAX);
+        let (session, password) = self.state.identity();
+        let requested_millis = i32::try_from(self.state.requested_timeout.as_millis()).unwrap_or(i32::MAX);
         let sent = self.clock.now();
-        let hello = Hello { timeout_millis: asked, session, password: &password };
-        let (bytes, welcome) = Conn::greet(&self.config, endpoint, &hello).await?;
-        if !self.facts.accepted(welcome, (sent, self.clock.now())) {
+        let hello = Hello { timeout_millis: requested_millis, session, password: &password };
+        let (bytes, welcome) = Conn::handshake(&self.config, endpoint, &hello).await?;
+        if !self.state.accepted(welcome, (sent, self.clock.now())) {
             return Err(session_ended());
         }
-        let seen = Arc::clone(&self.facts.seen);
-        let before = seen.load(Ordering::Relaxed);
-        let silence = SILENCE_LIMIT.min(self.facts.timeout() / 3);
+        let newest_zxid = Arc::clone(&self.state.newest_zxid);
+        let newest_before = newest_zxid.load(Ordering::Relaxed);
+        let silence_limit = SILENCE_LIMIT.min(self.state.timeout() / 3);
         let (clock, handler) = (Arc::clone(&self.clock), Weak::clone(&self.handler));
-        let known = (seen, Arc::clone(&self.facts.xids));
-        let conn = Conn::begin(bytes, endpoint.clone(), silence, known, clock, handler, broken);
+        let counters = (newest_zxid, Arc::clone(&self.state.last_xid));
+        let conn = Conn::start(bytes, endpoint.clone(), silence_limit, counters, clock, handler, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
@@ -173,22 +174,22 @@ impl Dialer {
             conn.send(&Sync { path }).answer().await.map_err(failed)?;
             return Ok(conn);
         }
-        // The server may not know yet what this client did before. A request that left on an earlier connection may be
-        // agreed upon and not applied yet. A `sync` proves nothing here: a former leader answers it by itself. A change
-        // that changes nothing needs a quorum.
-        let check = MultiOp::Check { path: path.to_owned(), version: -1 };
+        // The server may lag behind the changes that this client has seen. A request that was sent on an earlier
+        // connection may be agreed upon and not applied yet. A `sync` proves nothing here: a former leader answers a
+        // `sync` by itself. So this client sends a change that changes nothing, which needs a quorum.
+        let check = MultiOp::Check { path: path.to_owned(), version: ANY_VERSION };
         let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
-        if conn.zxid() < before {
+        if conn.last_zxid() < newest_before {
             self.end_rolled_back(&conn).await.map_err(failed)?;
         }
         Ok(conn)
     }
 
-    /// A quorum has less data than a server reported before, so the servers were given older data. It may contain
-    /// claims that have ended. They end with the session.
+    /// Ends the session after a rollback of the data: a quorum has older data than a server reported before. The old
+    /// data may contain claims that have ended; they end with the session.
     async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
         tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
-        self.facts.end();
+        self.state.end();
         // The holders are notified before other claims can be granted.
         runtime::sleep(NOTIFY_PAUSE).await;
         // If the request is lost, the session times out.
@@ -200,12 +201,13 @@ impl Dialer {
 /// The slot of a claim on a session.
 pub(crate) struct SessionSlot {
     session: Arc<Session>,
+    /// The total length of the paths of the claim's nodes.
     bytes: usize,
 }
 
 impl SessionSlot {
     pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        session.facts.take(bytes).then(|| Self { session: Arc::clone(session), bytes })
+        session.state.try_reserve(bytes).then(|| Self { session: Arc::clone(session), bytes })
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -215,7 +217,7 @@ impl SessionSlot {
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.session.facts.give_back(self.bytes);
+        self.session.state.give_back(self.bytes);
     }
 }
 
@@ -226,11 +228,13 @@ pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 impl Sessions {
     /// A slot on the least busy session of this timeout that has room, if there is one; and whether another session is
     /// worth its cost.
-    pub(crate) fn slot(&self, asked: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
-        let known = lock_of(&self.0);
-        let mut same_ttl: Vec<_> = known
+    pub(crate) fn slot(&self, requested_timeout: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
+        let sessions = lock_mutex(&self.0);
+        let mut same_ttl: Vec<_> = sessions
             .iter()
-            .filter(|session| session.facts.asked == asked && !session.facts.is_gone())
+            .filter(|session| {
+                session.state.requested_timeout == requested_timeout && !session.state.is_gone()
+            })
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
         same_ttl.sort_by_key(|(load, _)| *load);
@@ -241,14 +245,14 @@ impl Sessions {
     }
 
     pub(crate) fn add(&self, session: Arc<Session>) {
-        lock_of(&self.0).push(session);
+        lock_mutex(&self.0).push(session);
     }
 
     pub(crate) fn forget(&self, session: &Arc<Session>) {
-        lock_of(&self.0).retain(|known| !Arc::ptr_eq(known, session));
+        lock_mutex(&self.0).retain(|other| !Arc::ptr_eq(other, session));
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Session>> {
-        lock_of(&self.0).clone()
+        lock_mutex(&self.0).clone()
     }
 }

@@ -28,6 +28,7 @@ pub(crate) struct DirContents {
     pub(crate) permits: Vec<StoredNode>,
     /// The limit of permits, if it is known.
     pub(crate) limit: Option<u32>,
+    /// Of the tokens; `None` if the directory is empty.
     pub(crate) lineage: Option<Lineage>,
 }
 
@@ -60,16 +61,18 @@ impl StoredNode {
         self.record().and_then(|_| id_of(self.name()))
     }
 
+    /// The claim id; for a foreign node its name.
     fn id(&self) -> String {
         self.claim().map_or_else(|| self.name().to_owned(), |id| id.to_string())
     }
 
-    /// Other programs write an address or a text, if anything.
+    /// The owner, as its program wrote it: a leasehold client in a record; other programs an address or a text, if
+    /// anything.
     fn owner(&self) -> String {
         let text = || std::str::from_utf8(&self.data).ok().filter(|text| !text.chars().any(char::is_control));
         match self.record() {
             Some(record) => record.owner,
-            None if Node::read(self.name()).is_some_and(|node| !node.known) => "unknown kind".to_owned(),
+            None if Node::read(self.name()).is_some_and(|node| !node.is_known) => "unknown kind".to_owned(),
             None => text().filter(|text| !text.is_empty()).unwrap_or("another program").to_owned(),
         }
     }
@@ -93,29 +96,29 @@ impl StoredNode {
 }
 
 impl DirContents {
-    /// The holds.
+    /// All holds: first those of the lock, then those of permits by their age.
     pub(crate) fn held(&self) -> Vec<Held<'_>> {
         let nodes: Vec<Node> = self.locks.iter().map(|(node, _)| node.clone()).collect();
         let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
         let locks = self.locks[..holders(&nodes)].iter();
         let mut held: Vec<Held<'_>> =
-            locks.map(|(node, seen)| Held { mode: mode(node), nodes: vec![seen] }).collect();
-        let mut of_permits: Vec<Vec<&StoredNode>> = Vec::new();
+            locks.map(|(node, stored)| Held { mode: mode(node), nodes: vec![stored] }).collect();
+        let mut nodes_by_claim: Vec<Vec<&StoredNode>> = Vec::new();
         for permit in &self.permits {
             let claim = permit.claim();
             // All permits of one claim were created in one step.
-            let same = |all: &&mut Vec<&StoredNode>| {
-                claim.is_some() && all.first().is_some_and(|one| one.claim() == claim)
+            let is_of_claim = |nodes: &&mut Vec<&StoredNode>| {
+                claim.is_some() && nodes.first().is_some_and(|first| first.claim() == claim)
             };
-            match of_permits.iter_mut().find(same) {
-                Some(all) => all.push(permit),
-                None => of_permits.push(vec![permit]),
+            match nodes_by_claim.iter_mut().find(is_of_claim) {
+                Some(nodes) => nodes.push(permit),
+                None => nodes_by_claim.push(vec![permit]),
             }
         }
-        of_permits.sort_by_key(|nodes| nodes.first().map(|node| node.stat.czxid));
+        nodes_by_claim.sort_by_key(|nodes| nodes.first().map(|node| node.stat.czxid));
         let taken = u32::try_from(self.permits.len()).unwrap_or(u32::MAX);
         let limit = self.limit.unwrap_or(taken);
-        held.extend(of_permits.into_iter().map(|nodes| Held {
+        held.extend(nodes_by_claim.into_iter().map(|nodes| Held {
             mode: Mode::Permits { count: u32::try_from(nodes.len()).unwrap_or(u32::MAX), limit },
             nodes,
         }));
@@ -124,7 +127,7 @@ impl DirContents {
 
     /// The name as operators see it.
     pub(crate) fn view(&self, name: Name, dir: &Dir) -> View {
-        let mut view = View::free(name, dir.shown());
+        let mut view = View::free(name, dir.without_chroot());
         view.lineage = self.lineage;
         let held = self.held();
         let locks = held.iter().filter(|held| held.mode.limit().is_none()).count();
@@ -133,7 +136,7 @@ impl DirContents {
                 view.add_holder(held.mode, first.holder());
             }
         }
-        let waiters = self.locks[locks..].iter().map(|(_, seen)| seen).chain(&self.queue);
+        let waiters = self.locks[locks..].iter().map(|(_, stored)| stored).chain(&self.queue);
         view.waiters = waiters.map(StoredNode::waiter).collect();
         view
     }

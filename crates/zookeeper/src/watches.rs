@@ -8,16 +8,16 @@ use std::{
 use leasehold_core::ClaimId;
 
 use crate::{
-    claims::{Own, State},
-    lock_of,
-    session::Facts,
+    claims::{OwnNodes, State},
+    lock_mutex,
+    session::SessionState,
     wire::{Event, EventKind},
 };
 
 /// The claim that a watched node concerns, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// The claim waits until the node is deleted or changes.
+    /// The claim waits until this node is deleted or changes.
     Blocker(ClaimId),
     /// The node is the claim's own.
     Own(ClaimId),
@@ -25,16 +25,19 @@ pub(crate) enum Target {
 
 /// Receives the events of watched nodes.
 pub(crate) trait WatchHandler: Send + Sync {
+    /// Handles an event of the node at `path`, which is watched for `target`.
     fn on_event(&self, target: Target, path: &str, kind: EventKind);
 
-    /// The session has a new connection: events since the last one broke were missed.
-    fn reconnected(&self, session: &Arc<Facts>);
+    /// Handles a new connection of the session: events since the last connection broke were missed.
+    fn reconnected(&self, session: &Arc<SessionState>);
 }
 
+/// The watches of one connection, shared by its clones.
 #[derive(Clone)]
 pub(crate) struct Watches {
     handler: Weak<dyn WatchHandler>,
-    known: Arc<Mutex<HashMap<String, Vec<Target>>>>,
+    /// The watched paths, and what each is watched for.
+    targets_by_path: Arc<Mutex<HashMap<String, Vec<Target>>>>,
 }
 
 /// A watch that a request in flight sets. If the request fails or is dropped, nothing is watched.
@@ -47,13 +50,13 @@ pub(crate) struct PendingWatch<'a> {
 }
 
 impl<'a> PendingWatch<'a> {
-    /// To be created before the request leaves.
+    /// Adds the watch. Has to be called before the request is sent.
     pub(crate) fn new(watches: &'a Watches, path: &'a str, target: Target) -> Self {
         watches.add(path, target);
         Self { watches, path, target, confirmed: false }
     }
 
-    /// The server has set the watch.
+    /// Keeps the watch, because the server has set it.
     pub(crate) fn confirm(mut self) {
         self.confirmed = true;
     }
@@ -69,47 +72,51 @@ impl Drop for PendingWatch<'_> {
 
 impl Watches {
     pub(crate) fn new(handler: Weak<dyn WatchHandler>) -> Self {
-        Self { handler, known: Arc::default() }
+        Self { handler, targets_by_path: Arc::default() }
     }
 
+    /// Adds a watch, unless it exists.
     fn add(&self, path: &str, target: Target) {
-        let mut known = lock_of(&self.known);
-        let targets = known.entry(path.to_owned()).or_default();
+        let mut targets_by_path = lock_mutex(&self.targets_by_path);
+        let targets = targets_by_path.entry(path.to_owned()).or_default();
         if !targets.contains(&target) {
             targets.push(target);
         }
     }
 
-    /// The claim needs the watch no more, or the server did not set it. An event that still arrives is ignored.
+    /// Removes a watch that the claim no longer needs, or that the server did not set. An event that still arrives is
+    /// ignored.
     pub(crate) fn stop_watching(&self, path: &str, target: Target) {
-        let mut known = lock_of(&self.known);
-        if let Some(targets) = known.get_mut(path) {
-            targets.retain(|one| *one != target);
+        let mut targets_by_path = lock_mutex(&self.targets_by_path);
+        if let Some(targets) = targets_by_path.get_mut(path) {
+            targets.retain(|other| *other != target);
             if targets.is_empty() {
-                known.remove(path);
+                targets_by_path.remove(path);
             }
         }
     }
 
-    /// The same for all watches of a claim.
+    /// Removes all watches of a claim in this state.
     pub(crate) fn stop_watching_all(&self, id: ClaimId, state: &State) {
         if let State::Waiting { before, .. } = state
             && let Some(path) = before.path()
         {
             self.stop_watching(path, Target::Blocker(id));
         }
-        for path in state.own().map(Own::paths).unwrap_or_default() {
+        for path in state.own().map(OwnNodes::paths).unwrap_or_default() {
             self.stop_watching(&path, Target::Own(id));
         }
     }
 
+    /// Whether the path is watched for this target.
     pub(crate) fn has(&self, path: &str, target: Target) -> bool {
-        lock_of(&self.known).get(path).is_some_and(|targets| targets.contains(&target))
+        lock_mutex(&self.targets_by_path).get(path).is_some_and(|targets| targets.contains(&target))
     }
 
+    /// Passes an event to the handler, once for each target. The watch of the path ends.
     pub(crate) fn on_event(&self, event: &Event) {
         let Some(handler) = self.handler.upgrade() else { return };
-        let targets = lock_of(&self.known).remove(&event.path).unwrap_or_default();
+        let targets = lock_mutex(&self.targets_by_path).remove(&event.path).unwrap_or_default();
         for target in targets {
             handler.on_event(target, &event.path, event.kind);
         }
@@ -125,10 +132,10 @@ mod tests {
 
     impl WatchHandler for Received {
         fn on_event(&self, target: Target, _: &str, _: EventKind) {
-            lock_of(&self.0).push(target);
+            lock_mutex(&self.0).push(target);
         }
 
-        fn reconnected(&self, _: &Arc<Facts>) {}
+        fn reconnected(&self, _: &Arc<SessionState>) {}
     }
 
     #[test]
@@ -144,7 +151,7 @@ mod tests {
         for path in ["/a", "/a", "/b"] {
             watches.on_event(&Event { kind: EventKind::Deleted, path: path.to_owned() });
         }
-        assert_eq!(*lock_of(&received.0), [one, two]);
-        assert!(lock_of(&watches.known).is_empty());
+        assert_eq!(*lock_mutex(&received.0), [one, two]);
+        assert!(lock_mutex(&watches.targets_by_path).is_empty());
     }
 }

@@ -11,10 +11,22 @@ use tonic::{
 };
 use tonic_prost::ProstEncoder;
 
-/// The memory that a message or a text in a list takes beside its bytes.
-const PART: u64 = 128;
+/// The memory, in bytes, that an item of a list (a message or a text) takes beside its own bytes.
+const ITEM_OVERHEAD: u64 = 128;
 
-/// The fields of a message that are lists, or that contain lists.
+/// The low bits of a protobuf tag are the wire type, the high bits the number of the field.
+const WIRE_TYPE_BITS: u32 = 3;
+const WIRE_TYPE_MASK: u64 = (1 << WIRE_TYPE_BITS) - 1;
+const VARINT: u64 = 0;
+const FIXED_64: u64 = 1;
+const LENGTH_DELIMITED: u64 = 2;
+const GROUP_START: u64 = 3;
+const GROUP_END: u64 = 4;
+const FIXED_32: u64 = 5;
+/// The most bytes of a varint.
+const MAX_VARINT_BYTES: usize = 10;
+
+/// The fields of a message that are lists or contain lists: the number of each field and the shape of its items.
 pub(crate) struct Shape(pub(crate) &'static [(u64, &'static Shape)]);
 
 /// A message without lists, or a text.
@@ -25,24 +37,25 @@ pub(crate) trait Answer: prost::Message + Default + 'static {
     const SHAPE: Shape = PLAIN;
 }
 
-/// Deducts the memory that the lists of a message take, beside their bytes, from the bound. Returns `Ok` also for bytes
-/// that are no message: decoding them fails, no later than at the byte where this stops.
+/// Deducts the memory that the lists of a message take, beside their bytes, from `room`. Bytes that are no message also
+/// give `Ok`: decoding them fails, no later than at the byte where this function stops.
 fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong> {
-    while let Some((tag, rest)) = varint(bytes) {
-        let rest = match tag & 7 {
-            0 => varint(rest).map(|(_, rest)| rest),
-            1 => rest.get(8..),
-            2 => {
-                let Some((part, rest)) = delimited(rest) else { return Ok(()) };
-                if let Some((_, shape)) = shape.0.iter().find(|(number, _)| *number == tag >> 3) {
-                    room.take(PART)?;
-                    weigh(part, shape, room)?;
+    while let Some((tag, rest)) = read_varint(bytes) {
+        let rest = match tag & WIRE_TYPE_MASK {
+            VARINT => read_varint(rest).map(|(_, rest)| rest),
+            FIXED_64 => rest.get(8..),
+            LENGTH_DELIMITED => {
+                let Some((item, rest)) = read_delimited(rest) else { return Ok(()) };
+                if let Some((_, shape)) = shape.0.iter().find(|(number, _)| *number == tag >> WIRE_TYPE_BITS)
+                {
+                    room.take(ITEM_OVERHEAD)?;
+                    weigh(item, shape, room)?;
                 }
                 Some(rest)
             }
             // A group, which the decoder skips. Its fields are weighed as fields of the message.
-            3 | 4 => Some(rest),
-            5 => rest.get(4..),
+            GROUP_START | GROUP_END => Some(rest),
+            FIXED_32 => rest.get(4..),
             _ => None,
         };
         let Some(rest) = rest else { return Ok(()) };
@@ -51,18 +64,19 @@ fn weigh(mut bytes: &[u8], shape: &Shape, room: &mut Room) -> Result<(), TooLong
     Ok(())
 }
 
-fn delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-    let (length, rest) = varint(bytes)?;
+/// Reads a length and that many bytes. Returns these bytes and the bytes behind them.
+fn read_delimited(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (length, rest) = read_varint(bytes)?;
     rest.split_at_checked(usize::try_from(length).ok()?)
 }
 
-/// A number of up to ten bytes, and the bytes behind it.
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
+/// Reads a number of variable length. Returns the number and the bytes behind it.
+fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut number = 0;
-    for (at, byte) in bytes.iter().take(10).enumerate() {
-        number |= u64::from(byte & 0x7f) << (7 * at);
+    for (index, byte) in bytes.iter().take(MAX_VARINT_BYTES).enumerate() {
+        number |= u64::from(byte & 0x7f) << (7 * index);
         if byte & 0x80 == 0 {
-            return Some((number, &bytes[at + 1..]));
+            return Some((number, &bytes[index + 1..]));
         }
     }
     None
@@ -92,6 +106,7 @@ impl<Q: prost::Message + 'static, A: Answer> Codec for Bounded<Q, A> {
     }
 }
 
+/// Decodes replies of type `A`.
 pub(super) struct Weighed<A>(PhantomData<A>);
 
 impl<A: Answer> Decoder for Weighed<A> {
@@ -99,7 +114,7 @@ impl<A: Answer> Decoder for Weighed<A> {
     type Error = Status;
 
     fn decode(&mut self, bytes: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
-        // One message, in one piece.
+        // tonic passes one message, in one piece.
         let answer = read(bytes.chunk())?;
         bytes.advance(bytes.remaining());
         Ok(Some(answer))
@@ -113,7 +128,7 @@ pub(crate) fn read<A: Answer>(bytes: &[u8]) -> Result<A, Status> {
     A::decode(bytes).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// What remains of the bound after a reply.
+/// The part of the bound that a reply does not need.
 fn weighed<A: Answer>(bytes: &[u8]) -> Result<Room, TooLong> {
     let mut room = Room::whole();
     room.take(bytes.len() as u64)?;
@@ -143,7 +158,7 @@ mod tests {
         let bytes = found.encode_to_vec();
         assert_eq!(read::<RangeResponse>(&bytes).unwrap(), found);
         let mut expected = Room::whole();
-        expected.take(bytes.len() as u64 + 3 * PART).unwrap();
+        expected.take(bytes.len() as u64 + 3 * ITEM_OVERHEAD).unwrap();
         assert_eq!(weighed::<RangeResponse>(&bytes), Ok(expected));
         let done = ResponseOp { response: Some(Response::Range(found)) };
         let txn = TxnResponse { responses: vec![done; 2], succeeded: true, ..TxnResponse::default() };

@@ -28,6 +28,7 @@ pub(crate) trait UnaryRequest: prost::Message + Default + Clone + 'static {
     }
 }
 
+/// Declares requests with one reply, each with its path.
 macro_rules! unary {
     ($($request:ty => $answer:ty: $path:literal,)*) => {
         $(impl UnaryRequest for $request {
@@ -64,6 +65,7 @@ impl UnaryRequest for Txn {
     }
 }
 
+/// The paths of the two streams.
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 const KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
 
@@ -99,13 +101,15 @@ impl Grpc {
         Ok(client.unary(request, PathAndQuery::from_static(R::PATH), codec).await?.into_inner())
     }
 
+    /// Opens the stream of watches.
     pub(crate) async fn watch(
         &self,
-        orders: impl Stream<Item = Watch> + Send + 'static,
+        requests: impl Stream<Item = Watch> + Send + 'static,
     ) -> Result<Streaming<WatchResponse>, Status> {
-        self.stream(orders, WATCH).await
+        self.stream(requests, WATCH).await
     }
 
+    /// Opens the stream of keep-alives.
     pub(crate) async fn keep_alive(
         &self,
         leases: impl Stream<Item = KeepAlive> + Send + 'static,
@@ -129,6 +133,7 @@ impl Grpc {
         Ok(client.streaming(request, PathAndQuery::from_static(path), codec).await?.into_inner())
     }
 
+    /// A client whose connection can accept a request.
     async fn ready(&self) -> Result<Client<Http>, Status> {
         let mut client = self.client.clone();
         client.ready().await?;

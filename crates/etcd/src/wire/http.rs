@@ -19,8 +19,9 @@ use tonic::{
 
 use crate::{runtime, stream};
 
-/// How many bytes of one reply, and of all replies together, the server may send before they are read.
+/// The most bytes of one reply that the server may send before they are read.
 const STREAM_WINDOW: u32 = 1 << 20;
+/// The most bytes of all replies together.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// A connection, shared by its clones. It closes when the last clone and the last reply are dropped.
@@ -29,10 +30,10 @@ pub(crate) struct Http(SendRequest<Bytes>);
 
 impl Http {
     pub(crate) async fn connect(bytes: impl stream::Bytes) -> Result<Self, Status> {
-        let mut settings = h2::client::Builder::new();
-        settings.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
+        let mut builder = h2::client::Builder::new();
+        builder.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
         let (requests, connection) =
-            settings.enable_push(false).handshake(bytes).await.map_err(|error| broken(&error))?;
+            builder.enable_push(false).handshake(bytes).await.map_err(|error| broken(&error))?;
         runtime::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection broke");
@@ -56,9 +57,9 @@ impl Service<http::Request<Body>> for Http {
         Box::pin(async move {
             let (head, body) = request.into_parts();
             let head = http::Request::from_parts(head, ());
-            let (answer, out) = requests.send_request(head, false).map_err(|error| broken(&error))?;
-            let mut sending = Box::pin(send(body, out));
-            // A single message leaves at once; the rest of a stream follows later.
+            let (answer, stream) = requests.send_request(head, false).map_err(|error| broken(&error))?;
+            let mut sending = Box::pin(send(body, stream));
+            // A single message is sent at once; the later messages of a stream are sent by a task.
             match sending.as_mut().now_or_never() {
                 Some(sent) => sent?,
                 None => runtime::spawn(sending.map(drop)),
@@ -70,28 +71,29 @@ impl Service<http::Request<Body>> for Http {
 }
 
 /// Sends a body to its end.
-async fn send(mut body: Body, mut out: SendStream<Bytes>) -> Result<(), Status> {
+async fn send(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), Status> {
     let mut next = read(&mut body).await?;
     while let Some(data) = next {
-        // A frame known to be the last is marked so, which saves the server from reading an empty one.
-        let (after, last) = match read(&mut body).now_or_never() {
-            Some(after) => {
-                let after = after?;
-                let last = after.is_none();
-                (Some(after), last)
+        // If no data follows, this frame is marked as the last one, so that the server need not read an empty frame.
+        let (following, last) = match read(&mut body).now_or_never() {
+            Some(following) => {
+                let following = following?;
+                let last = following.is_none();
+                (Some(following), last)
             }
             None => (None, false),
         };
-        out.send_data(data, last).map_err(|error| broken(&error))?;
-        next = match after {
+        stream.send_data(data, last).map_err(|error| broken(&error))?;
+        next = match following {
             Some(None) => return Ok(()),
-            Some(after) => after,
+            Some(following) => following,
             None => read(&mut body).await?,
         };
     }
-    out.send_data(Bytes::new(), true).map_err(|error| broken(&error))
+    stream.send_data(Bytes::new(), true).map_err(|error| broken(&error))
 }
 
+/// The next data of a body; `None` at its end.
 async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
     let frame = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await;
     Ok(frame.transpose()?.and_then(|frame| frame.into_data().ok()))
@@ -100,6 +102,7 @@ async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
 /// The reply to one request.
 pub(crate) struct HttpResponse {
     stream: RecvStream,
+    /// The trailers were read: nothing follows.
     ended: bool,
 }
 

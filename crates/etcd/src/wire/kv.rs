@@ -16,6 +16,7 @@ pub(crate) struct KeyValue {
     pub(crate) mod_revision: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(crate) value: Vec<u8>,
+    /// The lease with which the key ends; 0: none.
     #[prost(int64, tag = "6")]
     pub(crate) lease: i64,
 }
@@ -68,6 +69,7 @@ pub(crate) struct RangeResponse {
     pub(crate) header: Option<Header>,
     #[prost(message, repeated, tag = "2")]
     pub(crate) kvs: Vec<KeyValue>,
+    /// The range has more keys than the limit.
     #[prost(bool, tag = "3")]
     pub(crate) more: bool,
     /// How many keys are in the range, whatever the limit.
@@ -75,22 +77,26 @@ pub(crate) struct RangeResponse {
     pub(crate) count: i64,
 }
 
+/// Writes a key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Put {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) value: Vec<u8>,
+    /// The lease with which the key ends; 0: none.
     #[prost(int64, tag = "3")]
     pub(crate) lease: i64,
 }
 
+/// Deletes the keys from `key` up to, but not including, `range_end`; one key if that is empty.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeleteRange {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
+    /// Return the deleted keys in the reply.
     #[prost(bool, tag = "3")]
     pub(crate) prev_kv: bool,
 }
@@ -140,13 +146,16 @@ pub(crate) enum Response {
     Delete(DeleteRangeResponse),
 }
 
-/// A condition on a key, or on all keys of a range. On an empty range revisions are 0, and conditions on a value fail.
+/// A condition on a key, or on all keys of a range. If no key exists, revisions count as 0 and conditions on a value
+/// fail.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Compare {
-    #[prost(enumeration = "compare::Is", tag = "1")]
+    /// How the field must compare with the target.
+    #[prost(enumeration = "compare::Relation", tag = "1")]
     pub(crate) result: i32,
-    #[prost(enumeration = "compare::What", tag = "2")]
-    pub(crate) what: i32,
+    /// The field of the key that is compared.
+    #[prost(enumeration = "compare::Field", tag = "2")]
+    pub(crate) field: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
     #[prost(oneof = "Target", tags = "5, 6, 7, 8")]
@@ -155,6 +164,7 @@ pub(crate) struct Compare {
     pub(crate) range_end: Vec<u8>,
 }
 
+/// The value with which a field is compared.
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(crate) enum Target {
     #[prost(int64, tag = "5")]
@@ -167,22 +177,24 @@ pub(crate) enum Target {
     Lease(i64),
 }
 
-/// Conditions.
+/// Makes conditions.
 pub(crate) mod compare {
     use super::{Compare, Target};
 
+    /// How the field of a key must compare with the target.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
     #[repr(i32)]
-    pub(crate) enum Is {
+    pub(crate) enum Relation {
         Equal = 0,
         Greater = 1,
         Less = 2,
         NotEqual = 3,
     }
 
+    /// The field of a key that a condition compares.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
     #[repr(i32)]
-    pub(crate) enum What {
+    pub(crate) enum Field {
         Version = 0,
         Create = 1,
         Mod = 2,
@@ -190,10 +202,10 @@ pub(crate) mod compare {
         Lease = 4,
     }
 
-    fn compare(key: &[u8], what: What, result: Is, target: Target) -> Compare {
+    fn compare(key: &[u8], field: Field, result: Relation, target: Target) -> Compare {
         Compare {
             result: result.into(),
-            what: what.into(),
+            field: field.into(),
             key: key.to_vec(),
             target: Some(target),
             range_end: Vec::new(),
@@ -202,27 +214,27 @@ pub(crate) mod compare {
 
     /// The key was created at this revision; 0: it does not exist.
     pub(crate) fn created(key: &[u8], revision: i64) -> Compare {
-        compare(key, What::Create, Is::Equal, Target::Create(revision))
+        compare(key, Field::Create, Relation::Equal, Target::Create(revision))
     }
 
     /// The key was last changed at this revision; 0: it does not exist.
     pub(crate) fn changed(key: &[u8], revision: i64) -> Compare {
-        compare(key, What::Mod, Is::Equal, Target::Mod(revision))
+        compare(key, Field::Mod, Relation::Equal, Target::Mod(revision))
     }
 
     /// The key exists, and its value sorts before this one.
     pub(crate) fn value_before(key: &[u8], value: &[u8]) -> Compare {
-        compare(key, What::Value, Is::Less, Target::Value(value.to_vec()))
+        compare(key, Field::Value, Relation::Less, Target::Value(value.to_vec()))
     }
 
     /// The key exists, and its value sorts after this one.
     pub(crate) fn value_after(key: &[u8], value: &[u8]) -> Compare {
-        compare(key, What::Value, Is::Greater, Target::Value(value.to_vec()))
+        compare(key, Field::Value, Relation::Greater, Target::Value(value.to_vec()))
     }
 
     /// The key is on this lease; 0: on none, or the key does not exist.
     pub(crate) fn leased(key: &[u8], lease: i64) -> Compare {
-        compare(key, What::Lease, Is::Equal, Target::Lease(lease))
+        compare(key, Field::Lease, Relation::Equal, Target::Lease(lease))
     }
 
     /// No key is in the range.
@@ -232,7 +244,7 @@ pub(crate) mod compare {
 
     /// No key of the range was created or changed after this revision. Keys may have been deleted.
     pub(crate) fn none_newer((from, to): &(Vec<u8>, Vec<u8>), revision: i64) -> Compare {
-        let before = compare(from, What::Mod, Is::Less, Target::Mod(revision.saturating_add(1)));
+        let before = compare(from, Field::Mod, Relation::Less, Target::Mod(revision.saturating_add(1)));
         Compare { range_end: to.clone(), ..before }
     }
 }
@@ -258,16 +270,17 @@ pub(crate) struct TxnResponse {
     pub(crate) responses: Vec<ResponseOp>,
 }
 
+/// The lists in the replies, by the numbers of their fields.
 const RANGE: Shape = Shape(&[(2, &PLAIN)]);
 const DELETED: Shape = Shape(&[(3, &PLAIN)]);
-const DONE: Shape = Shape(&[(1, &RANGE), (2, &PLAIN), (3, &DELETED)]);
+const STEP_RESULT: Shape = Shape(&[(1, &RANGE), (2, &PLAIN), (3, &DELETED)]);
 
 impl Answer for RangeResponse {
     const SHAPE: Shape = RANGE;
 }
 
 impl Answer for TxnResponse {
-    const SHAPE: Shape = Shape(&[(3, &DONE)]);
+    const SHAPE: Shape = Shape(&[(3, &STEP_RESULT)]);
 }
 
 impl From<Request> for RequestOp {
@@ -300,7 +313,7 @@ impl Range {
         Self { key: key.to_vec(), ..Self::default() }
     }
 
-    /// All keys between two.
+    /// All keys from the first one of the span up to, but not including, its end.
     pub(crate) fn between((from, to): &(Vec<u8>, Vec<u8>)) -> Self {
         Self { key: from.clone(), range_end: to.clone(), ..Self::default() }
     }
@@ -337,17 +350,17 @@ impl TxnResponse {
         self.header.as_ref().map_or(0, |header| header.revision)
     }
 
-    /// The result of the read at step `at`.
-    pub(crate) fn range(&mut self, at: usize) -> Option<RangeResponse> {
-        match self.responses.get_mut(at)?.response.take()? {
+    /// The result of the read at index `step`; `None` if that step was no read.
+    pub(crate) fn range(&mut self, step: usize) -> Option<RangeResponse> {
+        match self.responses.get_mut(step)?.response.take()? {
             Response::Range(range) => Some(range),
             _ => None,
         }
     }
 
-    /// The keys that the deletion at step `at` removed.
-    pub(crate) fn deleted(&mut self, at: usize) -> Option<Vec<KeyValue>> {
-        match self.responses.get_mut(at)?.response.take()? {
+    /// The keys that the deletion at index `step` removed; `None` if that step was no deletion.
+    pub(crate) fn deleted(&mut self, step: usize) -> Option<Vec<KeyValue>> {
+        match self.responses.get_mut(step)?.response.take()? {
             Response::Delete(deleted) => Some(deleted.prev_kvs),
             _ => None,
         }

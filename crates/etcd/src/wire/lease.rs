@@ -2,13 +2,14 @@
 
 use super::bounded::Answer;
 
-/// A new lease of at least this many seconds. The server chooses its id.
+/// Creates a lease of at least this many seconds. The server chooses its id.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Grant {
     #[prost(int64, tag = "1")]
     pub(crate) ttl: i64,
 }
 
+/// The new lease: its id, and the seconds that the server granted.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct GrantResponse {
     #[prost(int64, tag = "2")]
@@ -29,6 +30,7 @@ pub(crate) struct Revoke {
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RevokeResponse {}
 
+/// Extends a lease to its full ttl.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeepAlive {
     #[prost(int64, tag = "1")]
@@ -44,6 +46,7 @@ pub(crate) struct KeepAliveResponse {
     pub(crate) ttl: i64,
 }
 
+/// Asks for the remaining time of a lease.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct TimeToLive {
     #[prost(int64, tag = "1")]

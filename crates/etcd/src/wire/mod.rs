@@ -27,9 +27,9 @@ pub(crate) use lease::{
 pub(crate) use server::{
     Authenticate, AuthenticateResponse, Members, MembersResponse, Status, StatusResponse,
 };
-pub(crate) use watch::{Cancel, Create, Event, Order as WatchOrder, Watch, WatchResponse};
+pub(crate) use watch::{Cancel, Create, Event, Watch, WatchAction, WatchResponse};
 
-/// The header of every reply.
+/// The header of every reply: the cluster, and the revision of its data.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Header {
     #[prost(uint64, tag = "1")]

@@ -5,6 +5,7 @@ use super::{
     bounded::{Answer, PLAIN, Shape},
 };
 
+/// Logs in.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Authenticate {
     #[prost(string, tag = "1")]
@@ -13,12 +14,14 @@ pub(crate) struct Authenticate {
     pub(crate) password: String,
 }
 
+/// The token that further requests carry.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct AuthenticateResponse {
     #[prost(string, tag = "2")]
     pub(crate) token: String,
 }
 
+/// Asks a member for its state.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Status {}
 
@@ -34,10 +37,12 @@ pub(crate) struct StatusResponse {
     /// Alarms: out of space, corrupt.
     #[prost(string, repeated, tag = "8")]
     pub(crate) errors: Vec<String>,
+    /// The member does not vote and serves no clients yet.
     #[prost(bool, tag = "10")]
     pub(crate) is_learner: bool,
 }
 
+/// Lists the members of the cluster.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Members {}
 

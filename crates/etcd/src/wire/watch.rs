@@ -6,20 +6,22 @@ use super::{
     kv::KeyValue,
 };
 
+/// A request on the stream of watches.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Watch {
-    #[prost(oneof = "Order", tags = "1, 2")]
-    pub(crate) order: Option<Order>,
+    #[prost(oneof = "WatchAction", tags = "1, 2")]
+    pub(crate) action: Option<WatchAction>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub(crate) enum Order {
+pub(crate) enum WatchAction {
     #[prost(message, tag = "1")]
     Create(Create),
     #[prost(message, tag = "2")]
     Cancel(Cancel),
 }
 
+/// Starts a watch of the keys from `key` up to, but not including, `range_end`; of one key if that is empty.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Create {
     #[prost(bytes = "vec", tag = "1")]
@@ -33,12 +35,14 @@ pub(crate) struct Create {
     pub(crate) watch_id: i64,
 }
 
+/// Ends a watch.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Cancel {
     #[prost(int64, tag = "1")]
     pub(crate) watch_id: i64,
 }
 
+/// A message of the server about one watch.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct WatchResponse {
     #[prost(message, optional, tag = "1")]
@@ -50,6 +54,7 @@ pub(crate) struct WatchResponse {
     pub(crate) created: bool,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
+    /// If the watch was cancelled because its start revision is compacted: the oldest revision that is kept; else 0.
     #[prost(int64, tag = "5")]
     pub(crate) compact_revision: i64,
     #[prost(string, tag = "6")]
@@ -58,11 +63,12 @@ pub(crate) struct WatchResponse {
     pub(crate) events: Vec<Event>,
 }
 
+/// A change of one key.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Event {
-    /// 0 put, 1 deletion.
+    /// 0: the key was written; 1: it was deleted.
     #[prost(int32, tag = "1")]
-    pub(crate) what: i32,
+    pub(crate) kind: i32,
     /// For a deletion: the key, with the revision of the deletion as its mod revision.
     #[prost(message, optional, tag = "2")]
     pub(crate) kv: Option<KeyValue>,
@@ -75,7 +81,9 @@ impl Answer for WatchResponse {
 }
 
 impl Event {
+    const DELETION: i32 = 1;
+
     pub(crate) fn is_deletion(&self) -> bool {
-        self.what == 1
+        self.kind == Self::DELETION
     }
 }

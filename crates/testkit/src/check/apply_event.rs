@@ -8,7 +8,7 @@ use crate::history::{Event, What};
 /// Applies an event to the history of an attempt. Returns why the event is impossible, if it is.
 pub(super) fn apply_event<'h>(
     attempt: &mut AttemptHistory<'h>,
-    at: usize,
+    event_index: usize,
     event: &'h Event,
 ) -> Option<&'static str> {
     let t = event.t;
@@ -31,10 +31,16 @@ pub(super) fn apply_event<'h>(
         What::RenewFail { .. } => drop(attempt.renewing.answer()),
         What::RenewOk { deadline, ttl } => {
             let asked = attempt.renewing.answer();
-            attempt.renewals.push(Renewal { at: t, deadline: *deadline, ttl: *ttl, asked, event: at });
+            attempt.renewals.push(Renewal {
+                at: t,
+                deadline: *deadline,
+                ttl: *ttl,
+                asked,
+                event: event_index,
+            });
         }
         What::Check { valid, deadline } => {
-            attempt.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: at });
+            attempt.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: event_index });
         }
         What::Lost { .. } => attempt.lost = attempt.lost.or(Some(t)),
         What::RelInv { min_hold, sure } => {
@@ -52,10 +58,14 @@ pub(super) fn apply_event<'h>(
         What::RelUnknown { .. } => return answer(attempt, t, Outcome::Unknown),
         What::WriteInv { to, token, element } => {
             let (token, element) = (*token, *element);
-            attempt.writes.push(Write { to, token, element, sent: t, event: at, answer: None });
+            attempt.writes.push(Write { to, token, element, sent: t, event: event_index, answer: None });
         }
-        What::WriteOk { element } => return written(attempt, *element, (t, Acceptance::Acknowledged, at)),
-        What::WriteFenced { element } => return written(attempt, *element, (t, Acceptance::Fenced, at)),
+        What::WriteOk { element } => {
+            return written(attempt, *element, (t, Acceptance::Acknowledged, event_index));
+        }
+        What::WriteFenced { element } => {
+            return written(attempt, *element, (t, Acceptance::Fenced, event_index));
+        }
         What::Crash { .. } | What::Stop { .. } | What::Cont { .. } | What::Stall { .. } => {
             return Some("an event of a process names an attempt");
         }
@@ -72,6 +82,7 @@ pub(super) fn apply_event<'h>(
     (needs_grant && attempt.grant.is_none()).then_some("an event of a hold that was not granted")
 }
 
+/// Records that the acquire failed at `t`.
 fn fail(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'static str> {
     if attempt.returned().is_some() {
         return Some("an acquire returned twice");
@@ -80,6 +91,7 @@ fn fail(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'
     None
 }
 
+/// Records that the release was answered at `t`.
 fn answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
     if attempt.release.is_none() || attempt.answer.is_some() {
         return Some("an answer to a release that was not called, or a second answer");
@@ -88,6 +100,7 @@ fn answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<
     None
 }
 
+/// Records the answer to the newest unanswered write of `element`.
 fn written(
     attempt: &mut AttemptHistory<'_>,
     element: u64,

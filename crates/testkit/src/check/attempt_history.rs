@@ -12,45 +12,65 @@ use crate::history::AttemptId;
 pub(super) struct AttemptHistory<'h> {
     pub(super) id: AttemptId,
     pub(super) lock: &'h str,
+    /// The process that made the attempt.
     pub(super) proc: u32,
     pub(super) mode: Mode,
+    /// When the acquire was called.
     pub(super) invoked: u64,
+    /// The longest wait; 0: the attempt does not wait; `None`: no limit.
     pub(super) limit: Option<u64>,
+    /// The attempt whose hold this re-entrant attempt enters again.
     pub(super) within: Option<AttemptId>,
+    /// The attempt may make several claims, one after the other.
     pub(super) retries: bool,
+    /// When the claim was first seen in the queue.
     pub(super) queued: Option<u64>,
     pub(super) grant: Option<Granted<'h>>,
-    /// When and how it ended without a grant.
+    /// When and how the attempt ended without a grant.
     pub(super) failure: Option<(u64, Failure)>,
     pub(super) renewals: Vec<Renewal>,
+    /// The renewals in flight.
     pub(super) renewing: Renewing,
     pub(super) checks: Vec<Checked>,
     pub(super) writes: Vec<Write<'h>>,
+    /// When the loss of the hold was reported.
     pub(super) lost: Option<u64>,
+    /// The call of the release.
     pub(super) release: Option<ReleaseCall>,
+    /// When and how the release was answered.
     pub(super) answer: Option<(u64, Outcome)>,
-    /// When its process was killed.
+    /// When the process of the attempt was killed.
     pub(super) crashed: Option<u64>,
+    /// All events of the attempt.
     pub(super) events: Vec<usize>,
 }
 
+/// The grant of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Granted<'h> {
+    /// When the acquire returned.
     pub(super) at: u64,
     pub(super) token: u64,
     pub(super) lineage: &'h str,
+    /// The first deadline; `None`: the hold never lapses.
     pub(super) deadline: Option<u64>,
+    /// The granted time.
     pub(super) ttl: Option<u64>,
+    /// When the granted request was sent, if that is known.
     pub(super) asked: Option<u64>,
+    /// A task of the client waits for the loss and records it.
     pub(super) watched: bool,
+    /// The lease is not renewed.
     pub(super) fixed: bool,
 }
 
+/// A renewal that was acknowledged at `at`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renewal {
     pub(super) at: u64,
     pub(super) deadline: u64,
     pub(super) ttl: Option<u64>,
+    /// When the renewal was sent, if that is known.
     pub(super) asked: Option<u64>,
     pub(super) event: usize,
 }
@@ -59,22 +79,25 @@ pub(super) struct Renewal {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Renewing {
     count: usize,
+    /// When the only renewal in flight was sent.
     asked: Option<u64>,
 }
 
 impl Renewing {
+    /// Records that a renewal was sent at `t`.
     pub(super) fn ask(&mut self, t: u64) {
         self.count += 1;
         self.asked = Some(t).filter(|_| self.count == 1);
     }
 
-    /// When the answered renewal left, if that is known.
+    /// Records an answer. Returns when the answered renewal was sent, if that is known.
     pub(super) fn answer(&mut self) -> Option<u64> {
         self.count = self.count.saturating_sub(1);
         self.asked.take()
     }
 }
 
+/// A call of `check` at `at`, with its result and the deadline that was read after the call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checked {
     pub(super) at: u64,
@@ -83,6 +106,7 @@ pub(super) struct Checked {
     pub(super) event: usize,
 }
 
+/// A write of `element` to the resource `to`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Write<'h> {
     pub(super) to: &'h str,
@@ -94,20 +118,24 @@ pub(super) struct Write<'h> {
     pub(super) answer: Option<(u64, Acceptance, usize)>,
 }
 
+/// How the resource answered a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Acceptance {
     Acknowledged,
     Fenced,
 }
 
+/// The call of a release at `at`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleaseCall {
     pub(super) at: u64,
+    /// The longest possible remainder of the minimum hold time.
     pub(super) min_hold: Option<u64>,
-    /// The part of the minimum hold time that is certain.
+    /// The shortest possible remainder of the minimum hold time.
     pub(super) min_hold_certain: u64,
 }
 
+/// How an attempt ended without a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     Taken,
@@ -116,6 +144,7 @@ pub(super) enum Failure {
     Cancelled,
 }
 
+/// How a release was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Freed,
@@ -162,17 +191,17 @@ impl AttemptHistory<'_> {
         (outlasted_lease && unanswered).then_some(lost)
     }
 
-    /// Whether it never joins the queue.
+    /// Whether the attempt never joins the queue.
     pub(super) fn is_try(&self) -> bool {
         self.limit == Some(0)
     }
 
-    /// Whether it never joins the queue and makes a single claim.
+    /// Whether the attempt never joins the queue and makes a single claim.
     pub(super) fn tries_once(&self) -> bool {
         self.is_try() && !self.retries
     }
 
-    /// The longest lease that it is known to have had. `None`: never granted, or the hold never lapses.
+    /// The longest lease that the hold is known to have had. `None`: never granted, or the hold never lapses.
     pub(super) fn longest_ttl(&self) -> Option<u64> {
         let first = self.grant?.ttl?;
         Some(self.renewals.iter().filter_map(|renewal| renewal.ttl).fold(first, u64::max))

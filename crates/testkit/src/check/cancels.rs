@@ -12,12 +12,12 @@ use super::{
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Cancels);
     for truth in &index.truths {
-        let known = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
-        for attempt in known.filter_map(|id| index.attempt(id)) {
-            let Some((at, due)) = over(index, attempt, truth) else { continue };
+        let reported = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
+        for attempt in reported.filter_map(|id| index.attempt(id)) {
+            let Some((ended, due)) = ended_and_due(index, attempt, truth) else { continue };
             finding.checked();
             if truth.at > due {
-                let age = millis(truth.at - at);
+                let age = millis(truth.at - ended);
                 finding.violated(&[attempt], &[truth.event], || {
                     format!(
                         "the server still has the attempt of {attempt} {age} after it ended without a grant"
@@ -29,8 +29,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// When the attempt or its hold ended, and when nothing else of it may be left.
-fn over(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>, truth: &Truth<'_>) -> Option<(u64, u64)> {
+/// When the attempt or its hold ended, and by when the server must have nothing of the attempt. `None`: the attempt has
+/// not ended without a grant.
+fn ended_and_due(
+    index: &HistoryIndex<'_>,
+    attempt: &AttemptHistory<'_>,
+    truth: &Truth<'_>,
+) -> Option<(u64, u64)> {
     if let Some((at, _)) = attempt.failure {
         return Some((at, index.gone_by(attempt)));
     }

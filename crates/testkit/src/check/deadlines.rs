@@ -21,25 +21,26 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
+/// Compares each deadline with the time when the acknowledged request was sent.
 fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = attempt.grant else { return };
     let terms = index.terms;
-    // A waiting attempt sends several requests, and the first one gets no grant. The last request left before the
-    // answer, which is all that is known. A single try sends one request soon after the call, unless it has to connect
-    // first.
+    // A waiting attempt sends several requests, and the first one gets no grant. The only thing known of the last
+    // request is that it was sent before the answer. A single try sends one request soon after the call, unless it has
+    // to connect first.
     let soon = nanos(terms.report_limit);
     let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > attempt.invoked);
     let tried =
         (attempt.tries_once() && connected).then(|| index.latest(attempt.proc, attempt.invoked, soon));
-    let left = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
-    let first = (left, grant.deadline, grant.ttl, None);
+    let sent = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
+    let first = (sent, grant.deadline, grant.ttl, None);
     let renewals = attempt.renewals.iter().map(|renewal| {
         (renewal.asked.unwrap_or(renewal.at), Some(renewal.deadline), renewal.ttl, Some(renewal.event))
     });
-    for (asked, deadline, ttl, event) in std::iter::once(first).chain(renewals) {
+    for (sent, deadline, ttl, event) in std::iter::once(first).chain(renewals) {
         let (Some(deadline), Some(ttl)) = (deadline, ttl) else { continue };
         finding.checked();
-        let honest = asked
+        let honest = sent
             .saturating_add(terms.shortest(ttl))
             .saturating_sub(nanos(terms.margin))
             .saturating_add(nanos(terms.reading));
@@ -47,7 +48,7 @@ fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, findin
             let over = millis(deadline - honest);
             finding.violated(&[attempt], event.as_slice(), || {
                 format!(
-                    "the deadline of {attempt} is {over} later than a lease of {} requested at {asked} allows",
+                    "the deadline of {attempt} is {over} later than a lease of {} requested at {sent} allows",
                     millis(ttl)
                 )
             });
@@ -57,7 +58,7 @@ fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, findin
 
 /// A hold that is valid while the server is asked must exist on the server, and must not outlive the server's expiry.
 fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
-    let mut at = 0;
+    let mut next_truth = 0;
     let mut truths: Vec<_> = index.truths.iter().collect();
     truths.sort_by_key(|truth| (truth.lock, truth.at));
     for (lock, attempts) in &index.locks {
@@ -67,11 +68,11 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
             .collect();
         begins.sort_by_key(|(active_hold, _)| active_hold.start);
         let (mut begins, mut active) = (begins.into_iter().peekable(), Vec::new());
-        while truths.get(at).is_some_and(|truth| truth.lock < *lock) {
-            at += 1;
+        while truths.get(next_truth).is_some_and(|truth| truth.lock < *lock) {
+            next_truth += 1;
         }
-        while let Some(truth) = truths.get(at).filter(|truth| truth.lock == *lock) {
-            at += 1;
+        while let Some(truth) = truths.get(next_truth).filter(|truth| truth.lock == *lock) {
+            next_truth += 1;
             while let Some(next) = begins.next_if(|(active_hold, _)| active_hold.start <= truth.at) {
                 active.push(next);
             }
@@ -117,8 +118,8 @@ fn compare<'h>(
 
 /// The holder on the server that stands for this attempt: found by attempt id, or by the first token of its block.
 fn holder<'t>(truth: &'t Truth<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
-    let own = |held: &&Held| held.attempt == attempt.id || attempt.within == Some(held.attempt);
+    let is_own = |held: &&Held| held.attempt == attempt.id || attempt.within == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);
-    let begun = truth.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
-    truth.holders.iter().find(own).or_else(|| begun.max_by_key(|held| held.token))
+    let earlier_blocks = truth.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
+    truth.holders.iter().find(is_own).or_else(|| earlier_blocks.max_by_key(|held| held.token))
 }

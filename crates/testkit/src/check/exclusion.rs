@@ -13,11 +13,11 @@ use super::{
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Exclusion);
-    let (mut most, mut excused) = (0, 0);
+    let (mut most_at_once, mut excused) = (0, 0);
     for attempts in index.by_lock() {
-        most = most.max(sweep(index, &spans(index, &attempts), &mut finding, &mut excused));
+        most_at_once = most_at_once.max(sweep(index, &spans(index, &attempts), &mut finding, &mut excused));
     }
-    finding.figure("most at once", Figure::Most(most as u64));
+    finding.figure("most at once", Figure::Most(most_at_once as u64));
     if index.terms.lossy {
         finding.figure("overlaps where exclusion is not promised", Figure::Sum(excused));
     }
@@ -31,8 +31,10 @@ struct Span<'b, 'h> {
     end: u64,
 }
 
+/// The active holds of one lock as spans.
 fn spans<'b, 'h>(index: &'b HistoryIndex<'h>, attempts: &[&'b AttemptHistory<'h>]) -> Vec<Span<'b, 'h>> {
     let mut by_root: BTreeMap<u64, Span<'b, 'h>> = BTreeMap::new();
+    // Re-entries that began after the outer hold had ended.
     let mut apart = Vec::new();
     // In the order of grants, so that a hold comes before its re-entries.
     let mut granted: Vec<_> = attempts
@@ -63,23 +65,26 @@ fn root(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     root.id
 }
 
+/// Reports each hold that began while a conflicting hold was active. Counts in `excused` the overlaps that the engine
+/// does not exclude. Returns the most holds at one time.
 fn sweep<'h>(
     index: &HistoryIndex<'h>,
     spans: &[Span<'_, 'h>],
     finding: &mut Finding<'_, 'h>,
     excused: &mut u64,
 ) -> usize {
+    // Each begin (`true`) and end (`false`) of a span, with its time and the index of the span.
     let mut marks: Vec<(u64, bool, usize)> = Vec::with_capacity(spans.len() * 2);
-    for (at, span) in spans.iter().enumerate() {
-        marks.extend([(span.begin, true, at), (span.end, false, at)]);
+    for (span_index, span) in spans.iter().enumerate() {
+        marks.extend([(span.begin, true, span_index), (span.end, false, span_index)]);
     }
     // `false` sorts first: at the same instant, ends come before begins.
     marks.sort_unstable();
     let (mut active, mut load, mut most) = (BTreeSet::new(), Load::default(), 0);
-    for (_, begins, at) in marks {
-        let span = &spans[at];
+    for (_, begins, span_index) in marks {
+        let span = &spans[span_index];
         if !begins {
-            active.remove(&at);
+            active.remove(&span_index);
             load.remove(span.attempt.mode);
             continue;
         }
@@ -92,7 +97,7 @@ fn sweep<'h>(
                 report_overlap(span, others(), finding);
             }
         }
-        active.insert(at);
+        active.insert(span_index);
         load.add(span.attempt.mode);
         most = most.max(active.len());
     }
@@ -108,7 +113,7 @@ fn forgotten<'s>(
     let clashing = active.filter(|other| clash(span.attempt.mode, other.attempt.mode));
     clashing
         .chain([span])
-        .any(|other| index.forgotten(other.attempt).is_some_and(|since| since <= span.begin))
+        .any(|other| index.may_be_forgotten_since(other.attempt).is_some_and(|since| since <= span.begin))
 }
 
 /// Reports the pair with the longest overlap.

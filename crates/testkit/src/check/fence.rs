@@ -21,6 +21,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     }
     let contents = contents(index);
     let (mut acknowledged, mut refused, mut lost) = (0, 0, [0, 0]);
+    // `lost` counts by whether the resource has a fence: 0 no, 1 yes.
     for (resource, writes) in &resources {
         acknowledged += count(writes, Acceptance::Acknowledged);
         refused += count(writes, Acceptance::Fenced);
@@ -52,16 +53,19 @@ impl<'b, 'h> SentWrite<'b, 'h> {
         self.attempt.grant.map_or("", |grant| grant.lineage)
     }
 
+    /// When the write was acknowledged, and the event that says so.
     fn acknowledged(&self) -> Option<(u64, usize)> {
         let answer = self.write.answer.filter(|(_, how, _)| *how == Acceptance::Acknowledged);
         answer.map(|(at, _, event)| (at, event))
     }
 
+    /// The events of the write and of its answer.
     fn events(&self) -> impl Iterator<Item = usize> {
         [self.write.event].into_iter().chain(self.write.answer.map(|(_, _, event)| event))
     }
 }
 
+/// The number of writes that were answered so.
 fn count(writes: &[SentWrite<'_, '_>], how: Acceptance) -> u64 {
     writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
 }
@@ -72,6 +76,7 @@ struct Contents<'h> {
     elements: &'h [u64],
 }
 
+/// The final contents of all resources.
 fn contents<'h>(index: &HistoryIndex<'h>) -> HashMap<&'h str, Contents<'h>> {
     let recorded = index.events.iter().enumerate().filter_map(|(event, recorded)| match &recorded.what {
         What::Contents { of, elements } => Some((of.as_str(), Contents { event, elements })),
@@ -86,10 +91,10 @@ fn missing<'w, 'b, 'h>(
     writes: &'w [SentWrite<'b, 'h>],
     contents: &Contents<'h>,
 ) -> Vec<(&'w SentWrite<'b, 'h>, usize)> {
-    let there: HashSet<u64> = contents.elements.iter().copied().collect();
+    let stored: HashSet<u64> = contents.elements.iter().copied().collect();
     let read = index.events[contents.event].t;
     let due = |sent: &&SentWrite<'_, '_>| sent.acknowledged().is_some_and(|(at, _)| at < read);
-    let missing = writes.iter().filter(due).filter(|sent| !there.contains(&sent.write.element));
+    let missing = writes.iter().filter(due).filter(|sent| !stored.contains(&sent.write.element));
     missing.map(|sent| (sent, contents.event)).collect()
 }
 

@@ -38,29 +38,33 @@ impl<'b, 'h> Finding<'b, 'h> {
     pub(super) fn violated(
         &mut self,
         attempts: &[&AttemptHistory<'_>],
-        more: &[usize],
+        further_events: &[usize],
         what: impl FnOnce() -> String,
     ) {
         if self.count_if_full() {
             return;
         }
         self.verdict.violations += 1;
-        let mut at: Vec<usize> =
-            attempts.iter().flat_map(|attempt| self.bounds(attempt)).chain(more.iter().copied()).collect();
-        at.sort_unstable();
-        at.dedup();
-        let excerpt: Vec<Event> = at.into_iter().map(|at| self.index.events[at].clone()).collect();
+        let mut event_indexes: Vec<usize> = attempts
+            .iter()
+            .flat_map(|attempt| self.bounding_events(attempt))
+            .chain(further_events.iter().copied())
+            .collect();
+        event_indexes.sort_unstable();
+        event_indexes.dedup();
+        let excerpt: Vec<Event> =
+            event_indexes.into_iter().map(|event| self.index.events[event].clone()).collect();
         let lock = attempts.first().map_or("", |attempt| attempt.lock);
         let lock = excerpt.first().map_or(lock, |event| event.lock.as_str()).to_owned();
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
     }
 
-    /// Counts a violation if enough are shown already. Otherwise returns `false`, and the caller must report it in
-    /// full.
+    /// Counts a violation and returns true, if enough violations are shown already. Otherwise returns false, and the
+    /// caller must report the violation in full.
     pub(super) fn count_if_full(&mut self) -> bool {
-        let full = self.verdict.examples.len() >= MAX_SHOWN;
-        self.verdict.violations += u64::from(full);
-        full
+        let is_full = self.verdict.examples.len() >= MAX_SHOWN;
+        self.verdict.violations += u64::from(is_full);
+        is_full
     }
 
     /// Records that the search on one lock was given up.
@@ -68,10 +72,12 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict.undecided += 1;
     }
 
+    /// Adds a figure.
     pub(super) fn figure(&mut self, name: &'static str, figure: Figure) {
         self.verdict.figures.push((name, figure));
     }
 
+    /// Completes the verdict.
     pub(super) fn done(mut self) -> Verdict {
         let Verdict { checked, violations, undecided, .. } = self.verdict;
         self.verdict.outcome = match (violations, undecided, checked) {
@@ -84,10 +90,10 @@ impl<'b, 'h> Finding<'b, 'h> {
     }
 
     /// The events that bound an active hold: all but checks, writes, and renewals before the last.
-    fn bounds(&self, attempt: &AttemptHistory<'_>) -> Vec<usize> {
+    fn bounding_events(&self, attempt: &AttemptHistory<'_>) -> Vec<usize> {
         let last_renewal = attempt.renewals.last().map(|renewal| renewal.event);
-        let bounding = |&at: &usize| match self.index.events[at].what {
-            What::RenewOk { .. } => last_renewal == Some(at),
+        let bounding = |&event: &usize| match self.index.events[event].what {
+            What::RenewOk { .. } => last_renewal == Some(event),
             What::RenewInv
             | What::RenewFail { .. }
             | What::Check { .. }

@@ -15,12 +15,14 @@ pub(super) struct HistoryIndex<'h> {
     pub(super) terms: &'h Terms,
     pub(super) events: &'h [Event],
     pub(super) attempts: Vec<AttemptHistory<'h>>,
+    /// The index of each attempt in `attempts`.
     by_id: HashMap<AttemptId, usize>,
     /// The attempts of each lock, in the order of their calls.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
+    /// The recorded states of locks.
     pub(super) truths: Vec<Truth<'h>>,
     /// The longest known lease of each lock. 0: its holds end with their processes.
-    pub(super) longest: HashMap<&'h str, u64>,
+    pub(super) longest_lease: HashMap<&'h str, u64>,
     /// When each process was stopped. A stop without an end lasts until the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
     /// When the machine gave no time.
@@ -31,24 +33,29 @@ pub(super) struct HistoryIndex<'h> {
     pub(super) cuts: Vec<(u64, u64)>,
     /// The number of disturbances.
     pub(super) disturbances: u64,
+    /// When each killed process was killed.
     pub(super) crashes: HashMap<u32, u64>,
-    /// Events that contradict the events before them.
-    pub(super) strays: Vec<(usize, &'static str)>,
+    /// Events that contradict earlier events: the index of each, and why.
+    pub(super) contradictions: Vec<(usize, &'static str)>,
     /// The time of the last event.
     pub(super) end: u64,
 }
 
-/// The state of a lock as an administrator's connection saw it.
+/// The state of a lock as an administrator's connection read it.
 pub(super) struct Truth<'h> {
     pub(super) lock: &'h str,
+    /// Before the request was sent.
     pub(super) at: u64,
+    /// After the answer arrived.
     pub(super) until: u64,
     pub(super) holders: &'h [Held],
     pub(super) waiters: &'h [AttemptId],
+    /// The index of the event that recorded the state.
     pub(super) event: usize,
 }
 
 impl<'h> HistoryIndex<'h> {
+    /// Reads a history, event by event.
     pub(super) fn read(history: &'h History, terms: &'h Terms) -> Self {
         let events = history.events();
         let mut index = Self {
@@ -58,53 +65,54 @@ impl<'h> HistoryIndex<'h> {
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
             truths: Vec::new(),
-            longest: HashMap::new(),
+            longest_lease: HashMap::new(),
             stops: HashMap::new(),
             stalls: Stalls::default(),
             storms: Vec::new(),
             cuts: Vec::new(),
             disturbances: 0,
             crashes: HashMap::new(),
-            strays: Vec::new(),
+            contradictions: Vec::new(),
             end: events.last().map_or(0, |event| event.t),
         };
-        let mut open = Open::default();
-        for (at, event) in events.iter().enumerate() {
+        let mut open = OpenSpans::default();
+        for (event_index, event) in events.iter().enumerate() {
             if event.attempt != 0 {
-                index.add_attempt_event(at, event);
+                index.add_attempt_event(event_index, event);
             } else {
-                index.add_run_event(at, event, &mut open);
+                index.add_run_event(event_index, event, &mut open);
             }
         }
         for (victim, from) in open.stops {
             index.stops.entry(victim).or_default().push((from, index.end));
         }
         for (kind, from) in open.storms {
-            index.disturbed(kind, from, index.end);
+            index.add_disturbance(kind, from, index.end);
         }
         index.storms = merged(index.storms);
         index.cuts = merged(index.cuts);
-        index.stalls.settle();
+        index.stalls.merge();
         for attempt in &mut index.attempts {
             attempt.crashed = index.crashes.get(&attempt.proc).copied();
             if attempt.grant.is_some() {
-                let longest = index.longest.entry(attempt.lock).or_default();
-                *longest = (*longest).max(attempt.longest_ttl().unwrap_or(0));
+                let longest_lease = index.longest_lease.entry(attempt.lock).or_default();
+                *longest_lease = (*longest_lease).max(attempt.longest_ttl().unwrap_or(0));
             }
         }
         index
     }
 
+    /// The attempt with this id.
     pub(super) fn attempt(&self, id: AttemptId) -> Option<&AttemptHistory<'h>> {
-        self.by_id.get(&id).map(|&at| &self.attempts[at])
+        self.by_id.get(&id).map(|&number| &self.attempts[number])
     }
 
     /// The attempts of each lock.
     pub(super) fn by_lock(&self) -> impl Iterator<Item = Vec<&AttemptHistory<'h>>> {
-        self.locks.values().map(|attempts| attempts.iter().map(|&at| &self.attempts[at]).collect())
+        self.locks.values().map(|attempts| attempts.iter().map(|&number| &self.attempts[number]).collect())
     }
 
-    /// `t`. If the process was stopped within `slack` after `t`: the time at which it ran again.
+    /// The time at which the process ran again, if it was stopped at `t` or within `slack` after `t`; otherwise `t`.
     pub(super) fn awake(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
@@ -120,18 +128,21 @@ impl<'h> HistoryIndex<'h> {
         within(self.stops_since(proc, from), from, until)
     }
 
+    /// The stops of a process that ended after `t`.
     fn stops_since(&self, proc: u32, t: u64) -> &[(u64, u64)] {
         let stops = self.stops.get(&proc).map_or(&[][..], Vec::as_slice);
         &stops[stops.partition_point(|stop| stop.1 <= t)..]
     }
 
-    fn disturbed(&mut self, kind: &str, from: u64, until: u64) {
+    /// Adds a disturbance of this kind.
+    fn add_disturbance(&mut self, kind: &str, from: u64, until: u64) {
         self.disturbances += 1;
         let cut = self.terms.cuts.iter().any(|cut| cut == kind);
         if cut { &mut self.cuts } else { &mut self.storms }.push((from, until));
     }
 
-    fn add_attempt_event(&mut self, at: usize, event: &'h Event) {
+    /// Adds an event of an attempt.
+    fn add_attempt_event(&mut self, event_index: usize, event: &'h Event) {
         if let What::AcqInv { mode, limit, within, retries } = &event.what {
             let attempt = AttemptHistory {
                 id: event.attempt,
@@ -153,27 +164,28 @@ impl<'h> HistoryIndex<'h> {
                 release: None,
                 answer: None,
                 crashed: None,
-                events: vec![at],
+                events: vec![event_index],
             };
             if self.by_id.insert(event.attempt, self.attempts.len()).is_some() {
-                self.strays.push((at, "an attempt begins twice"));
+                self.contradictions.push((event_index, "an attempt begins twice"));
             }
             self.locks.entry(&event.lock).or_default().push(self.attempts.len());
             self.attempts.push(attempt);
             return;
         }
         let Some(&attempt) = self.by_id.get(&event.attempt) else {
-            self.strays.push((at, "an event of an attempt that never began"));
+            self.contradictions.push((event_index, "an event of an attempt that never began"));
             return;
         };
         let attempt = &mut self.attempts[attempt];
-        attempt.events.push(at);
-        if let Some(why) = apply_event(attempt, at, event) {
-            self.strays.push((at, why));
+        attempt.events.push(event_index);
+        if let Some(why) = apply_event(attempt, event_index, event) {
+            self.contradictions.push((event_index, why));
         }
     }
 
-    fn add_run_event(&mut self, at: usize, event: &'h Event, open: &mut Open<'h>) {
+    /// Adds an event of a process, a lock or the run.
+    fn add_run_event(&mut self, event_index: usize, event: &'h Event, open: &mut OpenSpans<'h>) {
         match &event.what {
             What::Crash { victim } => {
                 self.crashes.entry(*victim).or_insert(event.t);
@@ -192,7 +204,7 @@ impl<'h> HistoryIndex<'h> {
             }
             What::NemesisEnd { kind } => {
                 if let Some(from) = open.storms.remove(kind.as_str()) {
-                    self.disturbed(kind, from, event.t);
+                    self.add_disturbance(kind, from, event.t);
                 }
             }
             What::Truth { until, holders, waiters } => self.truths.push(Truth {
@@ -201,18 +213,20 @@ impl<'h> HistoryIndex<'h> {
                 until: *until,
                 holders,
                 waiters,
-                event: at,
+                event: event_index,
             }),
             What::Probe { .. } | What::Contents { .. } => {}
-            _ => self.strays.push((at, "an event of an attempt names no attempt")),
+            _ => self.contradictions.push((event_index, "an event of an attempt names no attempt")),
         }
     }
 }
 
 /// Stops and disturbances that have not ended yet.
 #[derive(Default)]
-struct Open<'h> {
+struct OpenSpans<'h> {
+    /// When each stopped process was stopped.
     stops: HashMap<u32, u64>,
+    /// When each disturbance began, by its kind.
     storms: HashMap<&'h str, u64>,
 }
 

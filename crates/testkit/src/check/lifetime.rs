@@ -7,9 +7,9 @@ use super::{
 };
 
 impl HistoryIndex<'_> {
-    /// Where exclusion is not promised: the time from which the server may have forgotten a hold because of a
-    /// disturbance.
-    pub(super) fn forgotten(&self, attempt: &AttemptHistory<'_>) -> Option<u64> {
+    /// The time from which the server may have forgotten a hold because of a disturbance; `None` if exclusion is
+    /// promised or there was no disturbance.
+    pub(super) fn may_be_forgotten_since(&self, attempt: &AttemptHistory<'_>) -> Option<u64> {
         let storm = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(attempt.invoked))
     }
@@ -20,13 +20,13 @@ impl HistoryIndex<'_> {
     pub(super) fn lapses(&self, attempt: &AttemptHistory<'_>) -> u64 {
         let Some(grant) = attempt.grant else { return attempt.invoked };
         let precision = nanos(self.terms.precision);
-        let certain = |asked: Option<u64>, ttl: Option<u64>| {
+        let certain_end = |asked: Option<u64>, ttl: Option<u64>| {
             let lease = self.terms.shortest(ttl?);
             Some(asked?.saturating_add(lease).saturating_sub(precision))
         };
-        let first = certain(grant.asked, grant.ttl).into_iter().chain(grant.deadline).min();
+        let first = certain_end(grant.asked, grant.ttl).into_iter().chain(grant.deadline).min();
         let renewed = attempt.renewals.iter().map(|renewal| {
-            certain(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
+            certain_end(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
         });
         let read = attempt.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
         // A hold that never lapses ends with its process.
@@ -41,7 +41,7 @@ impl HistoryIndex<'_> {
             .filter(|_| attempt.retries)
             .map_or(0, |grant| self.cleaned_by(attempt, Some(grant.at)));
         earlier.max(match (attempt.grant, attempt.answer) {
-            (None, _) => self.left_by(attempt),
+            (None, _) => self.gone_by_without_grant(attempt),
             (_, Some((at, Outcome::NotHeld))) => at,
             (_, Some((at, Outcome::Freed))) => match attempt.release.and_then(|release| release.min_hold) {
                 Some(min_hold) => at.saturating_add(self.terms.longest(min_hold)),
@@ -52,7 +52,7 @@ impl HistoryIndex<'_> {
     }
 
     /// For an attempt without a grant: when nothing of it is left.
-    fn left_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
+    fn gone_by_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
         match attempt.failure {
             Some((at, Failure::Taken)) if attempt.is_try() => at,
             failure => self.cleaned_by(attempt, failure.map(|(at, _)| at)),
@@ -64,7 +64,7 @@ impl HistoryIndex<'_> {
     pub(super) fn cleaned_by(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let entry_life = nanos(self.terms.entry_life);
-        let ttl = self.longest.get(attempt.lock).map(|ttl| entry_life.max(*ttl));
+        let ttl = self.longest_lease.get(attempt.lock).map(|ttl| entry_life.max(*ttl));
         let killed = |at: u64| attempt.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
         let due = match ended {
             Some(at) if killed(at).is_none() => self.latest(attempt.proc, at, slack),
@@ -105,14 +105,14 @@ impl HistoryIndex<'_> {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
-    /// The end of a lease that was requested at `asked` and reached the system as soon as the machine allowed. `ttl` is
-    /// `None`: never.
+    /// The end of a lease whose request was sent at `asked` and reached the system as soon as the machine allowed. With
+    /// the `ttl` `None` the lease never ends.
     fn lapsed(&self, attempt: &AttemptHistory<'_>, asked: u64, ttl: Option<u64>) -> u64 {
         let served = self.given(attempt.proc, asked, nanos(self.terms.report_limit));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
-    /// `due`. If a disturbance since the call may have delayed a request: one lease after the disturbance.
+    /// The time `due` or, if a disturbance since the call may have delayed a request, one lease after the disturbance.
     fn after_storms(&self, attempt: &AttemptHistory<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
         let first = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         for &(begin, end) in &self.storms[first..] {

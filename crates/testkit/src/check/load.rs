@@ -9,19 +9,20 @@ use leasehold_core::Mode;
 pub(super) struct Load {
     exclusive: usize,
     shared: usize,
+    /// By limit: the number of holders and of the permits that they hold.
     permits: BTreeMap<u32, (usize, u64)>,
 }
 
 impl Load {
     /// Whether one more hold in this mode is allowed.
     pub(super) fn admits(&self, mode: Mode) -> bool {
-        let alone = self.exclusive == 0 && self.shared == 0;
+        let no_lock = self.exclusive == 0 && self.shared == 0;
         match mode {
-            Mode::Exclusive => alone && self.permits.is_empty(),
+            Mode::Exclusive => no_lock && self.permits.is_empty(),
             Mode::Shared => self.exclusive == 0 && self.permits.is_empty(),
             Mode::Permits { count, limit } => {
                 let held = self.permits.get(&limit).map_or(0, |(_, held)| *held);
-                alone
+                no_lock
                     && self.permits.keys().all(|other| *other == limit)
                     && held + u64::from(count) <= limit.into()
             }

@@ -18,12 +18,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
+/// Checks the answers of `check`.
 fn checks<'h>(attempt: &AttemptHistory<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
-    let mut gone: Option<&Checked> = None;
+    let mut first_invalid: Option<&Checked> = None;
     for check in &attempt.checks {
         finding.checked();
         if !check.valid {
-            gone = gone.or(Some(check));
+            first_invalid = first_invalid.or(Some(check));
             continue;
         }
         let event = &[check.event];
@@ -35,8 +36,8 @@ fn checks<'h>(attempt: &AttemptHistory<'h>, terms: &Terms, finding: &mut Finding
             finding.violated(&[attempt], event, || {
                 format!("{attempt} was reported valid {late} after its deadline")
             });
-        } else if let Some(gone) = gone {
-            finding.violated(&[attempt], &[gone.event, check.event], || {
+        } else if let Some(first_invalid) = first_invalid {
+            finding.violated(&[attempt], &[first_invalid.event, check.event], || {
                 format!("{attempt} was reported lost, then valid")
             });
         } else if let Some(lost) = attempt.lost.filter(|lost| *lost < check.at) {
@@ -48,6 +49,7 @@ fn checks<'h>(attempt: &AttemptHistory<'h>, terms: &Terms, finding: &mut Finding
     }
 }
 
+/// Checks that the loss of a hold was reported in time.
 fn reported<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding: &mut Finding<'_, 'h>) {
     let Some(grant) = attempt.grant.filter(|grant| grant.watched) else { return };
     // The last deadline is known only without renewals. Otherwise the first `false` marks the loss.
@@ -57,8 +59,8 @@ fn reported<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding:
     let slack = nanos(index.terms.report_limit);
     let due = due.max(grant.at);
     let latest = index.latest(attempt.proc, due, slack);
-    let left = attempt.release.map(|release| release.at).into_iter().chain(attempt.crashed).min();
-    if left.is_some_and(|left| left <= latest) || index.end < latest {
+    let gave_up = attempt.release.map(|release| release.at).into_iter().chain(attempt.crashed).min();
+    if gave_up.is_some_and(|gave_up| gave_up <= latest) || index.end < latest {
         return;
     }
     finding.checked();

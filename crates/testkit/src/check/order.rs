@@ -7,7 +7,7 @@ use super::{
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Order);
-    let mut seen = Seen::default();
+    let mut seen = Overtakes::default();
     for attempts in index.by_lock() {
         overtakes(index, &attempts, &mut seen, &mut finding);
     }
@@ -16,8 +16,9 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
+/// The numbers of overtakes: the most of one waiter, and of all waiters.
 #[derive(Default)]
-struct Seen {
+struct Overtakes {
     most: u64,
     all: u64,
 }
@@ -25,6 +26,7 @@ struct Seen {
 /// The position in the order of grants. Acquires may return in another order; tokens give the true one.
 type GrantKey<'h> = (&'h str, u64);
 
+/// The position of an attempt in the order of grants; `None` if it was not granted.
 fn grant_key<'h>(attempt: &AttemptHistory<'h>) -> Option<GrantKey<'h>> {
     attempt.grant.map(|grant| (grant.lineage, grant.token))
 }
@@ -34,7 +36,7 @@ fn grant_key<'h>(attempt: &AttemptHistory<'h>) -> Option<GrantKey<'h>> {
 fn overtakes<'h>(
     index: &HistoryIndex<'h>,
     attempts: &[&AttemptHistory<'h>],
-    seen: &mut Seen,
+    seen: &mut Overtakes,
     finding: &mut Finding<'_, 'h>,
 ) {
     let mut granted: Vec<_> = attempts
@@ -85,7 +87,8 @@ struct Waiter<'b, 'h> {
     before: GrantKey<'h>,
 }
 
-/// `granted` is sorted by return.
+/// The waiter that this attempt was; `None` if it never waited or nothing is known of its turn. `granted` is sorted by
+/// return.
 fn waiter<'b, 'h>(
     index: &HistoryIndex<'h>,
     attempt: &'b AttemptHistory<'h>,
@@ -117,20 +120,21 @@ impl Counts {
         Self(vec![0; ranks + 1])
     }
 
+    /// Adds one to the count of a rank.
     fn add(&mut self, rank: usize) {
-        let mut at = rank + 1;
-        while at < self.0.len() {
-            self.0[at] += 1;
-            at += at & at.wrapping_neg();
+        let mut index = rank + 1;
+        while index < self.0.len() {
+            self.0[index] += 1;
+            index += index & index.wrapping_neg();
         }
     }
 
     /// The count of all lower ranks.
     fn below(&self, rank: usize) -> u64 {
-        let (mut at, mut sum) = (rank, 0);
-        while at > 0 {
-            sum += self.0[at];
-            at -= at & at.wrapping_neg();
+        let (mut index, mut sum) = (rank, 0);
+        while index > 0 {
+            sum += self.0[index];
+            index -= index & index.wrapping_neg();
         }
         sum
     }

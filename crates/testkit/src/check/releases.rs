@@ -19,7 +19,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
         }
         wrongly_freed(index, &attempts, &mut finding);
     }
-    still_there(index, &mut finding);
+    still_held(index, &mut finding);
     finding.done()
 }
 
@@ -42,9 +42,10 @@ fn wrongly_freed<'h>(
     attempts: &[&AttemptHistory<'h>],
     finding: &mut Finding<'_, 'h>,
 ) {
-    let alone = attempts.iter().filter(|attempt| attempt.within.is_none() && attempt.mode.limit().is_none());
+    let outermost =
+        attempts.iter().filter(|attempt| attempt.within.is_none() && attempt.mode.limit().is_none());
     let mut active_holds: Vec<_> =
-        alone.filter_map(|attempt| Some((attempt.active_hold()?, *attempt))).collect();
+        outermost.filter_map(|attempt| Some((attempt.active_hold()?, *attempt))).collect();
     active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
     active_holds.sort_by_key(|(active_hold, _)| active_hold.start);
     let exclusive: Vec<_> =
@@ -52,7 +53,7 @@ fn wrongly_freed<'h>(
     for attempt in attempts {
         let (Some(deadline), Some(release)) = (attempt.deadline(), attempt.release) else { continue };
         let freed = attempt.answer.is_some_and(|(_, outcome)| outcome == Outcome::Freed);
-        if !freed || attempt.mode.limit().is_some() || index.forgotten(attempt).is_some() {
+        if !freed || attempt.mode.limit().is_some() || index.may_be_forgotten_since(attempt).is_some() {
             continue;
         }
         let others = if clash(attempt.mode, Mode::Shared) { &active_holds } else { &exclusive };
@@ -69,22 +70,24 @@ fn wrongly_freed<'h>(
 
 /// "Freed" or "was not held", and the server still has the hold. This does not apply to another claim of the same
 /// attempt, which is cleaned up like a cancelled claim, nor to a hold whose loss the client found out by itself.
-fn still_there<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
+fn still_held<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     for truth in &index.truths {
-        // A look may miss an answer that is newer than this.
-        let known = truth.at.saturating_sub(nanos(index.terms.stale));
+        // The server may report a state from before an answer that is newer than this.
+        let answered_by = truth.at.saturating_sub(nanos(index.terms.stale));
         for held in truth.holders {
             let Some(attempt) = index.attempt(held.attempt) else { continue };
             finding.checked();
             let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
-            let own = held.token.is_none() || held.token == attempt.grant.map(|grant| grant.token);
+            let is_own = held.token.is_none() || held.token == attempt.grant.map(|grant| grant.token);
             let answered =
-                attempt.answer.filter(|(at, _)| *at <= known).is_some_and(|(_, outcome)| match outcome {
-                    Outcome::Freed => true,
-                    Outcome::NotHeld => attempt.lost.is_none(),
-                    Outcome::Unknown => false,
-                });
-            if answered && own && !has_min_hold {
+                attempt.answer.filter(|(at, _)| *at <= answered_by).is_some_and(
+                    |(_, outcome)| match outcome {
+                        Outcome::Freed => true,
+                        Outcome::NotHeld => attempt.lost.is_none(),
+                        Outcome::Unknown => false,
+                    },
+                );
+            if answered && is_own && !has_min_hold {
                 finding.violated(&[attempt], &[truth.event], || {
                     format!("{attempt} was released, and the server still has it")
                 });

@@ -6,26 +6,27 @@ use super::{Invariant, Verdict, finding::Finding, history_index::HistoryIndex};
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Shape);
-    for &(at, why) in &index.strays {
-        finding.violated(&[], &[at], || why.to_owned());
+    for &(event_index, why) in &index.contradictions {
+        finding.violated(&[], &[event_index], || why.to_owned());
     }
-    let mut last: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
-    for (at, event) in index.events.iter().enumerate() {
+    // For each process, the number of its events and the index of the last one.
+    let mut events_by_process: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+    for (event_index, event) in index.events.iter().enumerate() {
         finding.checked();
         // The events of two tasks of a process may be recorded in another order than their times, so the numbers are
         // only counted.
-        let (count, position) = last.entry(event.proc).or_default();
-        (*count, *position) = (*count + 1, at);
+        let (count, last_event) = events_by_process.entry(event.proc).or_default();
+        (*count, *last_event) = (*count + 1, event_index);
     }
-    let mut largest: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut largest_seq: BTreeMap<u32, u64> = BTreeMap::new();
     for event in index.events {
-        let seq = largest.entry(event.proc).or_default();
+        let seq = largest_seq.entry(event.proc).or_default();
         *seq = event.seq.max(*seq);
     }
-    for (proc, (count, position)) in last {
-        let expected = largest[&proc] + 1;
+    for (proc, (count, last_event)) in events_by_process {
+        let expected = largest_seq[&proc] + 1;
         if count != expected {
-            finding.violated(&[], &[position], || {
+            finding.violated(&[], &[last_event], || {
                 format!("process {proc} recorded {expected} events, {count} are here")
             });
         }

@@ -4,54 +4,56 @@ use std::collections::HashMap;
 
 use super::history_index::{HistoryIndex, merged};
 
-/// The begin and the end.
+/// The begin and the end of a stall.
 pub(super) type Span = (u64, u64);
 
 /// The stalls of a run. Each list is sorted and has no overlaps.
 #[derive(Default)]
 pub(super) struct Stalls {
     /// Stalls of something that all processes share.
-    of_all: Vec<Span>,
+    shared: Vec<Span>,
     /// Stalls of one process.
     own: HashMap<u32, Vec<Span>>,
-    /// Both kinds, for each process that has stalls of its own.
-    both: HashMap<u32, Vec<Span>>,
+    /// The stalls of a process and of everything shared, for each process that has stalls of its own.
+    by_process: HashMap<u32, Vec<Span>>,
 }
 
 impl Stalls {
+    /// Adds a stall of a process or, with `None`, of something shared.
     pub(super) fn add(&mut self, victim: Option<u32>, span: Span) {
         match victim {
             Some(process) => self.own.entry(process).or_default().push(span),
-            None => self.of_all.push(span),
+            None => self.shared.push(span),
         }
     }
 
-    /// Call this when all stalls are added.
-    pub(super) fn settle(&mut self) {
-        self.of_all = merged(std::mem::take(&mut self.of_all));
+    /// Sorts and merges the stalls. Has to be called once, after all stalls were added.
+    pub(super) fn merge(&mut self) {
+        self.shared = merged(std::mem::take(&mut self.shared));
         for (process, spans) in &mut self.own {
             *spans = merged(std::mem::take(spans));
-            self.both.insert(*process, merged(spans.iter().chain(&self.of_all).copied().collect()));
+            self.by_process.insert(*process, merged(spans.iter().chain(&self.shared).copied().collect()));
         }
     }
 
     /// The number of stalls.
     pub(super) fn count(&self) -> usize {
-        self.of_all.len() + self.own.values().map(Vec::len).sum::<usize>()
+        self.shared.len() + self.own.values().map(Vec::len).sum::<usize>()
     }
 
-    pub(super) fn of_all(&self) -> &[Span] {
-        &self.of_all
+    /// The stalls of something that all processes share.
+    pub(super) fn shared(&self) -> &[Span] {
+        &self.shared
     }
 
-    /// The stalls of the process alone, between two times.
+    /// The stalls of this process between two times, without those of shared things.
     pub(super) fn own(&self, process: u32, from: u64, until: u64) -> impl Iterator<Item = Span> {
         within(self.own.get(&process).map_or(&[], Vec::as_slice), from, until)
     }
 
     /// The time by which the machine has given a process `time` since `t`.
     fn given(&self, process: u32, mut t: u64, mut time: u64) -> u64 {
-        let spans = self.both.get(&process).unwrap_or(&self.of_all);
+        let spans = self.by_process.get(&process).unwrap_or(&self.shared);
         for (from, until) in within(spans, t, u64::MAX) {
             if from > t.saturating_add(time) {
                 break;
@@ -69,19 +71,19 @@ impl HistoryIndex<'_> {
         self.stalls.given(process, t, time)
     }
 
-    /// The latest time for an action that is `due` and may take `time`. Stalls extend the limit. After a stop of the
-    /// process the time counts again from its start.
+    /// The latest time for an action that is `due` and may take `time`. Stalls extend the limit. If the process was
+    /// stopped meanwhile, `time` counts again from the moment at which the process continued.
     pub(super) fn latest(&self, process: u32, due: u64, time: u64) -> u64 {
-        let patience = self.given(process, due, time) - due;
-        self.given(process, self.awake(process, due, patience), time)
+        let delay = self.given(process, due, time) - due;
+        self.given(process, self.awake(process, due, delay), time)
     }
 }
 
 /// The parts of the spans between two times.
 pub(super) fn within(spans: &[Span], from: u64, until: u64) -> impl Iterator<Item = Span> {
     let first = spans.partition_point(|span| span.1 <= from);
-    let meets = spans[first..].iter().take_while(move |span| span.0 < until);
-    meets.map(move |span| (span.0.max(from), span.1.min(until)))
+    let overlapping = spans[first..].iter().take_while(move |span| span.0 < until);
+    overlapping.map(move |span| (span.0.max(from), span.1.min(until)))
 }
 
 /// The total length of the spans between two times.

@@ -20,8 +20,8 @@ pub struct Terms {
     pub overdue: Duration,
     /// The engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart without
     /// its data). From then on the server may end a hold at any time; token order is required only if one acquire
-    /// returned before the other was called; overlaps are counted and are no violations; looks at the server are not
-    /// compared.
+    /// returned before the other was called; overlaps are counted and are no violations; the holds that the
+    /// server reports are not compared.
     pub lossy: bool,
     /// How often a waiter may be overtaken. `None`: no order is promised.
     pub overtakes: Option<u64>,
@@ -38,14 +38,15 @@ pub struct Terms {
     pub report_limit: Duration,
     /// How long the remains of an attempt without a grant may stay on a reachable server.
     pub cancelled: Duration,
-    /// How old the answer to a look may be: a server that is cut off from the others keeps answering until it notices.
+    /// How old the state may be that a server reports: a server that is cut off from the others keeps answering until
+    /// it notices.
     pub stale: Duration,
     /// The minimum lifetime of a queue entry after the last contact of its claim, if that is longer than a short lease.
     pub entry_life: Duration,
     /// How long a request may be in flight that was sent before its process was killed or was notified of a loss. Its
     /// lease starts when it arrives.
     pub under_way: Duration,
-    /// Disturbances may set the server's clock back, so an entry that lapsed unnoticed before may become valid again.
+    /// Disturbances may set the server's clock back, so an entry that had lapsed unnoticed may become valid again.
     pub set_back: bool,
     /// How much longer than its limit an acquire may take.
     pub over_limit: Duration,

@@ -23,8 +23,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
             lineages.entry(grant.lineage).or_default().push(hold);
         }
         for holds in lineages.values_mut() {
-            unique(holds, &mut finding);
-            growing(holds, index.terms, &mut finding);
+            check_unique(holds, &mut finding);
+            check_growing(holds, index.terms, &mut finding);
         }
     }
     let lineages = index.attempts.iter().filter_map(|attempt| attempt.grant).map(|grant| grant.lineage);
@@ -32,6 +32,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
+/// A granted hold that is no re-entry.
 struct Hold<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     token: u64,
@@ -40,25 +41,26 @@ struct Hold<'b, 'h> {
     was_valid: bool,
 }
 
-/// A re-entry has the token of its hold.
+/// Checks that a re-entry has the token of the outer hold.
 fn check_reentry<'h>(
     attempt: &AttemptHistory<'h>,
     outer: &AttemptHistory<'h>,
     finding: &mut Finding<'_, 'h>,
 ) {
     finding.checked();
-    let same = |(a, b): (super::attempt_history::Granted<'_>, super::attempt_history::Granted<'_>)| {
-        (a.token, a.lineage) == (b.token, b.lineage)
-    };
-    if !attempt.grant.zip(outer.grant).is_some_and(same) {
+    let has_same_token =
+        |(a, b): (super::attempt_history::Granted<'_>, super::attempt_history::Granted<'_>)| {
+            (a.token, a.lineage) == (b.token, b.lineage)
+        };
+    if !attempt.grant.zip(outer.grant).is_some_and(has_same_token) {
         finding.violated(&[outer, attempt], &[], || {
             format!("{attempt} entered {outer} again with another token")
         });
     }
 }
 
-/// Shared holders of one process may share a hold and its token.
-fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
+/// Checks that no two holds have the same token. Only shared holders of one process may share a hold and its token.
+fn check_unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut seen: HashMap<u64, &AttemptHistory<'h>> = HashMap::new();
     for hold in holds {
         finding.checked();
@@ -72,11 +74,11 @@ fn unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// An exclusive grant has a larger token than all grants before it; a shared grant has a larger token than the
-/// exclusive grants before it. Tokens of permits only identify.
-fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
+/// Checks that an exclusive grant has a larger token than all earlier grants, and a shared grant a larger token than
+/// all earlier exclusive grants. The order of the tokens of permits has no meaning.
+fn check_growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
     holds.sort_by_key(|hold| hold.at);
-    let (before, mut after): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
+    let (by_grant, mut by_start): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
     // In lossy runs, "before" means only: returned before the other was called or granted. A claim of an earlier
     // request of the process may serve a later request.
     let start = |hold: &Hold<'_, 'h>| match (
@@ -87,19 +89,20 @@ fn growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<
         (true, None) => hold.attempt.invoked,
         (true, Some((deadline, ttl))) => hold.attempt.invoked.min(deadline.saturating_sub(ttl)),
     };
-    after.sort_by_key(|hold| start(hold));
-    let mut earlier = before.iter().filter(|hold| hold.was_valid).peekable();
+    by_start.sort_by_key(|hold| start(hold));
+    let mut earlier = by_grant.iter().filter(|hold| hold.was_valid).peekable();
     let (mut last_writer, mut last_any): (Option<&Hold<'_, 'h>>, Option<&Hold<'_, 'h>>) = (None, None);
-    for hold in after.into_iter().filter(|hold| hold.was_valid) {
-        while let Some(past) = earlier.next_if(|past| past.at < start(hold)) {
-            let larger = |last: Option<&Hold<'_, 'h>>| last.is_none_or(|last| past.token > last.token);
-            match past.attempt.mode {
+    for hold in by_start.into_iter().filter(|hold| hold.was_valid) {
+        while let Some(earlier_hold) = earlier.next_if(|earlier_hold| earlier_hold.at < start(hold)) {
+            let larger =
+                |last: Option<&Hold<'_, 'h>>| last.is_none_or(|last| earlier_hold.token > last.token);
+            match earlier_hold.attempt.mode {
                 Mode::Permits { .. } => continue,
-                Mode::Exclusive if larger(last_writer) => last_writer = Some(past),
+                Mode::Exclusive if larger(last_writer) => last_writer = Some(earlier_hold),
                 _ => {}
             }
             if larger(last_any) {
-                last_any = Some(past);
+                last_any = Some(earlier_hold);
             }
         }
         let largest = match hold.attempt.mode {

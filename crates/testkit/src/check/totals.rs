@@ -7,6 +7,7 @@ use super::{
     report::Figures,
 };
 
+/// The figures of the whole history.
 pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
     let count = |what: &dyn Fn(&AttemptHistory<'_>) -> bool| {
         Figure::Sum(index.attempts.iter().filter(|attempt| what(attempt)).count() as u64)
@@ -31,15 +32,15 @@ pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
     ]
 }
 
-/// Grants to an attempt that waited while the previous hold was released.
+/// The number of grants to an attempt that waited while the previous hold was released.
 fn hand_overs(attempts: &[&AttemptHistory<'_>]) -> u64 {
     let mut granted: Vec<_> =
         attempts.iter().filter_map(|attempt| Some((attempt.grant?.at, *attempt))).collect();
     granted.sort_by_key(|(at, _)| *at);
-    let handed = |pair: &&[(u64, &AttemptHistory<'_>)]| {
+    let is_hand_over = |pair: &&[(u64, &AttemptHistory<'_>)]| {
         let [(_, before), (at, attempt)] = pair else { return false };
         let waited = |release: u64| !attempt.is_try() && attempt.invoked < release && release < *at;
         before.release.is_some_and(|release| waited(release.at))
     };
-    granted.windows(2).filter(handed).count() as u64
+    granted.windows(2).filter(is_hand_over).count() as u64
 }

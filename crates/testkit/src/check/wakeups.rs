@@ -21,7 +21,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     for attempts in index.by_lock() {
         let stalls = stalls_of(index, &attempts);
         let (finding, gaps) = (&mut finding, &mut gaps);
-        Sweep { index, attempts: &attempts, stalls, finding, gaps, now: Now::default() }.run();
+        Sweep { index, attempts: &attempts, stalls, finding, gaps, state: LockState::default() }.run();
     }
     gaps.sort_unstable();
     if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
@@ -45,6 +45,7 @@ enum Span {
     Holds(usize),
     /// The attempt may hold the lock. Its end notifies no waiter.
     Lapses(usize),
+    /// The attempt waits for the lock.
     Waits(usize),
     /// The system is disturbed, or a process that waits for the lock is stopped: no waiter is checked.
     Storm,
@@ -54,36 +55,42 @@ enum Span {
 
 /// The state of the lock between two marks.
 #[derive(Default)]
-struct Now {
+struct LockState {
     load: Load,
+    /// The attempts that wait.
     waiting: BTreeSet<usize>,
+    /// The number of waiting attempts by mode.
     wanted: HashMap<Mode, usize>,
+    /// The numbers of [`Span::Storm`] and [`Span::Cut`] now.
     storms: usize,
     cuts: usize,
     /// Since when the lock would admit all waiters.
     free: Option<Free>,
     /// When the last hold began, and the last exclusive hold.
-    began: (u64, u64),
+    last_begins: (u64, u64),
     /// The time by which the waiters have noticed the end of the last hold that was reported lost and lasted until the
     /// end of its lease.
-    found: u64,
+    found_by: u64,
 }
 
+/// A time in which the lock would admit all waiters.
 #[derive(Clone, Copy)]
 struct Free {
     since: u64,
-    /// The attempt that ended last before.
+    /// The attempt whose end made the lock free.
     after: Option<usize>,
     /// No notification was sent: the waiters have to find out by polling.
     silent: bool,
 }
 
-impl Now {
+impl LockState {
+    /// Whether the lock would admit all waiters, and is not disturbed.
     fn is_free(&self) -> bool {
         let admitted = || self.wanted.keys().all(|mode| self.load.admits(*mode));
         self.storms == 0 && !self.waiting.is_empty() && admitted()
     }
 
+    /// Applies a begin or an end. `mode` gives the mode of an attempt.
     fn apply(&mut self, mark: Mark, mode: impl Fn(usize) -> Mode) {
         let count = |count: &mut usize| if mark.begins { *count += 1 } else { *count -= 1 };
         match mark.what {
@@ -114,11 +121,13 @@ struct Sweep<'s, 'b, 'h> {
     /// When the machine gave no time to an attempt on this lock.
     stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
+    /// How long each attempt waited for a free lock.
     gaps: &'s mut Vec<u64>,
-    now: Now,
+    state: LockState,
 }
 
 impl Sweep<'_, '_, '_> {
+    /// Goes through all marks.
     fn run(&mut self) {
         let attempts = self.attempts;
         for mark in marks(self.index, attempts) {
@@ -126,9 +135,9 @@ impl Sweep<'_, '_, '_> {
                 self.finding.checked();
                 self.waited(attempt, mark.at, true);
             }
-            self.now.apply(mark, |attempt| attempts[attempt].mode);
-            self.learn(mark);
-            match (self.now.is_free(), self.now.free) {
+            self.state.apply(mark, |attempt| attempts[attempt].mode);
+            self.update_lost(mark);
+            match (self.state.is_free(), self.state.free) {
                 (true, None) => {
                     let (after, notifies) = match mark.what {
                         Span::Holds(attempt) => (Some(attempt), true),
@@ -136,17 +145,17 @@ impl Sweep<'_, '_, '_> {
                         Span::Storm => (None, false),
                         Span::Waits(_) | Span::Cut => (None, true),
                     };
-                    let silent = !notifies || self.now.cuts > 0;
-                    self.now.free = Some(Free { since: mark.at, after, silent });
+                    let silent = !notifies || self.state.cuts > 0;
+                    self.state.free = Some(Free { since: mark.at, after, silent });
                 }
                 (true, Some(free)) => {
-                    self.now.free = Some(Free { silent: free.silent || self.now.cuts > 0, ..free });
+                    self.state.free = Some(Free { silent: free.silent || self.state.cuts > 0, ..free });
                 }
                 (false, Some(_)) => {
-                    if let Some(&oldest) = self.now.waiting.first() {
+                    if let Some(&oldest) = self.state.waiting.first() {
                         self.waited(oldest, mark.at, false);
                     }
-                    self.now.free = None;
+                    self.state.free = None;
                 }
                 (false, None) => {}
             }
@@ -155,27 +164,31 @@ impl Sweep<'_, '_, '_> {
 
     /// Updates when the waiters know of the end of a lost hold. If one waiter is granted the lock, all that it admits
     /// beside are granted too.
-    fn learn(&mut self, mark: Mark) {
+    fn update_lost(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.what else { return };
         let attempt = self.attempts[number];
         if mark.begins && attempt.grant.is_some() {
-            self.now.found = self.now.found.min(mark.at);
-            self.now.began.0 = mark.at;
+            self.state.found_by = self.state.found_by.min(mark.at);
+            self.state.last_begins.0 = mark.at;
             if attempt.mode == Mode::Exclusive {
-                self.now.began.1 = mark.at;
+                self.state.last_begins.1 = mark.at;
             }
         } else if let Some(lost) = attempt.lost_without_release() {
-            let after = if attempt.mode == Mode::Exclusive { self.now.began.0 } else { self.now.began.1 };
+            let after = if attempt.mode == Mode::Exclusive {
+                self.state.last_begins.0
+            } else {
+                self.state.last_begins.1
+            };
             // A hold that conflicts with it began since, so it ended before the time that the checker assumes.
             if after <= lost {
-                self.now.found = mark.at.saturating_add(nanos(self.index.terms.lapse));
+                self.state.found_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
 
     /// Checks how long an attempt has waited for a free lock, up to `at`.
     fn waited(&mut self, attempt: usize, at: u64, leaves: bool) {
-        let Some(free) = self.now.free else { return };
+        let Some(free) = self.state.free else { return };
         let waiter = self.attempts[attempt];
         let since = free.since.max(waiter.invoked);
         let gap = at - since - length_within(&self.stalls, since, at);
@@ -184,7 +197,7 @@ impl Sweep<'_, '_, '_> {
         }
         let terms = self.index.terms;
         let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
-        let unknown = self.now.found.saturating_sub(since);
+        let unknown = self.state.found_by.saturating_sub(since);
         if gap > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
             let shown: Vec<_> =
                 free.after.map(|attempt| self.attempts[attempt]).into_iter().chain([waiter]).collect();
@@ -201,13 +214,15 @@ fn stalls_of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<
     let own = attempts
         .iter()
         .flat_map(|attempt| index.stalls.own(attempt.proc, attempt.invoked, asks_until(index, attempt)));
-    merged(own.chain(index.stalls.of_all().iter().copied()).collect())
+    merged(own.chain(index.stalls.shared().iter().copied()).collect())
 }
 
+/// When an attempt stops asking for the lock.
 fn asks_until(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     attempt.returned().into_iter().chain(attempt.crashed).min().unwrap_or(index.end)
 }
 
+/// The begins and ends of one lock in order.
 fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut span = |from, until, what| {
@@ -217,7 +232,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
         }
     };
     for (number, attempt) in attempts.iter().enumerate() {
-        if let Some((from, until, notifies)) = busy(index, attempt) {
+        if let Some((from, until, notifies)) = held_span(index, attempt) {
             span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
         }
         let until = asks_until(index, attempt);
@@ -239,7 +254,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
 }
 
 /// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
-fn busy(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
+fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
     let until = index.gone_by(attempt);
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
     match (attempt.grant, attempt.failure) {

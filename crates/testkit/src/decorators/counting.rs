@@ -29,6 +29,7 @@ pub struct Count {
     pub largest: u64,
 }
 
+/// A [`Count`] that is being counted.
 #[derive(Debug, Default)]
 struct Counter {
     calls: AtomicU64,
@@ -64,6 +65,7 @@ impl Counting {
         }
     }
 
+    /// Counts one call with this number of items.
     fn add(&self, verb: Verb, items: usize) {
         let items = items as u64;
         let counter = self.counts.get(verb);

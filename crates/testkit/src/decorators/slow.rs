@@ -23,17 +23,22 @@ pub struct Slow {
     gates: PerVerb<Gates>,
 }
 
+/// The gates of one verb.
 #[derive(Debug, Default)]
 struct Gates {
     /// The number of calls that started on the thread of the caller.
     started_on_calling_thread: AtomicUsize,
+    /// Before the request is applied.
     requests: Gate,
+    /// Before the answer is delivered.
     replies: Gate,
 }
 
+/// A gate at which calls wait while it is closed.
 #[derive(Debug, Default)]
 struct Gate {
     closed: watch::Sender<bool>,
+    /// The number of calls that wait.
     waiting: watch::Sender<usize>,
 }
 
@@ -45,14 +50,14 @@ impl Slow {
         Self { inner, profile, gates: PerVerb::default() }
     }
 
-    /// The same, for an engine that reports whether it ever had contact with its server.
+    /// This decorator, for an engine that reports whether it ever had contact with its server.
     #[must_use]
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);
         self
     }
 
-    /// The same, for an engine whose requests may start on the thread of the caller.
+    /// This decorator, for an engine whose requests may start on the thread of the caller.
     #[must_use]
     pub fn direct(mut self) -> Self {
         self.profile.direct = true;
@@ -91,14 +96,15 @@ impl Slow {
 
     /// Resolves when at least `count` requests of `verb` wait before they are applied.
     pub async fn requests_held(&self, verb: Verb, count: usize) {
-        self.gates.get(verb).requests.gathered(count).await;
+        self.gates.get(verb).requests.until_waiting(count).await;
     }
 
     /// Resolves when at least `count` answers of `verb` wait.
     pub async fn replies_held(&self, verb: Verb, count: usize) {
-        self.gates.get(verb).replies.gathered(count).await;
+        self.gates.get(verb).replies.until_waiting(count).await;
     }
 
+    /// Makes a call of `verb` through both gates.
     async fn through<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let gates = self.gates.get(verb);
         gates.started_on_calling_thread.fetch_add(usize::from(is_on_calling_thread()), Ordering::Relaxed);
@@ -110,6 +116,7 @@ impl Slow {
 }
 
 impl Gate {
+    /// Returns when the gate is open.
     async fn pass(&self) {
         let mut closed = self.closed.subscribe();
         if !*closed.borrow_and_update() {
@@ -119,7 +126,8 @@ impl Gate {
         closed.wait_for(|&closed| !closed).await.expect("the sender lives in the same gate");
     }
 
-    async fn gathered(&self, count: usize) {
+    /// Returns when at least `count` calls wait.
+    async fn until_waiting(&self, count: usize) {
         let mut waiting = self.waiting.subscribe();
         waiting.wait_for(|&waiting| waiting >= count).await.expect("the sender lives in the same gate");
     }

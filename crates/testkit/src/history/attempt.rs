@@ -13,8 +13,9 @@ pub struct Attempt<'a> {
     task: u32,
     lock: String,
     id: AttemptId,
-    /// When it was called, and when it was granted.
+    /// When the acquire was called.
     invoked: u64,
+    /// When the acquire returned a guard; 0: not yet.
     granted: u64,
 }
 
@@ -62,7 +63,7 @@ impl<'a> Attempt<'a> {
     pub fn granted(mut self, granted: Granted, remaining: impl FnOnce() -> Option<u64>) -> ActiveHold<'a> {
         let before = now_nanos();
         // A hold that has lapsed already began and ended at an unknown time since its request.
-        let ends = |left| if left == 0 { self.invoked } else { before.saturating_add(left) };
+        let ends = |remaining| if remaining == 0 { self.invoked } else { before.saturating_add(remaining) };
         let deadline = remaining().map(ends);
         let what = What::AcqOk {
             token: granted.token.number,
@@ -131,7 +132,7 @@ impl<'a> ActiveHold<'a> {
         valid
     }
 
-    /// Records that a write of `element`, unique in the run, is about to leave to the resource `to` under `token`.
+    /// Records that a write of `element`, unique in the run, is about to be sent to the resource `to` under `token`.
     pub fn writing(&self, to: &str, token: u64, element: u64) -> PendingWrite<'_> {
         self.0.record(What::WriteInv { to: to.into(), token, element });
         PendingWrite { attempt: &self.0, element }
@@ -145,8 +146,9 @@ impl<'a> ActiveHold<'a> {
     /// Records that a release is about to be called. With a minimum hold, the name stays taken until `at_least`
     /// nanoseconds after the grant, which was between the call of the acquire and its return.
     pub fn releasing(self, at_least: Option<u64>) -> PendingRelease<'a> {
-        let left = |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
-        let (min_hold, sure) = (left(self.0.granted), left(self.0.invoked));
+        let remaining =
+            |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
+        let (min_hold, sure) = (remaining(self.0.granted), remaining(self.0.invoked));
         self.0.record(What::RelInv { min_hold, sure });
         PendingRelease(self.0)
     }

@@ -48,10 +48,10 @@ pub enum What {
         /// The longest wait. 0: no wait; absent: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
-        /// The attempt whose hold it enters again, for re-entrant acquires.
+        /// For a re-entrant acquire: the attempt whose hold the acquire enters again.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<AttemptId>,
-        /// It tries more than once, each time with a new claim.
+        /// The acquire tries more than once, each time with a new claim.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries: bool,
     },
@@ -69,7 +69,7 @@ pub enum What {
         /// The granted time. Absent: the hold never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
-        /// When the acknowledged request left, if the recorder knows.
+        /// When the acknowledged request was sent, if the recorder knows.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         asked: Option<u64>,
         /// A task awaits `lost()` and will record the loss.
@@ -91,7 +91,7 @@ pub enum What {
         /// The kind of error.
         err: String,
     },
-    /// A renewal is about to leave.
+    /// A renewal is about to be sent.
     RenewInv,
     /// A renewal was acknowledged. Recorded if the harness sees renewals, or reads a later deadline from the guard.
     RenewOk {
@@ -139,7 +139,7 @@ pub enum What {
     },
     /// The acquire was cancelled: its future was dropped.
     Cancel,
-    /// A write under the lock is about to leave.
+    /// A write under the lock is about to be sent.
     WriteInv {
         /// The resource.
         to: String,
@@ -208,7 +208,8 @@ pub enum What {
         /// The count of each kind.
         found: BTreeMap<String, u64>,
     },
-    /// The state of the lock, seen by an administrator's connection. The time of the event is before the request left.
+    /// The state of the lock, as an administrator's connection read it. The time of the event is before the request was
+    /// sent.
     Truth {
         /// The time when the answer had arrived.
         until: u64,

@@ -20,13 +20,17 @@ pub struct Recorder {
     state: Mutex<RecorderState>,
 }
 
+/// What a recorder has recorded.
 #[derive(Debug)]
 struct RecorderState {
+    /// The sequence number of the next event.
     seq: u64,
+    /// The number of attempts so far.
     attempts: u64,
     sink: Sink,
 }
 
+/// Where events are recorded.
 #[derive(Debug)]
 enum Sink {
     Memory(Vec<Event>),
@@ -70,7 +74,7 @@ impl Recorder {
         self.record(now_nanos(), 0, "", 0, what);
     }
 
-    /// Records an event of a lock. `t` was read before the server was asked.
+    /// Records an event of a lock. `t` is the time before the request to the server was sent.
     pub fn note_lock(&self, t: u64, lock: &str, what: What) {
         self.record(t, 0, lock, 0, what);
     }
@@ -90,12 +94,15 @@ impl Recorder {
         History::from_events(self.events())
     }
 
+    /// A new attempt id: the process in the upper half, the number of the attempt in the lower half.
     pub(super) fn next_attempt(&self) -> AttemptId {
         let mut state = self.lock();
         state.attempts += 1;
-        u64::from(self.proc) << 32 | state.attempts
+        u64::from(self.proc) << u32::BITS | state.attempts
     }
 
+    /// Records an event with the time `t`.
+    ///
     /// # Panics
     /// If the event cannot be written: an incomplete history would prove nothing.
     pub(super) fn record(&self, t: u64, task: u32, lock: &str, attempt: AttemptId, what: What) {

@@ -70,18 +70,19 @@ impl History {
     }
 }
 
+/// Appends the events of a file.
 fn read_file(path: &Path, events: &mut Vec<Event>) -> Result<(), BadHistory> {
     let shown = || path.display().to_string();
     let bytes = fs::read(path).map_err(|source| BadHistory::Io { path: shown(), source })?;
     // A last line without a newline was cut short by a kill, so its event is incomplete.
-    let whole = bytes.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
-    for (at, line) in whole.split(|&byte| byte == b'\n').enumerate() {
+    let complete_lines = bytes.iter().rposition(|&byte| byte == b'\n').map_or(&[][..], |end| &bytes[..end]);
+    for (index, line) in complete_lines.split(|&byte| byte == b'\n').enumerate() {
         if line.is_empty() {
             continue;
         }
         let event = serde_json::from_slice(line).map_err(|source| BadHistory::Line {
             path: shown(),
-            line: at + 1,
+            line: index + 1,
             source,
         })?;
         events.push(event);

@@ -21,19 +21,20 @@ use crate::limits::raise_open_files;
 
 /// How long a server may take to become ready: far longer than the slowest one needs on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-/// The interval between two checks.
-const LOOK: Duration = Duration::from_millis(5);
+/// The interval between two checks whether a server is ready.
+const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The ports of servers. Linux uses the ports from 32768 on for outgoing connections.
 const PORTS: Range<u16> = 12_000..32_000;
 /// Test programs that run in parallel have numbers from 0 to 7 in this variable. Each number has its own range of
 /// ports.
 const SLOT: &str = "LEASEHOLD_TEST_SLOT";
+/// The number of such ranges.
 const SLOTS: u16 = 8;
 /// Each process starts at a random port.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
-/// The process of a server. It is killed when this is dropped. The kernel kills it when the thread that started it
-/// ends, so that a killed test leaves no server behind.
+/// The process of a server. Dropping this value kills the process. The kernel kills the process when the thread that
+/// started it ends, so that a killed test leaves no server behind.
 pub(super) struct Server {
     child: Child,
     program: String,
@@ -77,9 +78,9 @@ impl Server {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 panic!("{} ended at once ({status}): {}", self.program, self.stderr());
             }
-            let late = Instant::now() > limit;
-            assert!(!late, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.stderr());
-            sleep(LOOK);
+            let timed_out = Instant::now() > limit;
+            assert!(!timed_out, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.stderr());
+            sleep(CHECK_INTERVAL);
         }
     }
 

@@ -16,8 +16,8 @@ pub(super) const SIZE: usize = 3;
 pub(super) const MAJORITY: usize = 2;
 /// How long an election may take: some seconds with its usual timing, more on a busy machine.
 const ELECTION_LIMIT: Duration = Duration::from_secs(60);
-/// The interval between two questions to the nodes.
-const LOOK: Duration = Duration::from_millis(20);
+/// The interval between two checks of the state of the nodes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A private cluster of three nodes, numbered from 0. A dropped cluster is stopped.
 pub struct Cluster<N: ClusterNode> {
@@ -53,6 +53,7 @@ pub trait Link {
 /// A node and its state.
 pub(super) struct Member<N> {
     pub(super) node: N,
+    /// Whether its process is suspended.
     paused: bool,
     /// Whether it is cut off from the others.
     pub(super) cut: bool,
@@ -141,8 +142,10 @@ impl<N: ClusterNode> Cluster<N> {
     /// If it does not serve.
     pub fn heal(&mut self, node: usize) {
         self.members[node].cut = false;
-        let own = self.links.iter().filter(|link| link.ends().contains(&node));
-        own.filter(|link| link.ends().iter().all(|&end| !self.members[end].cut)).for_each(Link::heal);
+        let links_of_node = self.links.iter().filter(|link| link.ends().contains(&node));
+        links_of_node
+            .filter(|link| link.ends().iter().all(|&end| !self.members[end].cut))
+            .for_each(Link::heal);
         self.join(node);
     }
 
@@ -158,6 +161,7 @@ impl<N: ClusterNode> Cluster<N> {
         &self.members[node].node
     }
 
+    /// Waits until a node serves, if it is part of a majority.
     fn join(&mut self, node: usize) {
         let present = self.present().count();
         let member = &mut self.members[node];
@@ -166,6 +170,7 @@ impl<N: ClusterNode> Cluster<N> {
         }
     }
 
+    /// The nodes that run and are connected to the others, with their numbers.
     fn present(&self) -> impl Iterator<Item = (usize, &N)> {
         let present = self.members.iter().enumerate().filter(|(_, member)| member.is_present());
         present.map(|(number, member)| (number, &member.node))
@@ -183,7 +188,7 @@ impl<N: Node> Member<N> {
         self.node.instance().is_running() && !self.paused && !self.cut
     }
 
-    /// Starts it with its data. If it runs, it is restarted.
+    /// Starts the node with its data. Restarts a running node.
     pub(super) fn start(&mut self) {
         self.kill();
         self.node.start();
@@ -205,7 +210,7 @@ impl<N: Node> Member<N> {
     }
 }
 
-/// Waits until `look` finds something, at most for this time.
+/// Calls `look` until it finds something, at most for this time.
 pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let limit = Instant::now() + limit;
     loop {
@@ -213,6 +218,6 @@ pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) 
         if found.is_some() || Instant::now() > limit {
             return found;
         }
-        sleep(LOOK);
+        sleep(CHECK_INTERVAL);
     }
 }

@@ -11,7 +11,8 @@ use super::{
 
 /// A private etcd of one node.
 ///
-/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
+/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of the server loses no data; a crash
+/// of the machine may lose some.
 pub type EtcdServer = Standalone<EtcdNode>;
 
 impl EtcdServer {

@@ -9,8 +9,8 @@ use super::{
     proxy::Proxy,
 };
 
-/// A private etcd of three nodes, with the default timing of etcd. Like an [`EtcdServer`](super::EtcdServer), it never
-/// waits for the disk.
+/// A private etcd of three nodes, with the default timing of etcd. Like an [`EtcdServer`](super::EtcdServer), a
+/// node never waits until its data is on disk.
 pub type EtcdCluster = Cluster<EtcdNode>;
 
 /// The link from one node to another.
@@ -50,9 +50,9 @@ impl ClusterNode for EtcdNode {
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, status(node.port)?))).collect();
-        let (leader, _) = statuses.iter().find(|(_, one)| {
-            let followers = statuses.iter().filter(|(_, other)| other.leader == one.id).count();
-            one.leader == one.id && followers >= MAJORITY
+        let (leader, _) = statuses.iter().find(|(_, status)| {
+            let followers = statuses.iter().filter(|(_, other)| other.leader == status.id).count();
+            status.leader == status.id && followers >= MAJORITY
         })?;
         Some(**leader)
     }
@@ -78,6 +78,7 @@ fn peer(index: usize) -> String {
     format!("peer{index}:1")
 }
 
+/// The links from one node to all others.
 fn links(from: usize, nodes: &[EtcdNode]) -> Vec<PeerLink> {
     let others = nodes.iter().enumerate().filter(|(to, _)| *to != from);
     let link = |(to, node): (usize, &EtcdNode)| {
@@ -87,6 +88,7 @@ fn links(from: usize, nodes: &[EtcdNode]) -> Vec<PeerLink> {
     others.map(link).collect()
 }
 
+/// The arguments of one node.
 fn arguments(index: usize, port: u16) -> Vec<String> {
     let clients = format!("http://127.0.0.1:{port}");
     let all: Vec<String> = (0..SIZE).map(|index| format!("node{index}=unix://{}", peer(index))).collect();
@@ -101,6 +103,7 @@ fn arguments(index: usize, port: u16) -> Vec<String> {
     arguments.into()
 }
 
+/// Asks a node for its status; `None` if it has no leader or does not answer.
 fn status(port: u16) -> Option<Status> {
     let answer: Value = serde_json::from_str(&ask(port, "POST /v3/maintenance/status")?).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);

@@ -14,7 +14,7 @@ use super::{
     system,
 };
 
-/// The time limit of one question. A server without a leader answers within a second.
+/// The time limit of one request to a server. A server without a leader answers within a second.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// One etcd.
@@ -49,6 +49,7 @@ impl EtcdNode {
         }
     }
 
+    /// The operator's command, with the certificates and the login that the server needs.
     fn operator(&self) -> Command {
         let mut command = if self.encrypted {
             let mut command = etcdctl(&format!("https://localhost:{}", self.port));

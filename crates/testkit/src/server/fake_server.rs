@@ -1,4 +1,4 @@
-//! A fake server that sends arbitrary answers, also such as no real server sends.
+//! A fake server that sends arbitrary answers, including answers that no real server sends.
 
 use std::{
     io::{self, Read, Write},
@@ -11,7 +11,7 @@ use std::{
 };
 
 /// The limit of endless answers on one connection: more than any client accepts.
-const MOST: usize = 256 << 20;
+const MAX_ENDLESS_BYTES: usize = 256 << 20;
 
 /// The answers of a fake server, the same on each connection.
 #[derive(Clone, Debug, Default)]
@@ -25,24 +25,29 @@ pub struct FakeAnswers {
 /// A fake server with one thread for each connection. It listens on loopback unless an address is given.
 pub struct FakeServer {
     address: SocketAddr,
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
     listener_thread: Option<JoinHandle<()>>,
 }
 
+/// What the server shares with its threads.
 #[derive(Default)]
-struct Inner {
+struct Shared {
+    /// The server is being dropped.
     closed: AtomicBool,
     connections: Mutex<Vec<TcpStream>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The number of accepted connections, and of those that have ended.
     accepted: AtomicUsize,
     ended: AtomicUsize,
-    taken: AtomicUsize,
+    /// The most bytes that were sent on one connection.
+    sent_most: AtomicUsize,
 }
 
 /// One connection of a fake server.
 pub struct FakeConnection {
     stream: TcpStream,
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
+    /// The number of bytes sent.
     sent: usize,
 }
 
@@ -66,7 +71,7 @@ impl FakeServer {
         Self::at(Ipv4Addr::LOCALHOST.into(), converse)
     }
 
-    /// The same, on this address of this machine.
+    /// Starts a server like [`start`](Self::start), on this address of this machine.
     ///
     /// # Panics
     /// If the address has no free port.
@@ -77,31 +82,31 @@ impl FakeServer {
     ) -> Self {
         let listener = TcpListener::bind((address, 0)).expect("an address has free ports");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let (inner, converse) = (Arc::new(Inner::default()), Arc::new(converse));
-        let own = Arc::clone(&inner);
+        let (shared, converse) = (Arc::new(Shared::default()), Arc::new(converse));
+        let shared_with_listener = Arc::clone(&shared);
         let listener_thread = spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                if own.closed.load(Ordering::SeqCst) {
+                if shared_with_listener.closed.load(Ordering::SeqCst) {
                     return;
                 }
                 let Ok(copy) = stream.try_clone() else { continue };
-                lock_of(&own.connections).push(copy);
-                own.accepted.fetch_add(1, Ordering::SeqCst);
-                let (converse, inner) = (Arc::clone(&converse), Arc::clone(&own));
+                lock_mutex(&shared_with_listener.connections).push(copy);
+                shared_with_listener.accepted.fetch_add(1, Ordering::SeqCst);
+                let (converse, shared) = (Arc::clone(&converse), Arc::clone(&shared_with_listener));
                 let connection_thread = spawn(move || {
-                    let mut connection = FakeConnection { stream, inner, sent: 0 };
+                    let mut connection = FakeConnection { stream, shared, sent: 0 };
                     // After any error, the client must see the end of the connection.
                     let _ = converse(&mut connection);
                     let _ = connection.stream.shutdown(Shutdown::Both);
-                    connection.inner.ended.fetch_add(1, Ordering::SeqCst);
+                    connection.shared.ended.fetch_add(1, Ordering::SeqCst);
                 });
-                lock_of(&own.threads).push(connection_thread);
+                lock_mutex(&shared_with_listener.threads).push(connection_thread);
             }
         });
-        Self { address, inner, listener_thread: Some(listener_thread) }
+        Self { address, shared, listener_thread: Some(listener_thread) }
     }
 
-    /// The port that it listens on.
+    /// The port on which the fake server listens.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.address.port()
@@ -110,33 +115,33 @@ impl FakeServer {
     /// The number of accepted connections.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.inner.accepted.load(Ordering::SeqCst)
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// The number of connections that have ended.
     #[must_use]
     pub fn ended(&self) -> usize {
-        self.inner.ended.load(Ordering::SeqCst)
+        self.shared.ended.load(Ordering::SeqCst)
     }
 
-    /// The largest number of bytes that a client took on one connection, including the kernel's buffers.
+    /// The largest number of bytes that a client accepted on one connection, including the kernel's buffers.
     #[must_use]
     pub fn taken(&self) -> usize {
-        self.inner.taken.load(Ordering::SeqCst)
+        self.shared.sent_most.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for FakeServer {
     fn drop(&mut self) {
-        self.inner.closed.store(true, Ordering::SeqCst);
+        self.shared.closed.store(true, Ordering::SeqCst);
         // Wakes the thread that waits for the next connection.
         let _ = TcpStream::connect(self.address);
         let listener_thread = self.listener_thread.take().into_iter();
         listener_thread.for_each(|thread| drop(thread.join()));
-        for connection in lock_of(&self.inner.connections).drain(..) {
+        for connection in lock_mutex(&self.shared.connections).drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
-        let threads = std::mem::take(&mut *lock_of(&self.inner.threads));
+        let threads = std::mem::take(&mut *lock_mutex(&self.shared.threads));
         threads.into_iter().for_each(|thread| drop(thread.join()));
     }
 }
@@ -151,7 +156,7 @@ impl FakeConnection {
             self.receive()?;
             self.send(answer)?;
         }
-        while !answers.endless.is_empty() && self.sent < MOST {
+        while !answers.endless.is_empty() && self.sent < MAX_ENDLESS_BYTES {
             self.send(&answers.endless)?;
         }
         while self.receive()? > 0 {}
@@ -169,7 +174,7 @@ impl FakeConnection {
     /// Waits for this many bytes from the client.
     ///
     /// # Errors
-    /// If the client closed the connection before.
+    /// If the client closes the connection before it has sent this many bytes.
     pub fn receive_exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         let mut received = vec![0; length];
         self.stream.read_exact(&mut received)?;
@@ -194,7 +199,7 @@ impl FakeConnection {
             let sent = self.stream.write(bytes)?;
             bytes = &bytes[sent..];
             self.sent += sent;
-            self.inner.taken.fetch_max(self.sent, Ordering::SeqCst);
+            self.shared.sent_most.fetch_max(self.sent, Ordering::SeqCst);
         }
         Ok(())
     }
@@ -209,15 +214,16 @@ pub fn non_loopback_address() -> IpAddr {
     let routes =
         std::fs::read_to_string("/proc/net/fib_trie").expect("Linux lists the addresses of the machine");
     let lines: Vec<_> = routes.lines().map(str::trim).collect();
-    let of = |pair: &[&str]| match pair {
+    let local_address = |pair: &[&str]| match pair {
         [address, kind] if kind.ends_with("host LOCAL") => address.strip_prefix("|-- ")?.parse().ok(),
         _ => None,
     };
-    let outer = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
-    let found = lines.windows(2).filter_map(of).find(outer);
+    let is_usable = |ip: &Ipv4Addr| !ip.is_loopback() && !ip.is_link_local();
+    let found = lines.windows(2).filter_map(local_address).find(is_usable);
     found.expect("this machine has no address but loopback: give it one, on an interface of any kind").into()
 }
 
-fn lock_of<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+/// Locks a mutex, even if another thread panicked while it held the lock.
+fn lock_mutex<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,7 +17,9 @@ use socket2::Socket;
 #[derive(Default)]
 pub(super) struct Gate {
     passage: Mutex<Passage>,
+    /// Notified when `passage` was changed.
     changed: Condvar,
+    /// Bytes wait at the gate.
     holds: AtomicBool,
 }
 
@@ -33,6 +35,7 @@ pub(super) enum Passage {
 }
 
 impl Gate {
+    /// Changes the state of the gate.
     pub(super) fn set(&self, passage: Passage) {
         *self.lock() = passage;
         self.changed.notify_all();
@@ -59,7 +62,7 @@ impl Gate {
     }
 }
 
-/// Copies until the end of `from`, then closes `to` for writing.
+/// Copies bytes through the gate until the end of `from`, each block with this delay. Then closes `to` for writing.
 pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {

@@ -13,7 +13,7 @@ use super::{directory::remove, system};
 /// The libraries of the system's package manager.
 const LIBRARIES: &str = "/usr/share/java";
 /// The libraries that a ZooKeeper needs, by the beginnings of their file names.
-const NEEDED: [&str; 7] =
+const ZOOKEEPER_LIBRARIES: [&str; 7] =
     ["zookeeper-jute", "slf4j-api", "netty-", "metrics-core", "snappy-java", "commons-io", "commons-cli"];
 /// Options for a quick start, and against files that stay in the system's temporary directory.
 const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
@@ -44,21 +44,22 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
 
 /// Compiles into a temporary directory and renames it, so that a killed compilation leaves no partial result.
 fn compile(source: &Path, libraries: &[&str], classes: &Path) {
-    let half: PathBuf = classes.with_extension("half");
+    let partial: PathBuf = classes.with_extension("half");
     let compiled = Command::new("javac")
         .arg("-J-XX:-UsePerfData")
         .arg("--class-path")
         .arg(class_path(libraries))
         .arg("-d")
-        .args([&half, source])
+        .args([&partial, source])
         .output();
     let compiled = compiled.unwrap_or_else(|error| panic!("cannot start javac: {error}: run setup/debian"));
     let stderr = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{} cannot be compiled: {stderr}", source.display());
     remove(classes);
-    fs::rename(half, classes).expect("a directory of cargo's can be written to");
+    fs::rename(partial, classes).expect("a directory of cargo's can be written to");
 }
 
+/// When a file was last changed; `None` if it does not exist.
 fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
@@ -82,14 +83,14 @@ pub(super) fn class_path(libraries: &[&str]) -> String {
     class_path_below(Path::new(LIBRARIES), libraries)
 }
 
-/// The same for a server: from the other system, if there is one.
+/// The class path of these libraries for a server: from the other system, if there is one.
 pub(super) fn server_class_path(libraries: &[&str]) -> String {
     let Some(other) = system::file(LIBRARIES.trim_start_matches('/')) else { return class_path(libraries) };
     // These come first: a library names its dependencies by absolute paths, which would lead to this system.
     let needed = fs::read_dir(&other).into_iter().flatten().flatten().map(|file| file.path());
     let needed = needed.filter(|file| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        NEEDED.iter().any(|needed| name.starts_with(needed)) && name.ends_with(".jar")
+        ZOOKEEPER_LIBRARIES.iter().any(|needed| name.starts_with(needed)) && name.ends_with(".jar")
     });
     let needed: Vec<String> = needed.map(|file| file.display().to_string()).collect();
     format!("{}:{}", needed.join(":"), class_path_below(&other, libraries))

@@ -22,13 +22,15 @@ const DATABASE: &str = "locks";
 /// The smallest possible log, because it is copied. MySQL has no such option any more.
 const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
-/// The interval and time limit for retries when a server has no free connection.
-const LOOK: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(90);
+/// The interval of retries when a server has no free connection.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// The time limit of these retries.
+const RETRY_LIMIT: Duration = Duration::from_secs(90);
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
 ///
-/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
+/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of the server loses no data; a crash
+/// of the machine may lose some.
 pub struct MariadbServer {
     process: Option<Server>,
     directory: TempDir,
@@ -127,6 +129,7 @@ impl MariadbServer {
         server
     }
 
+    /// A server that is not started yet.
     fn prepared(directory: TempDir, options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         Self { process: None, directory, port: free_port(), options, clock: None }
@@ -215,12 +218,12 @@ impl MariadbServer {
     /// # Panics
     /// If the statement fails.
     pub fn query(&self, sql: &str) -> Vec<String> {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + RETRY_LIMIT;
         let mut output = self.client(sql);
         // The one connection reserved for operators may still be in use by the previous call, until the server has
         // closed it.
         while is_full(&output) && Instant::now() < limit {
-            sleep(LOOK);
+            sleep(RETRY_INTERVAL);
             output = self.client(sql);
         }
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -235,6 +238,7 @@ impl MariadbServer {
         self.client(sql).status.success()
     }
 
+    /// Runs a statement by the client program.
     fn client(&self, sql: &str) -> Output {
         let socket = self.directory.path().join("socket");
         let mut command = Command::new("mariadb");
@@ -244,6 +248,7 @@ impl MariadbServer {
     }
 }
 
+/// Whether the server had no free connection.
 fn is_full(output: &Output) -> bool {
     String::from_utf8_lossy(&output.stderr).contains("Too many connections")
 }

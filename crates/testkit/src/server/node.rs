@@ -21,10 +21,10 @@ pub trait Node {
     /// The port for clients.
     fn port(&self) -> u16;
 
-    /// Starts it with its data. If it runs, it is restarted.
+    /// Starts the server with its data. Restarts a running server.
     fn start(&mut self);
 
-    /// Waits until it serves clients.
+    /// Waits until the server serves clients.
     fn wait_until_serving(&mut self);
 
     /// Runs the operator's command and returns the lines of its output. Panics if the command fails.
@@ -43,7 +43,7 @@ impl Instance {
         Self { process: None, directory: scratch() }
     }
 
-    /// The directory in which it runs.
+    /// The directory in which the server runs.
     pub(super) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -54,7 +54,7 @@ impl Instance {
         self.process = Some(Server::start(program, self.directory.path(), arguments, environment));
     }
 
-    /// Waits until `ready` returns true. Fails if the process ends before.
+    /// Waits until `ready` returns true. Fails if the process ends first.
     pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
         self.process.as_mut().expect("the server is running").wait_until(ready);
     }
@@ -103,6 +103,7 @@ impl Instance {
         self.directory().join("data")
     }
 
+    /// The directory of the copy that `save` makes.
     fn saved(&self) -> PathBuf {
         self.directory().join("saved")
     }

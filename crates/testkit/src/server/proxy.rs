@@ -20,28 +20,42 @@ pub struct Proxy {
     shared: Arc<Shared>,
 }
 
+/// How a connection ends for its client.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ConnectionEnd {
+    Close,
+    Reset,
+}
+
 /// The address for clients.
 enum ListenAddress {
     Port(u16),
     Socket(PathBuf),
 }
 
+/// What the proxy shares with its threads.
 #[derive(Default)]
 struct Shared {
-    inner: Mutex<Inner>,
+    state: Mutex<ProxyState>,
 }
 
+/// The state of a proxy.
 #[derive(Default)]
-struct Inner {
+struct ProxyState {
     /// The port that new connections lead to.
     server: u16,
     connections: Vec<Connection>,
-    made: usize,
+    /// The number of connections so far.
+    connections_made: usize,
+    /// The delay of the answers of new connections.
     delay: Duration,
+    /// Every new connection is cut.
     blocked: bool,
+    /// The proxy is being dropped.
     closed: bool,
 }
 
+/// The connection of a client through the proxy, with a gate for each direction.
 struct Connection {
     client: Socket,
     server: Socket,
@@ -74,31 +88,32 @@ impl Proxy {
         Self::serve(address, server, move || listener.accept().map(|(client, _)| client.into()))
     }
 
+    /// Starts a proxy whose clients `accept` returns.
     fn serve(
         address: ListenAddress,
         server: u16,
         accept: impl Fn() -> io::Result<Socket> + Send + 'static,
     ) -> Self {
-        let shared = Arc::new(Shared { inner: Mutex::new(Inner { server, ..Inner::default() }) });
-        let accepting = Arc::clone(&shared);
+        let shared = Arc::new(Shared { state: Mutex::new(ProxyState { server, ..ProxyState::default() }) });
+        let shared_with_thread = Arc::clone(&shared);
         spawn(move || {
             while let Ok(client) = accept() {
-                let Inner { closed, server, .. } = *accepting.lock();
+                let ProxyState { closed, server, .. } = *shared_with_thread.lock();
                 if closed {
                     return;
                 }
                 if let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server)) {
-                    accepting.connect(client, server.into());
+                    shared_with_thread.connect(client, server.into());
                 }
             }
         });
         Self { address, shared }
     }
 
-    /// The port that it listens on.
+    /// The port on which the proxy listens.
     ///
     /// # Panics
-    /// If it listens at a unix socket.
+    /// If the proxy listens at a unix socket.
     #[must_use]
     pub const fn port(&self) -> u16 {
         match self.address {
@@ -107,7 +122,7 @@ impl Proxy {
         }
     }
 
-    /// New connections go to another server, as after a fail-over.
+    /// Leads new connections to another server, as after a fail-over.
     pub fn point_to(&self, server: u16) {
         self.shared.lock().server = server;
     }
@@ -155,13 +170,13 @@ impl Proxy {
 
     /// Cuts all connections on both sides. Everything that is held is lost.
     pub fn drop_connections(&self) {
-        self.end_all(false);
+        self.end_all(ConnectionEnd::Close);
     }
 
     /// Like [`drop_connections`](Self::drop_connections), with a reset: clients get an error and not an end of the
     /// connection.
     pub fn reset(&self) {
-        self.end_all(true);
+        self.end_all(ConnectionEnd::Reset);
     }
 
     /// Like [`drop_connections`](Self::drop_connections), and also cuts every new connection until
@@ -171,7 +186,7 @@ impl Proxy {
         self.drop_connections();
     }
 
-    /// New connections reach the server again.
+    /// Lets new connections reach the server again.
     pub fn unblock(&self) {
         self.shared.lock().blocked = false;
     }
@@ -179,14 +194,15 @@ impl Proxy {
     /// The number of connections so far.
     #[must_use]
     pub fn connections(&self) -> usize {
-        self.shared.lock().made
+        self.shared.lock().connections_made
     }
 
-    fn end_all(&self, reset: bool) {
+    /// Cuts all connections on both sides.
+    fn end_all(&self, end: ConnectionEnd) {
         for Connection { client, server, requests, answers } in self.shared.lock().connections.drain(..) {
             requests.set(Passage::Lost);
             answers.set(Passage::Lost);
-            if reset {
+            if end == ConnectionEnd::Reset {
                 // With this option the connection ends with a reset when both pumps have closed it.
                 let _ = client.set_linger(Some(Duration::ZERO));
             }
@@ -195,12 +211,14 @@ impl Proxy {
         }
     }
 
+    /// Calls `act` for each connection.
     fn each(&self, act: impl Fn(&Connection)) {
         self.shared.lock().connections.iter().for_each(act);
     }
 }
 
 impl Shared {
+    /// Starts to pass bytes between a client and a server.
     fn connect(&self, client: Socket, server: Socket) {
         // A unix socket does not have this option.
         let _ = (client.set_tcp_nodelay(true), server.set_tcp_nodelay(true));
@@ -210,22 +228,22 @@ impl Shared {
         if let Ok((client, server)) = copies {
             let (to_server, to_client) = (client.try_clone(), server.try_clone());
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
-            let mut inner = self.lock();
+            let mut state = self.lock();
             // Registers the connection before the first byte passes, so that no connection escapes a cut.
-            if inner.blocked {
+            if state.blocked {
                 return;
             }
-            inner.made += 1;
-            inner.connections.push(connection);
-            let delay = inner.delay;
-            drop(inner);
+            state.connections_made += 1;
+            state.connections.push(connection);
+            let delay = state.delay;
+            drop(state);
             spawn(move || to_server.map(|from| pump(from, server, &requests, Duration::ZERO)));
             spawn(move || to_client.map(|from| pump(from, client, &answers, delay)));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ProxyState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

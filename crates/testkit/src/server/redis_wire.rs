@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line. Or the error of the
+/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line; or the error of the
 /// server.
 pub type RedisAnswer = Result<Vec<String>, String>;
+
+/// The end of a line.
+const LINE_END: &str = "\r\n";
 
 /// A connection to a server of this machine.
 pub(super) struct Wire {
@@ -40,13 +43,15 @@ impl Wire {
         Ok(self.read(&mut lines)?.map(|()| lines))
     }
 
+    /// Reads one reply and appends its lines.
     fn read(&mut self, lines: &mut Vec<String>) -> io::Result<Result<(), String>> {
         let mut head = String::new();
         self.stream.read_line(&mut head)?;
-        let head = head.strip_suffix("\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+        let head = head.strip_suffix(LINE_END).ok_or(io::ErrorKind::UnexpectedEof)?;
         let (kind, rest) = head.split_at_checked(1).ok_or(io::ErrorKind::InvalidData)?;
         let count = || rest.parse::<i64>().map_err(io::Error::other);
         match kind {
+            // The kinds: `-` an error, `$` a text, `*` an array, others a line.
             "-" => return Ok(Err(rest.to_owned())),
             "$" => lines.extend(self.text(count()?)?.lines().map(str::to_owned)),
             "*" => {
@@ -65,7 +70,7 @@ impl Wire {
     /// Reads a text of this length and its line end. Nil has a negative length.
     fn text(&mut self, length: i64) -> io::Result<String> {
         let Ok(length) = usize::try_from(length) else { return Ok("\n".to_owned()) };
-        let mut text = vec![0; length + 2];
+        let mut text = vec![0; length + LINE_END.len()];
         self.stream.read_exact(&mut text)?;
         text.truncate(length);
         // An empty text counts as a line.

@@ -20,7 +20,7 @@ impl<N: Node> Standalone<N> {
         server
     }
 
-    /// The port that it listens on.
+    /// The port on which the server listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.node.port()

@@ -4,12 +4,13 @@
 use super::node::Node;
 use super::{standalone::Standalone, zookeeper_node::ZookeeperNode};
 
-/// The setting of a server that does not wait for the disk.
-pub(super) const HASTY: &str = "forceSync=no";
+/// The setting of a server that answers before its data is on disk.
+pub(super) const NO_FSYNC: &str = "forceSync=no";
 
 /// A private ZooKeeper of one node, with a tick of 500 ms and sessions from 1 s to 60 s.
 ///
-/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
+/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of the server loses no data; a crash
+/// of the machine may lose some.
 pub type ZookeeperServer = Standalone<ZookeeperNode>;
 
 impl ZookeeperServer {
@@ -22,7 +23,7 @@ impl ZookeeperServer {
     /// If the server cannot be started.
     #[must_use]
     pub fn start(lines: &[&str]) -> Self {
-        Self::durable(&[&[HASTY], lines].concat())
+        Self::durable(&[&[NO_FSYNC], lines].concat())
     }
 
     /// Starts a server that answers only after the data is on disk, with further lines of `zoo.cfg`.
@@ -48,12 +49,13 @@ impl ZookeeperServer {
         let secure_port = super::child::free_port();
         // The server needs its certificate and key in one file.
         let part = |name: &str| std::fs::read_to_string(node.instance().directory().join(name));
-        let whole = part("server.pem").and_then(|certificate| Ok(certificate + &part("server.key")?));
-        let whole = whole.expect("its certificate was written");
-        std::fs::write(node.instance().directory().join("server-whole.pem"), whole)
+        let certificate_and_key =
+            part("server.pem").and_then(|certificate| Ok(certificate + &part("server.key")?));
+        let certificate_and_key = certificate_and_key.expect("its certificate was written");
+        std::fs::write(node.instance().directory().join("server-whole.pem"), certificate_and_key)
             .expect("a private directory takes a file");
         node.lines = [
-            HASTY,
+            NO_FSYNC,
             &format!("secureClientPort={secure_port}"),
             "secureClientPortAddress=127.0.0.1",
             "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",

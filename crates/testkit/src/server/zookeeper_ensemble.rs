@@ -7,13 +7,13 @@ use super::{
     cluster::{Cluster, ClusterNode, Link, MAJORITY, SIZE},
     gate::{Gate, Passage},
     switch::Switch,
-    zookeeper::HASTY,
+    zookeeper::NO_FSYNC,
     zookeeper_node::ZookeeperNode,
 };
 
-/// A private ZooKeeper of three nodes, which never waits for the disk. A tick is 500 ms. A node that is cut off gets no
-/// notice that its connections are gone: it finds out after ten ticks, and answers its clients until then. Messages in
-/// flight when it was cut off arrive when it is healed.
+/// A private ZooKeeper of three nodes, which never waits until its data is on disk. A tick is 500 ms. A node that is
+/// cut off gets no notice that its connections are gone: it finds out after ten ticks, and answers its clients until
+/// then. Messages in flight when it was cut off arrive when it is healed.
 pub type ZookeeperEnsemble = Cluster<ZookeeperNode>;
 
 /// The link between two nodes.
@@ -72,8 +72,8 @@ impl ClusterNode for ZookeeperNode {
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
-        let leaders = statuses.iter().filter(|(_, one)| one.leads);
-        let (leader, _) = leaders.max_by_key(|(_, one)| one.zxid)?;
+        let leaders = statuses.iter().filter(|(_, status)| status.leads);
+        let (leader, _) = leaders.max_by_key(|(_, status)| status.zxid)?;
         (statuses.len() >= MAJORITY).then_some(**leader)
     }
 }
@@ -112,8 +112,9 @@ fn switch(from: usize, links: &[GateLink], addresses: &[[u16; 2]]) -> Switch {
     Switch::start(routes.collect())
 }
 
+/// The lines of `zoo.cfg` of a node.
 fn configuration(addresses: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {
-    let mut all = [HASTY, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
+    let mut all = [NO_FSYNC, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
     let servers = addresses.iter().enumerate();
     all.extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
     // All its connections go through the switch, also those on this machine.

@@ -43,8 +43,8 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
     for polls in 0..MAX_POLLS {
         let claim = fixture.claim(&name, Mode::Exclusive);
         let grant = one.hold(&claim).await?;
-        let order = [release_of(&claim, Some(&grant))];
-        let completed = poll_times(one.engine.release(&order), polls).await;
+        let releases = [release_of(&claim, Some(&grant))];
+        let completed = poll_times(one.engine.release(&releases), polls).await;
         want!(
             one.release(&claim, Some(&grant)).await?,
             leasehold_core::Released::Freed | leasehold_core::Released::NotThere => (),
@@ -60,15 +60,15 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
 
 /// Polls a future up to `polls` times, whenever it is woken, and then drops it. Returns whether it completed.
 async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
-    let mut done = 0;
+    let mut polled = 0;
     poll_fn(move |context| {
-        if done == polls {
+        if polled == polls {
             return Poll::Ready(false);
         }
-        done += 1;
+        polled += 1;
         match Pin::new(&mut future).poll(context) {
             Poll::Ready(_) => Poll::Ready(true),
-            Poll::Pending if done == polls => Poll::Ready(false),
+            Poll::Pending if polled == polls => Poll::Ready(false),
             Poll::Pending => Poll::Pending,
         }
     })

@@ -8,11 +8,11 @@ use super::fixture::Fixture;
 
 /// A named case.
 pub(super) struct Case {
-    /// Its name: the name of its function.
+    /// The name of the function of the case.
     pub(super) name: &'static str,
-    /// The reason why it does not apply to an engine with this profile. `None`: it applies.
+    /// The reason why the case does not apply to an engine with this profile; `None` if it applies.
     pub(super) skip: fn(&Profile) -> Option<&'static str>,
-    /// Runs it.
+    /// Runs the case.
     pub(super) run: for<'a> fn(&'a Fixture<'a>) -> Pin<Box<dyn Future<Output = Outcome> + 'a>>,
 }
 
@@ -70,17 +70,17 @@ macro_rules! want {
 
 pub(super) use {case, ensure, want};
 
-/// For cases with shared holds or permits.
+/// The reason to skip a case that needs shared holds or permits; `None` if the engine has them.
 pub(super) fn needs_modes(profile: &Profile) -> Option<&'static str> {
     (profile.modes != leasehold_core::Modes::All).then_some("names can be claimed exclusively alone")
 }
 
-/// For cases that need holds that lapse.
+/// The reason to skip a case that needs holds that lapse.
 pub(super) fn needs_lease(profile: &Profile) -> Option<&'static str> {
     (profile.life != leasehold_core::Life::Lease).then_some("a hold is not a lease of its own")
 }
 
-/// For cases that need a queue in first come, first served order.
+/// The reason to skip a case that needs a queue in first come, first served order.
 pub(super) fn needs_fifo(profile: &Profile) -> Option<&'static str> {
     (!profile.fifo).then_some("claims are not granted in order")
 }

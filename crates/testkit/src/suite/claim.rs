@@ -135,8 +135,8 @@ async fn inline_verbs_complete_at_their_first_poll(fixture: &Fixture<'_>) -> Out
             };
             let hold = [super::fixture::hold_of(&claim, &grant)];
             crate::dropper::poll_once(engine.renew(&hold))?;
-            let order = [super::fixture::release_of(&claim, Some(&grant))];
-            crate::dropper::poll_once(engine.release(&order))
+            let releases = [super::fixture::release_of(&claim, Some(&grant))];
+            crate::dropper::poll_once(engine.release(&releases))
         };
         scope.spawn(verbs).join().ok().flatten()
     });

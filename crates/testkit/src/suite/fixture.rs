@@ -27,11 +27,12 @@ const SHORT: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(250);
 /// How much of an engine's request timeout a machine may withhold. Engines wait for 3 s or longer.
 const WITHHELD: Duration = Duration::from_millis(500);
-/// How often a claim asks before its case fails. Polled engines need several asks.
+/// The most asks of a claim before its case fails. Polled engines need several asks.
 const MAX_ASKS: usize = 200;
-/// How often a name is tried that must be free because a lease ended, and the pause between two tries. A server that
-/// gets no time may expire leases late, and answers the tries late then too.
+/// The most tries for a name that must be free because a lease ended. A server that gets no time may expire leases
+/// late; such a server also answers the tries late.
 const MAX_TRIES: usize = 100;
+/// The pause between two of these tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The setup of one case.
@@ -39,11 +40,13 @@ pub(super) struct Fixture<'a> {
     harness: &'a dyn Harness,
     profile: &'a Profile,
     prefix: String,
+    /// The claims that the case made, which are released at its end.
     made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
     /// The factor by which short times are longer than usual.
     stretch: u32,
     /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
+    /// Started with the case.
     begun: Stopwatch,
     /// For how long the case let time pass.
     passed: Cell<Duration>,
@@ -89,7 +92,7 @@ impl<'a> Fixture<'a> {
             || self.unanswered.get() && withheld > WITHHELD
     }
 
-    /// Notes an error of the engine.
+    /// Records an error of the engine, which may be due to a slow machine.
     fn note_error(&self, error: &EngineError) {
         if matches!(error.fault, Fault::Retry | Fault::Unknown) {
             self.unanswered.set(true);
@@ -123,18 +126,18 @@ impl<'a> Fixture<'a> {
         Client { engine: self.harness.client().await, fixture: self }
     }
 
-    /// An exclusive claim of `name` that may queue and has a long lease.
+    /// A claim of `name` in this mode that may queue and has a long lease.
     pub(super) fn claim(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = LONG.clamp(*self.profile.ttl.start(), *self.profile.ttl.end());
         Claim { mode, owner: "conformance".into(), ..claims::exclusive(name.as_str(), ttl) }
     }
 
-    /// The same, without queueing: it leaves nothing when the name is taken.
+    /// A claim like [`claim`](Self::claim) that may not queue: it leaves nothing when the name is taken.
     pub(super) fn attempt(&self, name: &Name, mode: Mode) -> Claim {
         Claim { may_queue: false, ..self.claim(name, mode) }
     }
 
-    /// The same with a short lease, for cases that wait for the expiry.
+    /// A claim like [`claim`](Self::claim) with a short lease, for cases that wait for the expiry.
     pub(super) fn short(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = self.short_time(SHORT.max(*self.profile.ttl.start()));
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
@@ -233,7 +236,7 @@ impl Client<'_> {
         }
     }
 
-    /// The claim must be granted at its first request.
+    /// Sends a claim, and fails the case unless the claim is granted at once.
     pub(super) async fn hold(&self, claim: &Claim) -> Outcome<Grant> {
         let answer = self.ask(claim, How::Create).await?;
         Ok(
@@ -241,7 +244,7 @@ impl Client<'_> {
         )
     }
 
-    /// The claim must be queued or answered "taken" now.
+    /// Sends a claim, and fails the case unless the claim is queued or answered "taken".
     pub(super) async fn blocked(&self, claim: &Claim) -> Outcome<Hint> {
         let answer = self.ask(claim, How::Create).await?;
         let hint = match answer {
@@ -258,7 +261,7 @@ impl Client<'_> {
         Ok(hint)
     }
 
-    /// A blocked claim must be granted now, at the latest after some polls.
+    /// Asks for a blocked claim, and fails the case unless the claim is granted after some polls at the latest.
     pub(super) async fn granted(&self, claim: &Claim) -> Outcome<Grant> {
         let mut how = How::Ask;
         for _ in 0..MAX_ASKS {
@@ -280,7 +283,7 @@ impl Client<'_> {
         )))
     }
 
-    /// The claim must still be queued.
+    /// Asks for a claim, and fails the case unless the claim is still queued.
     pub(super) async fn waits(&self, claim: &Claim) -> Outcome<Hint> {
         let answer = self.ask(claim, How::Ask).await?;
         Ok(want!(answer, Answer::Waiting(hint) => hint, "{} should be queued for {}", claim.mode, claim.name))
@@ -291,7 +294,7 @@ impl Client<'_> {
         self.release_as(&release_of(claim, grant)).await
     }
 
-    /// The release must end a hold.
+    /// Releases a hold, and fails the case unless the answer is "freed".
     pub(super) async fn free(&self, claim: &Claim, grant: &Grant) -> Outcome {
         want!(self.release(claim, Some(grant)).await?, Released::Freed => (), "the release of a hold of {}", claim.name);
         Ok(())
@@ -310,7 +313,8 @@ impl Client<'_> {
         }
     }
 
-    /// The claim must be granted because a lease ended, at the latest after some tries.
+    /// Sends a claim of a name whose lease has ended, and fails the case unless the claim is granted after some tries
+    /// at the latest.
     pub(super) async fn hold_in_time(&self, claim: &Claim) -> Outcome<Grant> {
         for _ in 1..MAX_TRIES {
             if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
@@ -329,7 +333,7 @@ impl Client<'_> {
         Ok(grant)
     }
 
-    /// A claim with another id must be granted the name; it is released again.
+    /// Fails the case unless a new claim is granted the name. Releases the new hold.
     pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
         let claim = self.fixture.attempt(name, Mode::Exclusive);
         let grant = self.hold(&claim).await?;
@@ -337,7 +341,7 @@ impl Client<'_> {
         Ok(grant)
     }
 
-    /// A claim with another id must find the name taken.
+    /// Fails the case unless a new claim finds the name taken.
     pub(super) async fn finds_taken(&self, name: &Name) -> Outcome {
         self.blocked(&self.fixture.attempt(name, Mode::Exclusive)).await.map(drop)
     }

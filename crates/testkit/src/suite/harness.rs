@@ -6,9 +6,10 @@ use leasehold_core::{BoxFuture, Engine, Name};
 
 use crate::rig::{AT_ONCE, PATIENCE};
 
-/// Queue entries end after a minute at the latest.
+/// How long to wait until nothing is left on the system: queue entries end after a minute at the latest.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The interval between two checks of what is left.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The system under test. All futures run on the suite's own current-thread tokio runtime, with its timers and I/O.
 pub trait Harness: Sync {
@@ -39,7 +40,8 @@ pub trait Harness: Sync {
         true
     }
 
-    /// How long, in real time, a notification may take before it counts as lost. It is not a measure of speed.
+    /// How long, in real time, a notification may take before it counts as lost. Only a lost notification takes so
+    /// long.
     fn patience(&self) -> Duration {
         PATIENCE
     }
@@ -60,8 +62,8 @@ pub enum Disturbance {
     Cut,
 }
 
-/// What `look` still finds after queue entries have had time to end. For [`Harness::at_rest`] of harnesses with a
-/// server.
+/// Calls `look` until nothing is left or all queue entries have had time to end. Returns what is left then. For
+/// [`Harness::at_rest`] of harnesses with a server.
 pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
     let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
     loop {
@@ -69,7 +71,7 @@ pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
         if left.is_empty() || tokio::time::Instant::now() > limit {
             return left;
         }
-        tokio::time::sleep(LOOK_INTERVAL).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 

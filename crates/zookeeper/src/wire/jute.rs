@@ -1,13 +1,18 @@
 //! Numbers, texts and lists in ZooKeeper's encoding: big-endian, with the length before each list and text
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/java/org/apache/jute/BinaryOutputArchive.java>).
 
+/// The bytes of the length before a message, a list or a text.
+pub(crate) const LENGTH_BYTES: usize = 4;
+/// The length that stands for an absent list or text.
+const ABSENT: i32 = -1;
+
 /// Writes one message, which begins with its length.
 #[derive(Debug)]
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
     pub(crate) fn new() -> Self {
-        Self(vec![0; 4])
+        Self(vec![0; LENGTH_BYTES])
     }
 
     pub(crate) fn int(&mut self, value: i32) -> &mut Self {
@@ -40,9 +45,10 @@ impl Writer {
         self.int(i32::try_from(count).unwrap_or(i32::MAX))
     }
 
+    /// Fills in the length and returns the message.
     pub(crate) fn finish(mut self) -> Vec<u8> {
-        let length = u32::try_from(self.0.len() - 4).unwrap_or(u32::MAX);
-        self.0[..4].copy_from_slice(&length.to_be_bytes());
+        let length = u32::try_from(self.0.len() - LENGTH_BYTES).unwrap_or(u32::MAX);
+        self.0[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
         self.0
     }
 }
@@ -68,10 +74,10 @@ impl<'a> Reader<'a> {
         self.take().map(|[byte]: [u8; 1]| byte != 0)
     }
 
-    /// A length of -1 stands for an absent value, which is the same as an empty one here.
+    /// Reads a length and that many bytes. An absent value counts as an empty one.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let length = self.int()?;
-        if length == -1 {
+        if length == ABSENT {
             return Some(&[]);
         }
         let (bytes, rest) = self.0.split_at_checked(usize::try_from(length).ok()?)?;

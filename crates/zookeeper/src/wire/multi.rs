@@ -12,7 +12,7 @@ pub(crate) enum MultiOp {
     Create(Create),
     Delete(Delete),
     SetData(SetData),
-    /// Changes nothing. Fails unless the node exists and its data has this version; -1: any version.
+    /// Changes nothing. Fails unless the node exists and its data has this version, or `ANY_VERSION`.
     Check {
         path: String,
         version: i32,
@@ -30,7 +30,7 @@ const CREATE: i32 = Create::CODE;
 /// The code of a created node in an answer, whichever code the request had. Only the path follows.
 const CREATED: i32 = 1;
 const CREATE_CONTAINER: i32 = super::ops::Kind::Container.code();
-/// The code of a step that was not applied, in place of its answer.
+/// The code of a step that was not applied, in place of its answer; also the code of the end of a multi.
 const ERROR: i32 = -1;
 
 impl Op for Multi {
@@ -46,7 +46,7 @@ impl Op for Multi {
                 MultiOp::SetData(_) => SET_DATA,
                 MultiOp::Check { .. } => CHECK,
             };
-            writer.int(code).bool(false).int(-1);
+            write_step_header(writer, code, false);
             match step {
                 MultiOp::Create(create) => create.write(writer),
                 MultiOp::Delete(delete) => delete.write(writer),
@@ -54,14 +54,14 @@ impl Op for Multi {
                 MultiOp::Check { path, version } => drop(writer.text(path).int(*version)),
             }
         }
-        writer.int(-1).bool(true).int(-1);
+        write_step_header(writer, ERROR, true);
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Self::Answer> {
-        let (mut failed, mut at) = (None, 0);
+        let (mut failed, mut index) = (None, 0);
         loop {
-            let (code, done, _) = (reader.int()?, reader.bool()?, reader.int()?);
-            if done {
+            let (code, is_end, _error) = (reader.int()?, reader.bool()?, reader.int()?);
+            if is_end {
                 return Some(failed.map_or(Ok(()), Err));
             }
             match code {
@@ -69,7 +69,7 @@ impl Op for Multi {
                     // Steps before the failed one have the code 0, steps after it the code for skipped ones.
                     let code = Code(reader.int()?);
                     if failed.is_none() && code.0 != 0 && code != Code::SKIPPED {
-                        failed = Some((at, code));
+                        failed = Some((index, code));
                     }
                 }
                 CREATED => drop(reader.text()?),
@@ -78,9 +78,15 @@ impl Op for Multi {
                 CHECK | DELETE => {}
                 _ => return None,
             }
-            at += 1;
+            index += 1;
         }
     }
+}
+
+/// Writes the header of a step: its code, whether it marks the end of the multi, and no error.
+fn write_step_header(writer: &mut Writer, code: i32, is_end: bool) {
+    let no_error = -1;
+    writer.int(code).bool(is_end).int(no_error);
 }
 
 #[cfg(test)]

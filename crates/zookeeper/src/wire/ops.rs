@@ -2,19 +2,23 @@
 
 use leasehold_core::LONGEST_REPLY;
 
-use super::jute::{Reader, Writer};
+use super::jute::{LENGTH_BYTES, Reader, Writer};
 
-/// The memory that the name of a child takes in addition to its characters.
-const CHILD: usize = 64;
+/// The version that stands for any version of the data.
+pub(crate) const ANY_VERSION: i32 = -1;
+/// The memory, in bytes, that the name of a child takes in addition to its characters.
+const CHILD_OVERHEAD: usize = 64;
 
 /// A request and its answer.
 pub(crate) trait Op {
+    /// The number of this kind of request.
     const CODE: i32;
     type Answer;
 
+    /// Writes the request without its header.
     fn write(&self, writer: &mut Writer);
 
-    /// `None` if the answer is unexpected.
+    /// Reads the answer without its header; `None` if it is unexpected.
     fn read(reader: &mut Reader<'_>) -> Option<Self::Answer>;
 }
 
@@ -57,6 +61,7 @@ pub(crate) struct Acl {
     pub(crate) id: String,
 }
 
+/// All five bits of the rights.
 const ALL_RIGHTS: i32 = 31;
 /// Everybody has all rights.
 pub(crate) const EVERYBODY: (i32, &str, &str) = (ALL_RIGHTS, "world", "anyone");
@@ -81,12 +86,17 @@ pub(crate) enum Kind {
     Container,
 }
 
+/// The code of a request that creates a container.
+const CREATE_CONTAINER: i32 = 19;
+
 impl Kind {
+    /// The code of a request that creates a node of this kind.
     pub(super) const fn code(self) -> i32 {
         // A container has a request code of its own.
-        if matches!(self, Self::Container) { 19 } else { 15 }
+        if matches!(self, Self::Container) { CREATE_CONTAINER } else { Create::CODE }
     }
 
+    /// The flags of the request: 1 ephemeral, 2 sequential, 4 container.
     const fn flags(self) -> i32 {
         match self {
             Self::Persistent => 0,
@@ -130,7 +140,7 @@ impl Op for Create {
     }
 }
 
-/// Deletes a node if its data has this version; -1: any version.
+/// Deletes a node if its data has this version, or [`ANY_VERSION`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delete {
     pub(crate) path: String,
@@ -161,7 +171,8 @@ impl Op for Exists<'_> {
     type Answer = Stat;
 
     fn write(&self, writer: &mut Writer) {
-        writer.text(self.path).bool(false);
+        let watch = false;
+        writer.text(self.path).bool(watch);
     }
 
     fn read(reader: &mut Reader<'_>) -> Option<Stat> {
@@ -229,7 +240,7 @@ impl Op for Children<'_> {
         let count = usize::try_from(reader.int()?).unwrap_or(0);
         // Each name has a length at least, and takes more memory than that here.
         let room = LONGEST_REPLY.checked_sub(reader.rest().len())?;
-        if count > reader.rest().len() / 4 || count > room / CHILD {
+        if count > reader.rest().len() / LENGTH_BYTES || count > room / CHILD_OVERHEAD {
             return None;
         }
         (0..count).map(|_| reader.text()).collect()
@@ -266,7 +277,8 @@ impl Op for Auth<'_> {
     type Answer = ();
 
     fn write(&self, writer: &mut Writer) {
-        writer.int(0).text(self.scheme).text(self.secret);
+        let auth_type = 0;
+        writer.int(auth_type).text(self.scheme).text(self.secret);
     }
 
     fn read(_: &mut Reader<'_>) -> Option<()> {

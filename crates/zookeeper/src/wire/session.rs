@@ -2,9 +2,9 @@
 
 use super::jute::{Reader, Writer};
 
-/// The number of messages that answer no request.
+/// The xid of messages that answer no request: events.
 pub(crate) const XID_EVENT: i32 = -1;
-/// The fixed numbers of pings and logins.
+/// The fixed xids of pings and logins.
 pub(crate) const XID_PING: i32 = -2;
 pub(crate) const XID_AUTH: i32 = -4;
 
@@ -18,11 +18,14 @@ pub(crate) struct Hello<'a> {
 }
 
 impl Hello<'_> {
+    /// The encoded message.
     pub(crate) fn message(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         // The only protocol version is 0. The newest known change is given as 0 too: `Dialer` itself compares the
         // server's data with what the session has already seen.
-        writer.int(0).long(0).int(self.timeout_millis).long(self.session).bytes(self.password).bool(false);
+        let (version, newest_zxid, accepts_read_only) = (0, 0, false);
+        writer.int(version).long(newest_zxid).int(self.timeout_millis);
+        writer.long(self.session).bytes(self.password).bool(accepts_read_only);
         writer.finish()
     }
 }
@@ -51,8 +54,9 @@ impl Welcome {
 /// The header of every answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
+    /// The number of the request, or a fixed xid.
     pub(crate) xid: i32,
-    /// The newest change that the server knew of.
+    /// The newest change that the server has applied.
     pub(crate) zxid: i64,
     /// 0 if the request was applied.
     pub(crate) error: i32,
@@ -71,6 +75,11 @@ pub(crate) struct Event {
     pub(crate) path: String,
 }
 
+/// The types of events.
+const NODE_DELETED: i32 = 2;
+const DATA_CHANGED: i32 = 3;
+const CHILDREN_CHANGED: i32 = 4;
+
 /// What happened to the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
@@ -84,8 +93,8 @@ pub(crate) enum EventKind {
 impl Event {
     pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let kind = match reader.int()? {
-            2 => EventKind::Deleted,
-            3 | 4 => EventKind::Changed,
+            NODE_DELETED => EventKind::Deleted,
+            DATA_CHANGED | CHILDREN_CHANGED => EventKind::Changed,
             _ => EventKind::Other,
         };
         let _state = reader.int()?;

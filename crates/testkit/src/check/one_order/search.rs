@@ -180,7 +180,7 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
                 continue;
             }
             let begun = self.begun(order, hold, at);
-            if begun.is_empty() && self.holds[hold].forgotten {
+            if begun.is_empty() && self.holds[hold].may_be_forgotten {
                 orders.insert(order.clone());
             }
             orders.extend(begun);

@@ -20,8 +20,8 @@ pub(super) struct Hold<'b, 'h> {
     pub(super) token: Option<(&'h str, u64)>,
     /// Its lease may have ended before its acquire returned, so the hold may have begun and ended meanwhile.
     pub(super) late: bool,
-    /// The server may have forgotten it before its acquire returned.
-    pub(super) forgotten: bool,
+    /// The server may have forgotten the hold before its acquire returned.
+    pub(super) may_be_forgotten: bool,
 }
 
 /// An acquire that was answered "taken".
@@ -49,22 +49,22 @@ pub(super) fn holds<'b, 'h>(
         if let Some(hold) = outer {
             // The hold ends when the last of its users leaves, unless the server forgot it.
             let hold = &mut holds[hold];
-            let from = if index.forgotten(hold.attempt).is_some() { 0 } else { from };
+            let from = if index.may_be_forgotten_since(hold.attempt).is_some() { 0 } else { from };
             let until =
                 until.max(*hold.end.end()).max(min_hold_after_the_last(index, [hold.attempt, attempt]));
             hold.end = from.max(*hold.end.start())..=until;
             continue;
         }
-        let forgotten = index.forgotten(attempt).filter(|since| *since < from);
-        let from = forgotten.unwrap_or(from);
+        let forgotten_since = index.may_be_forgotten_since(attempt).filter(|since| *since < from);
+        let from = forgotten_since.unwrap_or(from);
         let ordered = !index.terms.lossy && attempt.mode.limit().is_none();
         holds.push(Hold {
             attempt,
             begin: attempt.invoked..=grant.at,
             end: from..=until,
             token: ordered.then_some((grant.lineage, grant.token)),
-            late: from <= grant.at && forgotten.is_none(),
-            forgotten: from <= grant.at && forgotten.is_some(),
+            late: from <= grant.at && forgotten_since.is_none(),
+            may_be_forgotten: from <= grant.at && forgotten_since.is_some(),
         });
     }
     holds
@@ -124,7 +124,7 @@ fn resurrected(
     attempt: &AttemptHistory<'_>,
     at: u64,
 ) -> bool {
-    let lease = index.longest.get(attempt.lock).map_or(0, |ttl| index.terms.longest(*ttl));
+    let lease = index.longest_lease.get(attempt.lock).map_or(0, |ttl| index.terms.longest(*ttl));
     let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < attempt.invoked;
     let storm = index.storms.get(index.storms.partition_point(over));
     let may = index.terms.lossy || index.terms.set_back && attempts.iter().any(|other| lapsed(other, at));
