@@ -149,7 +149,7 @@ fn record_failure(attempt: Attempt<'_>, error: &Error) {
     let kind = format!("{:?}", error.kind());
     match error.kind() {
         ErrorKind::Taken | ErrorKind::TimedOut | ErrorKind::Refused | ErrorKind::Denied => {
-            attempt.record_failure(&kind)
+            attempt.failed(&kind)
         }
         _ => attempt.unknown(&kind),
     }

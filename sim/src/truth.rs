@@ -115,7 +115,7 @@ impl Truths {
     /// The attempt of a claim, if claims carry attempt ids. `None` for an earlier claim of an attempt that was later
     /// granted by another claim.
     fn attempt_named(&self, inner: &TruthState, owner: &str, claim: &str) -> Option<AttemptId> {
-        let attempt = owner.parse().ok().filter(|_| self.plan.attempt_named)?;
+        let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);
         let is_back = inner.may_return.contains(&attempt) && inner.over.contains(&attempt);
         (is_its_claim && !is_back).then_some(attempt)

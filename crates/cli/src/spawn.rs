@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn cmd_starts_in_its_group_or_moves_there_or_runs_outside() {
         let this_process =
-            Group::this_process().expect("this test needs cgroup v2, mounted and writable: run it as root");
+            Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
         let name = format!("lh-unit-{}-born", std::process::id());
         let path = this_process.path().join(&name);
         std::fs::create_dir(&path).unwrap();

@@ -81,9 +81,7 @@ impl Client {
             env: env.clone(),
             held: Mutex::default(),
             server: Mutex::default(),
-            /// Combines fast-path claims into statements.
             claim_batch: Arc::default(),
-            /// Combines fast-path releases into statements.
             release_batch: Arc::default(),
             queued: Arc::default(),
             maintenance_started: AtomicBool::new(false),

@@ -100,7 +100,7 @@ impl Inspect for SqlEngine {
                         for name in chunk {
                             match self.look(std::slice::from_ref(name)).await {
                                 Err(error) if may_be_of_one_row(&error) => {
-                                    views.push(View::reply_mismatch(name.clone(), key(name), &error));
+                                    views.push(View::unreadable(name.clone(), key(name), &error));
                                 }
                                 seen => views.extend(seen?),
                             }

@@ -90,7 +90,6 @@ impl Network {
         }
         let inner = NetworkState {
             machine: Machine::new(plan.protocol, plan.bug, plan.forgets()),
-            /// The clients.
             endpoints: BTreeMap::new(),
             disconnected: BTreeSet::new(),
             requests,

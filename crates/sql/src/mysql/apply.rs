@@ -5,7 +5,7 @@ use leasehold_core::{Fault, Name};
 use super::{
     conn::{Conn, ResultSet},
     error::{Commits, RequestError},
-    rows::{Columns, put},
+    rows::{Columns, claim_tuple},
     statements::{CLAIMS_DROP, CLAIMS_PUT, LOCK_NEW, LOCK_PUT, READ},
     text::{bytes, list, words},
 };
@@ -67,7 +67,8 @@ async fn write(conn: &mut Conn, literal: &str, name: &str, changes: &Changes) ->
     let mut statements = Vec::new();
     statements.extend(changes.lock.as_ref().map(|lock| update_lock(literal, lock)));
     if !changes.put.is_empty() {
-        statements.push(CLAIMS_PUT.with(&[("rows", &list(changes.put.iter().map(|row| put(name, row))))]));
+        statements
+            .push(CLAIMS_PUT.with(&[("rows", &list(changes.put.iter().map(|row| claim_tuple(name, row))))]));
     }
     if !changes.drop.is_empty() {
         let ids = list(changes.drop.iter().map(|id| bytes(&id.0)));

@@ -56,7 +56,7 @@ impl Conn {
         let limit = config.dial_limit();
         let timed_out =
             || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
-        runtime::collect_row(limit, connecting)
+        runtime::within(limit, connecting)
             .await
             .unwrap_or_else(timed_out)
             .map_err(|failed| config.with_address(&failed))
@@ -66,12 +66,12 @@ impl Conn {
     /// not executed.
     pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let timed_out = || Err(ExecuteError::Late(REQUEST_TIMEOUT));
-        runtime::collect_row(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(timed_out)
+        runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(timed_out)
     }
 
     /// Whether the other side still answers.
     pub(super) async fn answers_soon(&mut self) -> bool {
-        runtime::collect_row(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
+        runtime::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
     }
 
     /// Executes statements without a time limit; a panic of the driver becomes an error.

@@ -59,9 +59,7 @@ pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Time
 async fn last_insert_id_of(mysql: &Mysql, text: &str, index: usize) -> Result<Option<i64>, Failed> {
     let sets = mysql.execute_unless_locked(text, Commits::At(index)).await?.unwrap_or_default();
     let number = |set: &ResultSet| {
-        set.last_insert_id
-            .filter(|_| set.last_insert_id_of > 0)
-            .and_then(|last_insert_id| i64::try_from(last_insert_id).ok())
+        set.last_insert_id.filter(|_| set.changed > 0).and_then(|id| i64::try_from(id).ok())
     };
     Ok(sets.get(index).and_then(number))
 }

@@ -86,7 +86,7 @@ mod tests {
     /// The level and the text of the guarantee, with all other settings as recommended.
     fn judged(settings: &[(&str, &str)]) -> (Level, String) {
         let durable = [(FLUSH, "1"), (DOUBLEWRITE, "ON"), ("log_bin", "ON"), (SYNC_LOG, "1")];
-        let guarantee = guarantee(&Server::first_known(&[&durable, settings].concat()));
+        let guarantee = guarantee(&Server::of(&[&durable, settings].concat()));
         (guarantee.level, guarantee.to_string())
     }
 

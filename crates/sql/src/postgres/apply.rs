@@ -117,7 +117,7 @@ async fn put(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
     }
     let put = &changes.put;
     let dropped: Vec<&[u8]> = changes.drop.iter().map(|id| id.0.as_slice()).collect();
-    let channels: Vec<String> = done
+    let channels: Vec<String> = changes
         .notifications
         .iter()
         .map(|notification| notification_text::channel(notification.client))

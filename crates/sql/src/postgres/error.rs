@@ -85,7 +85,7 @@ fn is_missing_login(error: &Error) -> bool {
 #[cfg(feature = "tls")]
 fn tls_failure_of(error: &Error) -> Option<Failed> {
     let message = std::error::Error::source(error)?.to_string();
-    leasehold_tls::is_alert(&message).then(|| super::tls::by_tls(&message))
+    leasehold_tls::is_alert(&message).then(|| super::tls::tls_error(&message))
 }
 
 /// Whether the server asks for the password in a form that others could read.

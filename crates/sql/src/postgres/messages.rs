@@ -143,9 +143,9 @@ impl Messages {
     fn read_login_request(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         let missing = size_of::<u32>().saturating_sub(self.login_request.len());
         self.login_request.extend(bytes.iter().take(missing));
-        let login = match self.login_request.as_slice() {
-            ASK_CLEARTEXT => Login::Cleartext,
-            ASK_MD5 => Login::Md5,
+        let login = match <[u8; 4]>::try_from(self.login_request.as_slice()) {
+            Ok(ASK_CLEARTEXT) => Login::Cleartext,
+            Ok(ASK_MD5) => Login::Md5,
             _ => return Ok(()),
         };
         if login <= self.weakest {

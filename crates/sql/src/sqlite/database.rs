@@ -17,7 +17,7 @@ use super::{
     location::check_location,
     look,
     rows::{read, write},
-    source::File,
+    source::FileSource,
     transaction::Scope,
     worker::{Access, Worker},
 };
@@ -52,10 +52,9 @@ impl Sqlite {
         if let Some(worker) = self.worker.get() {
             return Ok(worker);
         }
-        let file = File {
+        let file = FileSource {
             path: self.path.clone(),
             clock: Arc::clone(&self.clock),
-            /// The lineage of the tables in the current file, set by the database thread.
             lineage: Arc::clone(&self.lineage),
         };
         let worker = Worker::start(file).map_err(|error| {
@@ -263,10 +262,10 @@ impl Database for Sqlite {
         Box::pin(async move {
             let leftovers =
                 self.run(Access::Read, move |scope| look::leftovers(scope, &after, count)).await?;
-            if !leftovers.idle.is_empty() {
-                self.run(Access::Write, move |scope| look::forget(scope, &leftovers.idle)).await?;
+            if !leftovers.unused.is_empty() {
+                self.run(Access::Write, move |scope| look::forget(scope, &leftovers.unused)).await?;
             }
-            Ok((leftovers.stale, leftovers.last))
+            Ok((leftovers.expired, leftovers.last))
         })
     }
 

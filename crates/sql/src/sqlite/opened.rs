@@ -65,7 +65,7 @@ impl Opened {
         let connection = Connection::open_with_flags(path, flags).map_err(before)?;
         set_up(&connection)?;
         // Checks the tables before anything is changed.
-        let known = tables::known(&connection)?;
+        let known = tables::find_tables(&connection)?;
         if known.is_none() && access == Access::Read {
             return Self::nothing(path);
         }
@@ -80,7 +80,7 @@ impl Opened {
         }
         // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
         connection.execute_batch("PRAGMA synchronous = FULL").map_err(before)?;
-        let lineage = tables::ready(&connection, clock)?;
+        let lineage = tables::prepare(&connection, clock)?;
         let real_path = connection.path().map_or(path, Path::new);
         let names = Names::new(path, real_path);
         let identity = names.identity();

@@ -57,7 +57,7 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
     }
     definitions.check_trust()?;
     if !definitions.has_meta() {
-        definitions.check_words()?;
+        definitions.check_statements()?;
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
     // The version first: another version may have other columns.
@@ -73,7 +73,7 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
             ),
         ));
     }
-    definitions.check_words()?;
+    definitions.check_statements()?;
     let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
     Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot }))
