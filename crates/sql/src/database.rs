@@ -30,7 +30,7 @@ pub(crate) struct Timed<T> {
 pub(crate) struct Taken {
     /// The first token of the grant.
     pub(crate) token: i64,
-    /// How the previous hold ended, as the [code](crate::row::previous_number) in the tables.
+    /// How the previous hold ended, as the [code](crate::row::previous_code) in the tables.
     pub(crate) previous: i16,
 }
 

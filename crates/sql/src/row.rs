@@ -22,7 +22,7 @@ pub(crate) struct LockRow {
     pub(crate) holder: Option<ClaimRow>,
     /// The number of claim rows of the name. The fast path is only used where it is 0.
     pub(crate) claims: i32,
-    /// How the last hold ended, as a [code](previous_number).
+    /// How the last hold ended, as a [code](previous_code).
     pub(crate) ended: i16,
     /// The last token of that hold.
     pub(crate) ended_upto: i64,
@@ -48,7 +48,7 @@ pub(crate) struct ClaimRow {
     pub(crate) token: i64,
     /// The number of tokens of its grant.
     pub(crate) tokens: i32,
-    /// How the previous hold ended, as a [code](previous_number).
+    /// How the previous hold ended, as a [code](previous_code).
     pub(crate) previous: i16,
     pub(crate) owner: String,
     /// When the claim was granted or entered the queue.

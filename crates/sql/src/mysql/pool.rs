@@ -44,7 +44,7 @@ pub(super) struct Pool {
     connections_broke: AtomicBool,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in the
 /// middle of a transaction.
 pub(super) struct Borrowed<'a> {
     pub(super) conn: Conn,

@@ -41,7 +41,7 @@ pub(crate) struct Pool {
     handler: Weak<dyn NotificationHandler>,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in the
 /// middle of a transaction.
 pub(crate) struct Borrowed<'a> {
     pub(crate) conn: Conn,
