@@ -26,21 +26,21 @@ impl AdjustedHistory {
         let doubts = doubts(events);
         let count = doubts.len() as u64;
         let mut changes: BTreeMap<usize, What> = BTreeMap::new();
-        changes.extend(inner_stops(events).into_iter().map(|at| (at, neutral(&events[at]))));
+        changes.extend(inner_stops(events).into_iter().map(|index| (index, neutral(&events[index]))));
         let taken_by_foreign = || What::AcqFail { err: "a foreign lock held it".to_owned() };
-        changes.extend(taken_by_foreign_lock(events).into_iter().map(|at| (at, taken_by_foreign())));
+        changes.extend(taken_by_foreign_lock(events).into_iter().map(|index| (index, taken_by_foreign())));
         changes.extend(min_holds_of_readers(events));
         // After a clock step or a replaced server, holds are in doubt until they are renewed.
         let excused = match promise {
             Promise::Exclusion => Doubts::explained(events, speed.doubted_after),
-            _ => Doubts { denials: doubts, arrivals: doubtful_grants(events) },
+            _ => Doubts { failed_checks: doubts, doubtful_grants: doubtful_grants(events) },
         };
-        changes.extend(excused.denials.into_iter().map(|at| (at, neutral(&events[at]))));
-        changes.extend(uncertain(events, &excused.arrivals));
+        changes.extend(excused.failed_checks.into_iter().map(|index| (index, neutral(&events[index]))));
+        changes.extend(with_unknown_grants(events, &excused.doubtful_grants));
         let (releases, views) = lost_votes::changes(events, speed.votes_lost_by);
         changes.extend(releases);
         changes.extend(views.into_iter().map(|at| (at, neutral(&events[at]))));
-        let events = events.iter().enumerate().map(|(at, event)| match changes.remove(&at) {
+        let events = events.iter().enumerate().map(|(index, event)| match changes.remove(&index) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
         });
@@ -56,15 +56,15 @@ fn neutral(event: &Event) -> What {
     }
 }
 
-/// Failed `check()`s of holds that were later found valid or lost, or released.
+/// The indices of failed `check()`s of holds that were later found valid or lost, or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
-    let mut open: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
+    let mut failed_checks: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
-    for (at, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         match event.what {
-            What::Check { valid: false, .. } => open.entry(event.attempt).or_default().push(at),
+            What::Check { valid: false, .. } => failed_checks.entry(event.attempt).or_default().push(index),
             What::Check { valid: true, .. } | What::Lost { .. } | What::RelInv { .. } => {
-                doubts.extend(open.remove(&event.attempt).unwrap_or_default());
+                doubts.extend(failed_checks.remove(&event.attempt).unwrap_or_default());
             }
             _ => {}
         }
@@ -74,44 +74,45 @@ fn doubts(events: &[Event]) -> BTreeSet<usize> {
 
 /// The attempts whose holds were in doubt at the grant.
 fn doubtful_grants(events: &[Event]) -> BTreeSet<AttemptId> {
-    let arrivals = events.iter().filter_map(|event| match event.what {
+    let doubtful_grants = events.iter().filter_map(|event| match event.what {
         What::AcqOk { deadline: Some(deadline), .. } if deadline < event.t => Some(event.attempt),
         _ => None,
     });
-    arrivals.collect()
+    doubtful_grants.collect()
 }
 
 /// Changes the events of these attempts: it becomes unknown whether they were granted.
-fn uncertain(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
+fn with_unknown_grants(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
     let (mut granted, mut changed) = (BTreeSet::new(), BTreeMap::new());
-    for (at, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
+    for (index, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
         if matches!(event.what, What::AcqOk { .. }) && granted.insert(event.attempt) {
-            changed.insert(at, What::AcqUnknown { err: "in doubt".to_owned() });
+            changed.insert(index, What::AcqUnknown { err: "in doubt".to_owned() });
         } else if granted.contains(&event.attempt) {
-            changed.insert(at, neutral(event));
+            changed.insert(index, neutral(event));
         }
     }
     changed
 }
 
-/// Nested stops of a process and their ends. The checker would take the first end for the end of all.
+/// The indices of nested stops of a process, and of their ends. The checker would take the first end for the end of
+/// all.
 fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inner = BTreeSet::new();
-    for (at, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         match event.what {
             What::Stop { victim } => {
                 let depth = depths.entry(victim).or_default();
                 *depth += 1;
                 if *depth > 1 {
-                    inner.insert(at);
+                    inner.insert(index);
                 }
             }
             What::Cont { victim } => {
                 let depth = depths.entry(victim).or_default();
                 *depth = depth.saturating_sub(1);
                 if *depth > 0 {
-                    inner.insert(at);
+                    inner.insert(index);
                 }
             }
             _ => {}
@@ -124,11 +125,11 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
 /// them or with the process.
 fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
-    for (at, event) in events.iter().enumerate() {
+    for (index, event) in events.iter().enumerate() {
         match event.what {
             What::AcqInv { mode, .. } if mode.0 == Mode::Shared => drop(readers.insert(event.attempt)),
             What::RelInv { min_hold: Some(min_hold), .. } if readers.contains(&event.attempt) => {
-                changed.insert(at, What::RelInv { min_hold: Some(min_hold), sure: Some(0) });
+                changed.insert(index, What::RelInv { min_hold: Some(min_hold), sure: Some(0) });
             }
             _ => {}
         }
@@ -136,20 +137,23 @@ fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     changed
 }
 
-/// Answers of "taken" while a foreign program may have held the lock, which no history records.
+/// The indices of answers of "taken" while a foreign program may have held the lock, which no history records.
 fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
-    let (mut since, mut begins, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
-    // The last release by the foreign program.
-    let mut gone = 0;
-    for (at, event) in events.iter().enumerate() {
+    let (mut foreign_since, mut called_at, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
+    // The time of the last release by the foreign program.
+    let mut foreign_until = 0;
+    for (index, event) in events.iter().enumerate() {
         match &event.what {
-            What::NemesisBegin { kind } if kind == FOREIGN_LOCK => since = Some(event.t),
-            What::NemesisEnd { kind } if kind == FOREIGN_LOCK => (since, gone) = (None, event.t),
-            What::AcqInv { .. } => drop(begins.insert(event.attempt, event.t)),
+            What::NemesisBegin { kind } if kind == FOREIGN_LOCK => foreign_since = Some(event.t),
+            What::NemesisEnd { kind } if kind == FOREIGN_LOCK => {
+                (foreign_since, foreign_until) = (None, event.t)
+            }
+            What::AcqInv { .. } => drop(called_at.insert(event.attempt, event.t)),
             What::AcqTaken
-                if since.is_some() || begins.get(&event.attempt).is_some_and(|begin| *begin < gone) =>
+                if foreign_since.is_some()
+                    || called_at.get(&event.attempt).is_some_and(|begin| *begin < foreign_until) =>
             {
-                changed.insert(at);
+                changed.insert(index);
             }
             _ => {}
         }

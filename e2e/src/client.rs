@@ -17,7 +17,10 @@ const TASKS: u32 = 10;
 /// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
 /// The time limit for `close`: longer than the slowest request and its cleanup.
-const CLOSE: Duration = Duration::from_secs(12);
+const CLOSE_LIMIT: Duration = Duration::from_secs(12);
+
+/// How many times the resources are counted until the keeper has ended.
+const MAX_PROBES: u32 = 100;
 
 /// The schemes of engines without a server, where only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
@@ -101,7 +104,7 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
     // A first runtime creates resources that last as long as the process, so create it before the count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
-    let (start, before) = (now_nanos(), own_resources()?);
+    let (start, found_at_start) = (now_nanos(), own_resources()?);
     {
         let is_alone = !SERVERLESS.iter().any(|scheme| arguments.url.starts_with(scheme));
         let _heartbeat = Heartbeat::of_process(Arc::clone(&recorder), is_alone.then(process::id));
@@ -119,9 +122,9 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         runtime.block_on(work(&state));
     }
     // Both counts are recorded at the end, because a killed client reports no second count.
-    recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: before });
+    recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: found_at_start });
     let mut found = own_resources()?;
-    for _ in 0..100 {
+    for _ in 0..MAX_PROBES {
         // The thread of the keeper ends soon after its last user.
         if found.values().sum::<u64>() <= 1 {
             break;
@@ -143,7 +146,7 @@ pub async fn work(state: &ClientState) {
             std::panic::resume_unwind(error.into_panic());
         }
     }
-    state.locks.close(CLOSE).await;
+    state.locks.close(CLOSE_LIMIT).await;
 }
 
 /// I6: the resources of the process that must not remain at the end.

@@ -21,16 +21,19 @@ impl<N: ClusterNode + 'static> ClusterUnderFault<Cluster<N>> {
         Self { servers, target: 0, rng }
     }
 
+    /// Begins a fault of the leader.
     fn apply_to_leader(&mut self, act: fn(&mut Cluster<N>, usize)) {
         self.target = self.servers.leader();
         act(&mut self.servers, self.target);
     }
 
+    /// Begins a fault of a random server.
     fn apply_to_any(&mut self, act: fn(&mut Cluster<N>, usize)) {
         self.target = self.rng.below(self.servers.ports().len() as u64) as usize;
         act(&mut self.servers, self.target);
     }
 
+    /// Ends the fault.
     fn end(&mut self, act: fn(&mut Cluster<N>, usize)) {
         act(&mut self.servers, self.target);
     }

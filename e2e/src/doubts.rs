@@ -16,9 +16,9 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 #[derive(Debug, Default)]
 pub(crate) struct Doubts {
     /// The indices of the events in which `check()` failed.
-    pub(crate) denials: BTreeSet<usize>,
+    pub(crate) failed_checks: BTreeSet<usize>,
     /// The attempts whose hold was in doubt at the grant.
-    pub(crate) arrivals: BTreeSet<AttemptId>,
+    pub(crate) doubtful_grants: BTreeSet<AttemptId>,
 }
 
 impl Doubts {
@@ -30,121 +30,140 @@ impl Doubts {
         });
         let begins: Vec<u64> = begins.collect();
         let mut explained = Self::default();
-        // The previous doubt of each process: it began between these two times.
-        let mut before: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
-        for sight in sights(events) {
-            let last = before.get(&sight.proc);
-            let same = last.is_some_and(|(_, seen)| sight.clear <= *seen);
-            let since = last.map_or(0, |(clear, _)| *clear);
-            let has_reason = begins.iter().any(|begin| (since + 1..=sight.seen).contains(begin));
-            if !same && !has_reason {
+        // The previous explained doubt of each process: its last time without a doubt, and its first time with it.
+        let mut previous_doubts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for doubt in doubts_in(events) {
+            let last = previous_doubts.get(&doubt.proc);
+            let is_same = last.is_some_and(|(_, first_doubt)| doubt.last_valid <= *first_doubt);
+            let since = last.map_or(0, |(last_valid, _)| *last_valid);
+            let has_reason = begins.iter().any(|begin| (since + 1..=doubt.first_doubt).contains(begin));
+            if !is_same && !has_reason {
                 continue;
             }
-            if !same {
-                before.insert(sight.proc, (sight.clear, sight.seen));
+            if !is_same {
+                previous_doubts.insert(doubt.proc, (doubt.last_valid, doubt.first_doubt));
             }
-            match sight.of {
-                Of::Arrival(attempt) => drop(explained.arrivals.insert(attempt)),
-                Of::Denials(places) => explained.denials.extend(places),
+            match doubt.evidence {
+                Evidence::Grant(attempt) => drop(explained.doubtful_grants.insert(attempt)),
+                Evidence::FailedChecks(indices) => explained.failed_checks.extend(indices),
             }
         }
         explained
     }
 }
 
-/// One doubt about a hold. It began between `clear` and `seen`.
-struct Sight {
+/// One doubt about a hold. It began between `last_valid` and `first_doubt`.
+struct Doubt {
     proc: u32,
     /// The last time without a doubt.
-    clear: u64,
+    last_valid: u64,
     /// The first time with the doubt.
-    seen: u64,
-    of: Of,
+    first_doubt: u64,
+    evidence: Evidence,
 }
 
-enum Of {
-    Arrival(AttemptId),
-    Denials(Vec<usize>),
+/// The evidence of a doubt.
+enum Evidence {
+    /// The hold was in doubt when it was granted.
+    Grant(AttemptId),
+    /// The indices of the events in which `check()` failed.
+    FailedChecks(Vec<usize>),
 }
 
 /// The state of a hold so far.
-struct Known {
+struct HoldState {
     /// The last time without a doubt.
-    clear: u64,
+    last_valid: u64,
     /// The latest reported deadline.
     deadline: Option<u64>,
-    open: Option<Open>,
+    /// The doubt that has not ended yet.
+    open: Option<OpenDoubt>,
 }
 
-/// `check()` fails.
-struct Open {
+/// A doubt that has not ended yet: `check()` fails.
+struct OpenDoubt {
     proc: u32,
-    clear: u64,
-    seen: u64,
-    /// The check failed before the deadline, so the lease had not ended.
-    early: bool,
-    places: Vec<usize>,
+    last_valid: u64,
+    first_doubt: u64,
+    /// Whether the first check failed before the deadline, so that the lease had not ended.
+    is_early: bool,
+    /// The indices of the failed checks.
+    indices: Vec<usize>,
 }
 
-impl Known {
+impl HoldState {
+    /// Records a reported deadline.
     fn report(&mut self, deadline: Option<u64>) {
         self.deadline = self.deadline.max(deadline);
     }
 
-    fn deny(&mut self, at: usize, event: &Event, read: Option<u64>) {
+    /// Records a failed check.
+    fn deny(&mut self, index: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
         // The check found no time left, so its deadline is the time of the reading. A later deadline shows a renewal in
         // between.
         let read = read.unwrap_or(event.t).max(event.t);
-        let early = read < deadline;
-        let seen = if early { read } else { event.t };
-        let new = || Open { proc: event.proc, clear: self.clear, seen, early, places: Vec::new() };
-        self.open.get_or_insert_with(new).places.push(at);
+        let is_early = read < deadline;
+        let first_doubt = if is_early { read } else { event.t };
+        let new = || OpenDoubt {
+            proc: event.proc,
+            last_valid: self.last_valid,
+            first_doubt,
+            is_early,
+            indices: Vec::new(),
+        };
+        self.open.get_or_insert_with(new).indices.push(index);
     }
 
-    /// Ends the doubt: the hold was found to be `valid`, or its user asks no more.
-    fn close(&mut self, valid: bool) -> Option<Sight> {
-        let Open { proc, clear, seen, places, .. } = self.open.take().filter(|open| open.early || valid)?;
-        Some(Sight { proc, clear, seen, of: Of::Denials(places) })
+    /// Ends the doubt: a check found the hold `valid`, or there are no more checks. Returns the doubt if it counts.
+    fn close(&mut self, valid: bool) -> Option<Doubt> {
+        let OpenDoubt { proc, last_valid, first_doubt, indices, .. } =
+            self.open.take().filter(|open| open.is_early || valid)?;
+        Some(Doubt { proc, last_valid, first_doubt, evidence: Evidence::FailedChecks(indices) })
     }
 }
 
-/// All doubts in the order of `seen`.
-fn sights(events: &[Event]) -> Vec<Sight> {
-    let (mut all, mut sights): (BTreeMap<AttemptId, Known>, Vec<Sight>) = Default::default();
-    for (at, event) in events.iter().enumerate() {
+/// All doubts, in the order of their first times.
+fn doubts_in(events: &[Event]) -> Vec<Doubt> {
+    let (mut holds, mut doubts_in): (BTreeMap<AttemptId, HoldState>, Vec<Doubt>) = Default::default();
+    for (index, event) in events.iter().enumerate() {
         if matches!(event.what, What::AcqInv { .. }) {
-            all.insert(event.attempt, Known { clear: event.t, deadline: None, open: None });
+            holds.insert(event.attempt, HoldState { last_valid: event.t, deadline: None, open: None });
             continue;
         }
-        let Some(known) = all.get_mut(&event.attempt) else { continue };
+        let Some(hold) = holds.get_mut(&event.attempt) else { continue };
         match event.what {
             What::AcqOk { deadline, .. } => match deadline.map(|deadline| deadline.cmp(&event.t)) {
                 Some(Ordering::Less) => {
-                    let of = Of::Arrival(event.attempt);
-                    sights.push(Sight { proc: event.proc, clear: known.clear, seen: event.t, of });
-                    all.remove(&event.attempt);
+                    let evidence = Evidence::Grant(event.attempt);
+                    doubts_in.push(Doubt {
+                        proc: event.proc,
+                        last_valid: hold.last_valid,
+                        first_doubt: event.t,
+                        evidence,
+                    });
+                    holds.remove(&event.attempt);
                 }
-                _ => known.report(deadline),
+                _ => hold.report(deadline),
             },
-            What::RenewOk { deadline, .. } => known.report(Some(deadline)),
+            What::RenewOk { deadline, .. } => hold.report(Some(deadline)),
             What::Check { valid: true, deadline } => {
-                sights.extend(known.close(true));
-                known.clear = event.t;
-                known.report(deadline);
+                doubts_in.extend(hold.close(true));
+                hold.last_valid = event.t;
+                hold.report(deadline);
             }
-            What::Check { valid: false, deadline } => known.deny(at, event, deadline),
+            What::Check { valid: false, deadline } => hold.deny(index, event, deadline),
             What::Lost { .. } | What::RelInv { .. } => {
-                sights.extend(known.close(false));
-                all.remove(&event.attempt);
+                doubts_in.extend(hold.close(false));
+                holds.remove(&event.attempt);
             }
             _ => {}
         }
     }
     // The open doubts of killed processes.
-    sights.extend(all.values_mut().filter_map(|known| known.close(false)));
-    sights.sort_by_key(|sight| sight.seen);
-    sights
+    doubts_in.extend(holds.values_mut().filter_map(|hold| hold.close(false)));
+    doubts_in.sort_by_key(|doubt| doubt.first_doubt);
+    doubts_in
 }
 
 #[cfg(test)]

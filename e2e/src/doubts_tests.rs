@@ -47,8 +47,8 @@ fn lost(t: u64, proc: u32, attempt: AttemptId) -> Event {
 fn explained(events: impl IntoIterator<Item = Event>) -> (Vec<u64>, Vec<AttemptId>) {
     let mut events: Vec<_> = events.into_iter().collect();
     events.sort_by_key(|event| event.t);
-    let Doubts { denials, arrivals } = Doubts::explained(&events, &[KIND]);
-    (denials.into_iter().map(|at| events[at].t).collect(), arrivals.into_iter().collect())
+    let Doubts { failed_checks, doubtful_grants } = Doubts::explained(&events, &[KIND]);
+    (failed_checks.into_iter().map(|index| events[index].t).collect(), doubtful_grants.into_iter().collect())
 }
 
 const NONE: [u64; 0] = [];
@@ -61,7 +61,7 @@ fn a_restart_explains_one_doubt_of_each_hold_of_a_process() {
         });
         let invalid = [(30, 1, 7), (31, 1, 7), (32, 1, 8), (50, 2, 9)];
         let valid = [(40, 1, 7), (41, 1, 8), (60, 2, 9)];
-        let checks = invalid.map(|at| (at, false)).into_iter().chain(valid.map(|at| (at, true)));
+        let checks = invalid.map(|index| (index, false)).into_iter().chain(valid.map(|index| (index, true)));
         let checks = checks.map(|((t, proc, attempt), valid)| check(t, proc, attempt, valid));
         explained(holds.chain(checks).chain(restarts.iter().map(|t| restart(*t)))).0
     };
@@ -95,12 +95,12 @@ fn an_expired_lease_is_not_a_doubt() {
 
 #[test]
 fn a_hold_may_be_in_doubt_when_it_is_granted() {
-    let arrivals = |restarts: &[u64]| {
+    let doubtful_grants = |restarts: &[u64]| {
         let in_doubt = |t, attempt| granted(t, 1, attempt, t);
         let holds = in_doubt(30, 7).into_iter().chain(in_doubt(40, 8));
         explained(holds.chain(restarts.iter().map(|t| restart(*t)))).1
     };
-    assert_eq!(arrivals(&[]), NONE);
-    assert_eq!(arrivals(&[20]), [7], "the doubt ended before the second grant");
-    assert_eq!(arrivals(&[20, 35]), [7, 8]);
+    assert_eq!(doubtful_grants(&[]), NONE);
+    assert_eq!(doubtful_grants(&[20]), [7], "the doubt ended before the second grant");
+    assert_eq!(doubtful_grants(&[20, 35]), [7, 8]);
 }

@@ -9,9 +9,9 @@ pub use alone::Alone;
 pub use cluster::{CLUSTER, Three, promise_of};
 
 /// The longest stop of a client in milliseconds: longer than the leases of two seconds.
-const STOPPED: u64 = 3500;
+const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which messages are held.
-const HELD: u64 = 2500;
+const MAX_HOLD_BACK: u64 = 2500;
 
 /// The keys and leases on a server; `command` runs `etcdctl`.
 fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {

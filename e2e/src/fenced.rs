@@ -26,6 +26,8 @@ use crate::{
 const WRITERS: usize = 4;
 /// The lease: shorter than many pauses.
 const TTL: Duration = Duration::from_millis(400);
+/// How long a writer holds the lock.
+const HOLD_TIME: Duration = Duration::from_millis(80);
 /// The name of the lock and of the resource that it protects.
 const NAME: &str = "resource";
 
@@ -145,14 +147,15 @@ impl Drop for Writer {
     }
 }
 
+/// Compares what the writers recorded with what is at the destination.
 fn audit(destination: Destination, results: &ResultStore, server: &RedisServer) -> Result<Tally, Failure> {
     let (counter, list) = (format!("{destination:?}-counter"), format!("{destination:?}-list"));
     let (increments, appends) = (results.acknowledged(&counter)?, results.acknowledged(&list)?);
     let (lost_increments, lost_appends) = if destination == Destination::FencedKey {
         let count = server.command(&["GET", &counter]).join("").parse().unwrap_or(0);
         let text = server.command(&["GET", &list]).join("");
-        let there: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let missing = appends.iter().filter(|element| !there.contains(element)).count();
+        let present: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let missing = appends.iter().filter(|element| !present.contains(element)).count();
         ((increments.len() as u64).saturating_sub(count), missing as u64)
     } else {
         (results.lost_increments(&counter)?, results.lost_elements(&list)?)
@@ -176,7 +179,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
     while now_nanos() < until {
         let guard = runtime.block_on(locks.mutex(NAME).ttl(TTL).acquire())?;
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_millis(80) && guard.check() {
+        while begin.elapsed() < HOLD_TIME && guard.check() {
             element += 1;
             let destination = *rng.pick(&DESTINATIONS);
             let work = Work { destination, results: &results, element, between: rng.millis(5..30) };
@@ -199,34 +202,37 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
 struct Work<'a> {
     destination: Destination,
     results: &'a ResultStore,
+    /// The element to append; unique among all writers.
     element: u64,
     /// The time between the read and the write.
     between: Duration,
 }
 
 impl Work<'_> {
-    fn on_file(&self, guard: &Guard, counts: bool) -> std::io::Result<WriteOutcome> {
+    /// Updates a file: increments the counter if `increments`, or else appends the element.
+    fn on_file(&self, guard: &Guard, increments: bool) -> std::io::Result<WriteOutcome> {
         let fence = (self.destination == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
-        if counts {
+        if increments {
             self.results.increment(&format!("{:?}-counter", self.destination), fence, between)
         } else {
             self.results.append(&format!("{:?}-list", self.destination), self.element, fence, between)
         }
     }
 
+    /// Updates a key of Redis in the same way.
     async fn on_redis(
         &self,
         guard: &Guard,
         fence: &RedisFence,
-        counts: bool,
+        increments: bool,
     ) -> Result<WriteOutcome, Failure> {
-        let key = format!("{:?}-{}", self.destination, if counts { "counter" } else { "list" });
+        let key = format!("{:?}-{}", self.destination, if increments { "counter" } else { "list" });
         let done = async {
             // Seals the key and reads it.
             let seen = fence.write(guard.token(), &[&["GET", &key]]).await?;
             let text = seen[0].text().unwrap_or_default();
-            let next = if counts {
+            let next = if increments {
                 (text.parse().unwrap_or(0_u64) + 1).to_string()
             } else {
                 format!("{text} {}", self.element)

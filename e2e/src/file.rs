@@ -25,14 +25,15 @@ use crate::{
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
 /// How long the foreign program tries to get the lock.
-const TRIES: Duration = Duration::from_millis(60);
+const FLOCK_PATIENCE: Duration = Duration::from_millis(60);
 
 /// A directory and its clients.
 pub struct Files {
-    /// On a disk, like the lock files of users.
+    /// The directory, on a disk, like the lock files of users.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
+    /// The lock file that the foreign program has locked.
     foreign: Option<File>,
     rng: Rng,
 }
@@ -50,11 +51,11 @@ impl Files {
         Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
-    /// Takes a lock like `flock(1)`, without our queue.
+    /// Locks a lock file like `flock(1)`, past the queue of leasehold.
     fn flock(&mut self) {
         let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
-        let limit = Instant::now() + TRIES;
+        let limit = Instant::now() + FLOCK_PATIENCE;
         while file.try_lock().is_err() {
             if Instant::now() > limit {
                 return;
@@ -70,14 +71,14 @@ impl World for Files {
         Fault {
             name: "stop",
             lasts: 10..400,
-            begin: |w, at| w.workers.stop(at),
-            end: |w, at| w.workers.resume(at),
+            begin: |w, client| w.workers.stop(client),
+            end: |w, client| w.workers.resume(client),
         },
         Fault {
             name: "kill",
             lasts: 1..100,
-            begin: |w, at| w.workers.kill(at),
-            end: |w, at| w.workers.replace(at),
+            begin: |w, client| w.workers.kill(client),
+            end: |w, client| w.workers.replace(client),
         },
     ];
 

@@ -25,27 +25,29 @@ use crate::{
 };
 
 /// The interval of the measurement.
-const BEAT: Duration = Duration::from_millis(15);
+const INTERVAL: Duration = Duration::from_millis(15);
 /// A wait of this length within an interval is a stall: a busy machine stalls a process for whole time slices. Waits on
 /// an idle machine are shorter.
-const LATE: Duration = Duration::from_millis(2);
-/// The same for a write to the disk, which takes longer only if other programs keep the disk busy.
-const LATE_ON_DISK: Duration = Duration::from_millis(10);
+const STALL: Duration = Duration::from_millis(2);
+/// A write to the disk of this length is a stall, which happens only if other programs keep the disk busy.
+const DISK_STALL: Duration = Duration::from_millis(10);
 /// The number of intervals after which the servers are looked up again.
-const FRESH: u32 = 20;
+const INTERVALS_PER_LOOKUP: u32 = 20;
 
 /// Records stalls until it is dropped.
 pub struct Heartbeat {
-    ends: Arc<AtomicBool>,
+    /// Whether the threads have to end.
+    stop: Arc<AtomicBool>,
     threads: Vec<thread::JoinHandle<()>>,
 }
 
 /// The data of one measuring thread.
-struct Beat {
+struct Meter {
     recorder: Arc<Recorder>,
     /// The process that is stalled. `None`: all clients are affected.
     victim: Option<u32>,
-    ends: Arc<AtomicBool>,
+    /// Whether the threads have to end.
+    stop: Arc<AtomicBool>,
 }
 
 impl Heartbeat {
@@ -53,8 +55,8 @@ impl Heartbeat {
     /// an engine without a server this process may have the shared file locked.
     #[must_use]
     pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
-        let (mut heartbeat, beat) = Self::new(recorder, victim);
-        heartbeat.start(beat(), |beat| beat.process());
+        let (mut heartbeat, meter) = Self::new(recorder, victim);
+        heartbeat.start(meter(), |meter| meter.process());
         heartbeat
     }
 
@@ -64,42 +66,43 @@ impl Heartbeat {
     /// # Errors
     /// When no file can be written there.
     pub fn of_all(recorder: Arc<Recorder>, program: &Path, disk: Option<&Path>) -> Result<Self, Failure> {
-        let (mut heartbeat, beat) = Self::new(recorder, None);
-        heartbeat.start(beat(), |beat| beat.process());
+        let (mut heartbeat, meter) = Self::new(recorder, None);
+        heartbeat.start(meter(), |meter| meter.process());
         let program = program.canonicalize()?;
-        heartbeat.start(beat(), move |beat| beat.servers(&program));
+        heartbeat.start(meter(), move |meter| meter.servers(&program));
         if let Some(disk) = disk {
             let file = tempfile::tempfile_in(disk)?;
-            heartbeat.start(beat(), move |beat| beat.disk(file));
+            heartbeat.start(meter(), move |meter| meter.disk(file));
         }
         Ok(heartbeat)
     }
 
-    fn new(recorder: Arc<Recorder>, victim: Option<u32>) -> (Self, impl Fn() -> Beat) {
-        let ends = Arc::new(AtomicBool::new(false));
-        let heartbeat = Self { ends: Arc::clone(&ends), threads: Vec::new() };
-        (heartbeat, move || Beat { recorder: Arc::clone(&recorder), victim, ends: Arc::clone(&ends) })
+    fn new(recorder: Arc<Recorder>, victim: Option<u32>) -> (Self, impl Fn() -> Meter) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let heartbeat = Self { stop: Arc::clone(&stop), threads: Vec::new() };
+        (heartbeat, move || Meter { recorder: Arc::clone(&recorder), victim, stop: Arc::clone(&stop) })
     }
 
-    fn start(&mut self, beat: Beat, measure: impl FnOnce(Beat) + Send + 'static) {
-        self.threads.push(spawn(|| measure(beat)));
+    /// Starts a measuring thread.
+    fn start(&mut self, meter: Meter, measure: impl FnOnce(Meter) + Send + 'static) {
+        self.threads.push(spawn(|| measure(meter)));
     }
 }
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        self.ends.store(true, Relaxed);
+        self.stop.store(true, Relaxed);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-impl Beat {
+impl Meter {
     /// Sleeps for one interval. Returns whether to measure again.
     fn next_interval(&self) -> bool {
-        sleep(BEAT);
-        !self.ends.load(Relaxed)
+        sleep(INTERVAL);
+        !self.stop.load(Relaxed)
     }
 
     /// Records a stall from `from` until now if it lasted longer than `late`.
@@ -113,20 +116,20 @@ impl Beat {
 
     /// Measures whether this thread wakes late, or a thread of this process is ready and does not run.
     fn process(self) {
-        let (mut waits, mut before) = (Waits::default(), now_nanos());
+        let (mut waits, mut previous) = (Waits::default(), now_nanos());
         while self.next_interval() {
             let longest = waits.longest(&[process::id()]);
             let now = now_nanos();
-            self.stalled((before + nanos(BEAT)).min(now - longest), LATE, "processor");
-            before = now;
+            self.stalled((previous + nanos(INTERVAL)).min(now - longest), STALL, "processor");
+            previous = now;
         }
     }
 
     /// Measures whether a thread of a server is ready and does not run.
     fn servers(self, clients: &Path) {
         let (mut waits, mut servers) = (Waits::default(), Vec::new());
-        for beat in 0.. {
-            if beat % FRESH == 0 {
+        for interval in 0.. {
+            if interval % INTERVALS_PER_LOOKUP == 0 {
                 servers = descendants(process::id());
                 let is_client = |pid: &u32| {
                     fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|program| program == clients)
@@ -137,7 +140,7 @@ impl Beat {
                 return;
             }
             let longest = waits.longest(&servers);
-            self.stalled(now_nanos() - longest, LATE, "processor of a server");
+            self.stalled(now_nanos() - longest, STALL, "processor of a server");
         }
     }
 
@@ -149,7 +152,7 @@ impl Beat {
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
                 return;
             }
-            self.stalled(begin, LATE_ON_DISK, "disk");
+            self.stalled(begin, DISK_STALL, "disk");
         }
     }
 }

@@ -25,10 +25,10 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         let line = line?;
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match (&words[..], &guard) {
-            (["check"], Some(held)) => held.check().to_string(),
-            (["spin", longest], Some(held)) => spin(held, Duration::from_millis(longest.parse()?))?,
-            (["lost"], Some(held)) => format!("{:?}", runtime.block_on(held.lost())),
-            (["write"], Some(held)) => describe(runtime.block_on(write(&locks, name, held))?),
+            (["check"], Some(hold)) => hold.check().to_string(),
+            (["spin", min_pause], Some(hold)) => spin(hold, Duration::from_millis(min_pause.parse()?))?,
+            (["lost"], Some(hold)) => format!("{:?}", runtime.block_on(hold.lost())),
+            (["write"], Some(hold)) => describe(runtime.block_on(write(&locks, name, hold))?),
             (["release"], Some(_)) => describe(guard.take().map_or(Ok(()), Guard::release_blocking)),
             (["abort"], _) => std::process::abort(),
             (["cycle"], _) => loop {
@@ -42,29 +42,29 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the hold in a loop until the process was not running for `longest`. Returns the result of the first check
+/// Checks the hold in a loop until the process was not running for `min_pause`. Returns the result of the first check
 /// after that.
-fn spin(guard: &Guard, longest: Duration) -> std::io::Result<String> {
+fn spin(guard: &Guard, min_pause: Duration) -> std::io::Result<String> {
     reply("spinning")?;
-    let mut before = Instant::now();
+    let mut previous = Instant::now();
     loop {
         // The clock is read before the check, so that the measured pause lies completely before this check.
         let now = Instant::now();
         let valid = guard.check();
-        if now - before > longest {
+        if now - previous > min_pause {
             return Ok(valid.to_string());
         }
-        before = now;
+        previous = now;
     }
 }
 
 /// Writes once through a fence on the system that stores the lock.
-async fn write(locks: &Locks, name: &str, held: &Guard) -> Result<Result<(), Error>, Failure> {
+async fn write(locks: &Locks, name: &str, hold: &Guard) -> Result<Result<(), Error>, Failure> {
     if let Some(fence) = locks.redis_fence(name) {
-        return Ok(fence.write(held.token(), &[&["INCR", "written"]]).await.map(drop));
+        return Ok(fence.write(hold.token(), &[&["INCR", "written"]]).await.map(drop));
     }
     let fence = locks.etcd_fence(name).ok_or("these locks have no fence")?;
-    Ok(fence.write(held.token(), &[("written", "by the holder")]).await.map(drop))
+    Ok(fence.write(hold.token(), &[("written", "by the holder")]).await.map(drop))
 }
 
 fn describe(ended: Result<(), Error>) -> String {

@@ -19,7 +19,7 @@ pub type Mariadb = Server<false>;
 pub type Mysql = Server<true>;
 
 /// The error when no MySQL is found.
-const UNPACK: &str = "no MySQL was found: unpack one with `setup/server debian sid DIRECTORY mysql-server-core`, \
+const NO_MYSQL: &str = "no MySQL was found: unpack one with `setup/server debian sid DIRECTORY mysql-server-core`, \
      and set LEASEHOLD_TEST_SYSTEM=DIRECTORY";
 
 /// The sessions of all clients.
@@ -29,15 +29,15 @@ const SESSIONS: &str =
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
 /// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
-const LEFT: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
+const LEFTOVER_ROWS: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
     WHERE holder IS NOT NULL AND expires > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000";
 
 impl<const MYSQL: bool> System for Server<MYSQL> {
     const SCHEME: &'static str = "mysql";
-    const STOPPED: u64 = 2500;
-    const HELD: u64 = 1500;
+    const MAX_STOP: u64 = 2500;
+    const MAX_HOLD_BACK: u64 = 1500;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         &[
@@ -87,7 +87,7 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let mut leftovers: BTreeMap<String, u64> =
-            self.0.query(LEFT).into_iter().map(|left| (left, 1)).collect();
+            self.0.query(LEFTOVER_ROWS).into_iter().map(|left| (left, 1)).collect();
         // One session belongs to the admin client.
         let sessions = self.0.query(SESSIONS).len().saturating_sub(1);
         leftovers.insert("sessions".to_owned(), sessions as u64);
@@ -100,14 +100,14 @@ impl<const MYSQL: bool> Server<MYSQL> {
     ///
     /// # Errors
     /// When it is not; the message says what to do.
-    pub fn is_there() -> Result<(), Failure> {
-        Self::is(Brand::found())
+    pub fn check_available() -> Result<(), Failure> {
+        Self::check_kind(Brand::found())
     }
 
-    fn is(found: Brand) -> Result<(), Failure> {
+    fn check_kind(found: Brand) -> Result<(), Failure> {
         match (MYSQL, found) {
             (true, Brand::Mysql) | (false, Brand::Mariadb) => Ok(()),
-            (true, Brand::Mariadb) => Err(UNPACK.into()),
+            (true, Brand::Mariadb) => Err(NO_MYSQL.into()),
             (false, Brand::Mysql) => {
                 Err("LEASEHOLD_TEST_SYSTEM names a MySQL, not a MariaDB: use --engine mysql".into())
             }
@@ -128,9 +128,9 @@ mod tests {
 
     #[test]
     fn the_server_must_be_of_the_requested_kind() {
-        assert!(Mysql::is(Brand::Mysql).is_ok() && Mariadb::is(Brand::Mariadb).is_ok());
-        let message = Mysql::is(Brand::Mariadb).unwrap_err().to_string();
+        assert!(Mysql::check_kind(Brand::Mysql).is_ok() && Mariadb::check_kind(Brand::Mariadb).is_ok());
+        let message = Mysql::check_kind(Brand::Mariadb).unwrap_err().to_string();
         assert!(message.contains("setup/server") && message.contains("LEASEHOLD_TEST_SYSTEM"), "{message}");
-        assert!(Mariadb::is(Brand::Mysql).unwrap_err().to_string().contains("--engine mysql"));
+        assert!(Mariadb::check_kind(Brand::Mysql).unwrap_err().to_string().contains("--engine mysql"));
     }
 }

@@ -8,7 +8,7 @@ use leasehold_core::{
     memory::{MemoryEngine, MemoryStore},
 };
 use leasehold_testkit::{
-    decorators::{Fault as Wire, Faulty, Verb},
+    decorators::{Fault as WireFault, Faulty, Verb},
     history::{Event, Recorder, What, now_nanos},
     stopwatch::Stopwatch,
 };
@@ -31,23 +31,28 @@ const CLIENTS: usize = 4;
 /// The number of calls of each verb that one fault affects.
 const BURST: usize = 3;
 /// For how long an executor is blocked: longer than a lease.
-const BLOCKED: Duration = Duration::from_millis(1300);
-/// How much time of the machine a client may take to end after its time is up.
-const PATIENCE: Duration = Duration::from_secs(60);
+const BLOCK_TIME: Duration = Duration::from_millis(1300);
+/// How long a client may need to end after its time is up, by the stopwatch.
+const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A store and its clients.
 pub struct Memory {
     store: Arc<MemoryStore>,
     setting: Setting,
     clients: Vec<Client>,
-    /// The recorders of all clients so far, and the times at which executors were dropped.
+    /// The recorders of all clients so far.
     recorders: Vec<Arc<Recorder>>,
+    /// The times at which executors were dropped, by client number.
     dropped: BTreeMap<u32, u64>,
 }
 
+/// A client in this process.
 struct Client {
+    /// The number that the history has in place of a process id.
     proc: u32,
-    wire: Arc<Faulty>,
+    /// The decorator of the engine.
+    faulty: Arc<Faulty>,
+    /// The executor of the client's tasks.
     runtime: Option<Runtime>,
     work: JoinHandle<()>,
     _heartbeat: Heartbeat,
@@ -75,6 +80,7 @@ impl Memory {
         Ok(world)
     }
 
+    /// Starts a client.
     fn launch(&mut self) -> Result<Client, Failure> {
         let Setting { seed, dir, .. } = &self.setting;
         let until = self.setting.until();
@@ -82,59 +88,61 @@ impl Memory {
         let proc = self.recorders.len() as u32 + 1;
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
         self.recorders.push(Arc::clone(&recorder));
-        let wire = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
+        let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&self.store)))));
         // The keeper has its own runtime, which a blocked executor of the user does not affect.
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
-        let locks = Locks::builder(Arc::clone(&wire) as _).keeper(Keeper::thread()).build();
+        let locks = Locks::builder(Arc::clone(&faulty) as _).keeper(Keeper::thread()).build();
         let seed = seed.wrapping_mul(1_000_003).wrapping_add(proc.into());
         let heartbeat = Heartbeat::of_process(Arc::clone(&recorder), Some(proc));
         let state = ClientState { locks, recorder, results: ResultStore::new(dir), seed, until };
         let work = runtime.spawn(async move { client::work(&state).await });
-        Ok(Client { proc, wire, runtime: Some(runtime), work, _heartbeat: heartbeat })
+        Ok(Client { proc, faulty, runtime: Some(runtime), work, _heartbeat: heartbeat })
     }
 
     /// Schedules a fault for the next calls of each verb.
-    fn schedule_faults(&mut self, at: usize, fault: Wire) {
+    fn schedule_faults(&mut self, client: usize, fault: WireFault) {
         for verb in [Verb::Claim, Verb::Renew, Verb::Release, Verb::Notification] {
             for _ in 0..BURST {
-                self.clients[at].wire.next(verb, fault);
+                self.clients[client].faulty.next(verb, fault);
             }
         }
     }
 
-    /// Ends the faults; delayed calls arrive.
-    fn heal(&mut self, at: usize) {
-        let wire = Arc::clone(&self.clients[at].wire);
-        wire.clear_planned();
-        if let Some(runtime) = &self.clients[at].runtime {
-            runtime.block_on(wire.deliver_late());
+    /// Ends the faults, and delivers the delayed calls.
+    fn heal(&mut self, client: usize) {
+        let faulty = Arc::clone(&self.clients[client].faulty);
+        faulty.clear_planned();
+        if let Some(runtime) = &self.clients[client].runtime {
+            runtime.block_on(faulty.deliver_late());
         }
     }
 
     /// Blocks all threads of the user's executor.
-    fn block(&mut self, at: usize) {
-        let client = &self.clients[at];
+    fn block(&mut self, client: usize) {
+        let client = &self.clients[client];
         let Some(runtime) = &client.runtime else { return };
         self.setting.recorder.note(What::Stop { victim: client.proc });
         for _ in 0..THREADS {
-            runtime.spawn(async { thread::sleep(BLOCKED) });
+            runtime.spawn(async { thread::sleep(BLOCK_TIME) });
         }
     }
 
-    fn unblock(&mut self, at: usize) {
-        self.setting.recorder.note(What::Cont { victim: self.clients[at].proc });
+    /// Records that the executor is no longer blocked.
+    fn unblock(&mut self, client: usize) {
+        self.setting.recorder.note(What::Cont { victim: self.clients[client].proc });
     }
 
     /// Drops the executor with all tasks on it.
-    fn drop_executor(&mut self, at: usize) {
-        if let Some(runtime) = self.clients[at].runtime.take() {
-            self.dropped.insert(self.clients[at].proc, now_nanos());
+    fn drop_executor(&mut self, client: usize) {
+        if let Some(runtime) = self.clients[client].runtime.take() {
+            self.dropped.insert(self.clients[client].proc, now_nanos());
             runtime.shutdown_background();
         }
     }
 
-    fn replace(&mut self, at: usize) {
-        self.clients[at] = self.launch().expect("the system has room for a few more threads");
+    /// Starts another client in the place of the one whose executor was dropped.
+    fn replace(&mut self, client: usize) {
+        self.clients[client] = self.launch().expect("the system has room for a few more threads");
     }
 }
 
@@ -143,38 +151,38 @@ impl World for Memory {
         Fault {
             name: "requests lost",
             lasts: 50..300,
-            begin: |w, at| w.schedule_faults(at, Wire::RequestLost),
-            end: |w, at| w.heal(at),
+            begin: |w, client| w.schedule_faults(client, WireFault::RequestLost),
+            end: |w, client| w.heal(client),
         },
         Fault {
             name: "replies lost",
             lasts: 50..300,
-            begin: |w, at| w.schedule_faults(at, Wire::ReplyLost),
-            end: |w, at| w.heal(at),
+            begin: |w, client| w.schedule_faults(client, WireFault::ReplyLost),
+            end: |w, client| w.heal(client),
         },
         Fault {
             name: "requests doubled",
             lasts: 50..300,
-            begin: |w, at| w.schedule_faults(at, Wire::Duplicated),
-            end: |w, at| w.heal(at),
+            begin: |w, client| w.schedule_faults(client, WireFault::Duplicated),
+            end: |w, client| w.heal(client),
         },
         Fault {
             name: "requests late",
             lasts: 50..600,
-            begin: |w, at| w.schedule_faults(at, Wire::Late),
-            end: |w, at| w.heal(at),
+            begin: |w, client| w.schedule_faults(client, WireFault::Late),
+            end: |w, client| w.heal(client),
         },
         Fault {
             name: "executor blocked",
             lasts: 1500..1600,
-            begin: |w, at| w.block(at),
-            end: |w, at| w.unblock(at),
+            begin: |w, client| w.block(client),
+            end: |w, client| w.unblock(client),
         },
         Fault {
             name: "executor dropped",
             lasts: 1..200,
-            begin: |w, at| w.drop_executor(at),
-            end: |w, at| w.replace(at),
+            begin: |w, client| w.drop_executor(client),
+            end: |w, client| w.replace(client),
         },
     ];
 
@@ -196,16 +204,16 @@ impl World for Memory {
 
     fn finish(&mut self) -> Result<Vec<Event>, Failure> {
         let watch = Stopwatch::start();
-        for at in 0..self.clients.len() {
-            while !self.clients[at].work.is_finished() {
-                if watch.given() > PATIENCE {
-                    return Err(format!("client {at} hangs").into());
+        for client in 0..self.clients.len() {
+            while !self.clients[client].work.is_finished() {
+                if watch.given() > END_LIMIT {
+                    return Err(format!("client {client} hangs").into());
                 }
-                self.heal(at);
+                self.heal(client);
                 thread::sleep(Duration::from_millis(10));
             }
-            if let Some(runtime) = self.clients[at].runtime.take() {
-                runtime.block_on(&mut self.clients[at].work)?;
+            if let Some(runtime) = self.clients[client].runtime.take() {
+                runtime.block_on(&mut self.clients[client].work)?;
                 runtime.shutdown_background();
             }
         }
@@ -214,8 +222,8 @@ impl World for Memory {
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {
             let own = recorder.events();
-            if let Some(at) = self.dropped.get(&proc) {
-                events.extend(ends(&own, *at));
+            if let Some(dropped_at) = self.dropped.get(&proc) {
+                events.extend(ends(&own, *dropped_at));
             }
             events.extend(own);
         }

@@ -26,19 +26,23 @@ pub fn owner_of(attempt: AttemptId) -> String {
     format!("attempt {attempt:x}")
 }
 
+/// The attempt id in an owner text.
 fn attempt_of(owner: &str) -> Option<AttemptId> {
     AttemptId::from_str_radix(owner.strip_prefix("attempt ")?, 16).ok()
 }
 
 /// A thread with an admin client that polls the server.
 pub struct Observer {
+    /// Whether the thread has to end.
     ends: Arc<AtomicBool>,
     thread: JoinHandle<Vec<Observation>>,
 }
 
 /// One answer, with the times of the request and of the reply.
 struct Observation {
+    /// The time of the request.
     at: u64,
+    /// The time of the reply.
     until: u64,
     lock: &'static str,
     view: View,

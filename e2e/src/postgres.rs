@@ -20,15 +20,15 @@ const TERMINATE: &str =
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT pg_sleep(0.4); COMMIT";
 /// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
-const LEFT: &str =
+const LEFTOVER_ROWS: &str =
     "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000 AS late)
     SELECT 'claim ' || name FROM leasehold_claim, t WHERE greatest(expires, place_expires) > late
     UNION ALL SELECT 'hold ' || name FROM leasehold_lock, t WHERE holder IS NOT NULL AND expires > late";
 
 impl System for Postgres {
     const SCHEME: &'static str = "postgres";
-    const STOPPED: u64 = 2500;
-    const HELD: u64 = 1500;
+    const MAX_STOP: u64 = 2500;
+    const MAX_HOLD_BACK: u64 = 1500;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         &[
@@ -72,7 +72,7 @@ impl System for Postgres {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let mut leftovers: BTreeMap<String, u64> =
-            self.0.query(LEFT).into_iter().map(|left| (left, 1)).collect();
+            self.0.query(LEFTOVER_ROWS).into_iter().map(|left| (left, 1)).collect();
         // One session belongs to the admin client.
         let sessions =
             self.0.query("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'leasehold'");

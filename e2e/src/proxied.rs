@@ -12,86 +12,91 @@ const SLOW: Duration = Duration::from_millis(60);
 /// Client processes behind proxies. The longest faults outlast the leases of the engine.
 pub(crate) trait Proxied: Sized + 'static {
     /// The longest stop of a process or silence of a connection, in milliseconds.
-    const STOPPED: u64;
+    const MAX_STOP: u64;
     /// The longest time in milliseconds for which messages of one direction are held.
-    const HELD: u64;
+    const MAX_HOLD_BACK: u64;
 
     /// The client processes.
     fn workers(&mut self) -> &mut Workers;
 
     /// Calls `act` for each proxy of a client.
-    fn each(&self, at: usize, act: fn(&Proxy));
+    fn each(&self, client: usize, act: fn(&Proxy));
 
     /// The faults.
     const FAULTS: &'static [Fault<Self>] = &[
         Fault {
             name: "stop",
-            lasts: 30..Self::STOPPED,
-            begin: |w, at| w.workers().stop(at),
-            end: |w, at| w.workers().resume(at),
+            lasts: 30..Self::MAX_STOP,
+            begin: |w, client| w.workers().stop(client),
+            end: |w, client| w.workers().resume(client),
         },
         Fault {
             name: "kill",
             lasts: 1..200,
-            begin: |w, at| w.workers().kill(at),
-            end: |w, at| w.workers().replace(at),
+            begin: |w, client| w.workers().kill(client),
+            end: |w, client| w.workers().replace(client),
         },
         Fault {
             name: "cut before the request",
             lasts: 5..200,
-            begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::drop_connections),
+            begin: |w, client| w.each(client, Proxy::hold_requests),
+            end: |w, client| w.each(client, Proxy::drop_connections),
         },
         // A late request: the connection of the client is cut, and its request arrives later.
         Fault {
             name: "cut after the request",
             lasts: 5..400,
-            begin: |w, at| {
-                w.each(at, Proxy::hold_requests);
+            begin: |w, client| {
+                w.each(client, Proxy::hold_requests);
                 sleep(Duration::from_millis(2));
-                w.each(at, Proxy::cut_clients);
+                w.each(client, Proxy::cut_clients);
             },
-            end: |w, at| w.each(at, Proxy::release_held),
+            end: |w, client| w.each(client, Proxy::release_held),
         },
         Fault {
             name: "cut before the reply",
             lasts: 5..200,
-            begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::drop_connections),
+            begin: |w, client| w.each(client, Proxy::hold_answers),
+            end: |w, client| w.each(client, Proxy::drop_connections),
         },
         Fault {
             name: "requests held",
-            lasts: 20..Self::HELD,
-            begin: |w, at| w.each(at, Proxy::hold_requests),
-            end: |w, at| w.each(at, Proxy::release_held),
+            lasts: 20..Self::MAX_HOLD_BACK,
+            begin: |w, client| w.each(client, Proxy::hold_requests),
+            end: |w, client| w.each(client, Proxy::release_held),
         },
         Fault {
             name: "answers held",
-            lasts: 20..Self::HELD,
-            begin: |w, at| w.each(at, Proxy::hold_answers),
-            end: |w, at| w.each(at, Proxy::release_held),
+            lasts: 20..Self::MAX_HOLD_BACK,
+            begin: |w, client| w.each(client, Proxy::hold_answers),
+            end: |w, client| w.each(client, Proxy::release_held),
         },
         Fault {
             name: "half-open",
-            lasts: 500..Self::STOPPED,
-            begin: |w, at| {
-                w.each(at, Proxy::hold_requests);
-                w.each(at, Proxy::hold_answers);
+            lasts: 500..Self::MAX_STOP,
+            begin: |w, client| {
+                w.each(client, Proxy::hold_requests);
+                w.each(client, Proxy::hold_answers);
             },
-            end: |w, at| w.each(at, Proxy::drop_connections),
+            end: |w, client| w.each(client, Proxy::drop_connections),
         },
-        Fault { name: "reset", lasts: 1..10, begin: |w, at| w.each(at, Proxy::reset), end: |_, _| {} },
+        Fault {
+            name: "reset",
+            lasts: 1..10,
+            begin: |w, client| w.each(client, Proxy::reset),
+            end: |_, _| {},
+        },
         // A delay applies to new connections only, so the old ones are closed.
         Fault {
             name: "slow",
             lasts: 100..800,
-            begin: |w, at| {
-                w.each(at, |proxy| proxy.delay(SLOW));
-                w.each(at, Proxy::drop_connections);
+            begin: |w, client| {
+                w.each(client, |proxy| proxy.delay(SLOW));
+                w.each(client, Proxy::drop_connections);
             },
-            end: |w, at| {
-                w.each(at, |proxy| proxy.delay(Duration::ZERO));
-                w.each(at, Proxy::drop_connections);
+            end: |w, client| {
+                w.each(client, |proxy| proxy.delay(Duration::ZERO));
+                w.each(client, Proxy::drop_connections);
             },
         },
     ];

@@ -19,12 +19,13 @@ use leasehold_testkit::server::{RedisServer, redis_command};
 use crate::world::Promise;
 
 /// The longest stop of a client of several servers, in milliseconds: longer than the leases of two seconds.
-const STOPPED: u64 = 3500;
+const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which messages are held.
-const HELD: u64 = 2500;
+const MAX_HOLD_BACK: u64 = 2500;
 
-/// How often, and at which interval, a command to a loading server is repeated.
+/// How many times a command to a loading server is repeated.
 const MAX_TRIES: usize = 1000;
+/// The pause between two of these commands.
 const RETRY: Duration = Duration::from_millis(5);
 
 /// Even seeds inject faults into masters. Then no exclusion is promised, because the replica that takes over may lack
@@ -66,7 +67,7 @@ fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> 
 /// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they
 /// expire.
 const QUEUE_LIFE: i64 = 70_000;
-/// The same for the keys of shared holds, which are remembered for an hour after their lease.
+/// How long the keys of shared holds may remain, in milliseconds: which are remembered for an hour after their lease.
 const HOLDS_LIFE: i64 = 3_601_000;
 
 /// Whether a key may remain at rest for a while: the newest token, tombstones, queue entries of killed clients, and the

@@ -64,7 +64,7 @@ impl ResultStore {
         Ok(outcome)
     }
 
-    /// Records an acknowledged write. This is one append after the write.
+    /// Records an acknowledged write, by one append after the write.
     ///
     /// # Errors
     /// The operating system's.
@@ -79,8 +79,8 @@ impl ResultStore {
     /// The operating system's.
     pub fn acknowledged(&self, name: &str) -> io::Result<Vec<u64>> {
         let text = read(&self.file(name, "acknowledged"))?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        Ok(whole.lines().map(number).collect())
+        let complete_lines = text.rfind('\n').map_or("", |end| &text[..end]);
+        Ok(complete_lines.lines().map(number).collect())
     }
 
     /// How many acknowledged elements are missing from a list.
@@ -89,8 +89,8 @@ impl ResultStore {
     /// The operating system's.
     pub fn lost_elements(&self, list: &str) -> io::Result<u64> {
         let text = read(&self.file(list, "text"))?;
-        let there: BTreeSet<u64> = text.split_whitespace().map(number).collect();
-        Ok(self.acknowledged(list)?.iter().filter(|element| !there.contains(element)).count() as u64)
+        let present: BTreeSet<u64> = text.split_whitespace().map(number).collect();
+        Ok(self.acknowledged(list)?.iter().filter(|element| !present.contains(element)).count() as u64)
     }
 
     /// By how much a counter is below the number of acknowledged increments.
@@ -112,14 +112,14 @@ impl ResultStore {
         change: impl FnOnce(&str) -> String,
     ) -> io::Result<WriteOutcome> {
         let text = {
-            let _alone = self.alone(name)?;
+            let _step_lock = self.lock_step(name)?;
             if !self.show(name, fence)? {
                 return Ok(WriteOutcome::Fenced);
             }
             read(&self.file(name, "text"))?
         };
         between();
-        let _alone = self.alone(name)?;
+        let _step_lock = self.lock_step(name)?;
         if !self.show(name, fence)? {
             return Ok(WriteOutcome::Fenced);
         }
@@ -138,7 +138,7 @@ impl ResultStore {
     }
 
     /// Locks the resource for one step of one process.
-    fn alone(&self, name: &str) -> io::Result<File> {
+    fn lock_step(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
         file.lock()?;
@@ -152,11 +152,13 @@ impl ResultStore {
         fs::rename(draft, self.file(name, kind))
     }
 
+    /// The path of a file of a resource.
     fn file(&self, name: &str, kind: &str) -> PathBuf {
         self.0.join(format!("{name}.{kind}"))
     }
 }
 
+/// The content of a file; empty if there is none.
 fn read(path: &Path) -> io::Result<String> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),

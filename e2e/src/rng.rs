@@ -49,6 +49,7 @@ impl Rng {
         &all[self.below(all.len() as u64) as usize]
     }
 
+    /// The next 64 random bits.
     fn roll(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

@@ -32,11 +32,11 @@ use crate::{
 
 /// The prefix of the name of another lock crate that replaces leasehold on Redis.
 pub const PEER: &str = "peer ";
-/// The same on three independent masters.
+/// The prefix of the name of another lock crate on three independent masters of Redis.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How much time of the machine may pass until everything has expired: leases, minimum hold times, and the queue
+/// How long it may take, by the stopwatch, until everything has expired: leases, minimum hold times, and the queue
 /// entries of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
-const REST: Duration = Duration::from_secs(75);
+const REST_LIMIT: Duration = Duration::from_secs(75);
 
 /// The interval at which the end of everything is checked.
 const REST_POLL: Duration = Duration::from_millis(100);
@@ -81,31 +81,35 @@ impl Round<'_> {
         };
         start(&setting.recorder);
         let (figures, complaints) = match self.engine {
-            "redis" => self.on::<Redis<false>>(&setting, promise_of(self.seed), report)?,
-            redis::REDISSON => self.on::<Redis<true>>(&setting, promise_of(self.seed), report)?,
-            redis::SENTINEL => self.on::<Group>(&setting, redis::promise_of_many(self.seed), report)?,
-            redis::CLUSTER => self.on::<Cluster>(&setting, redis::promise_of_many(self.seed), report)?,
-            redis::REDLOCK => self.on::<Nodes>(&setting, Promise::Exclusion, report)?,
-            "etcd" => self.on::<Alone>(&setting, Promise::Exclusion, report)?,
-            CLUSTER => self.on::<Three>(&setting, etcd::promise_of(self.seed), report)?,
-            "zookeeper" => self.on::<One>(&setting, Promise::Exclusion, report)?,
-            ENSEMBLE => self.on::<Ensemble>(&setting, Promise::Exclusion, report)?,
-            "postgres" => self.on::<Postgres>(&setting, Promise::Exclusion, report)?,
+            "redis" => self.run_on_servers::<Redis<false>>(&setting, promise_of(self.seed), report)?,
+            redis::REDISSON => self.run_on_servers::<Redis<true>>(&setting, promise_of(self.seed), report)?,
+            redis::SENTINEL => {
+                self.run_on_servers::<Group>(&setting, redis::promise_of_many(self.seed), report)?
+            }
+            redis::CLUSTER => {
+                self.run_on_servers::<Cluster>(&setting, redis::promise_of_many(self.seed), report)?
+            }
+            redis::REDLOCK => self.run_on_servers::<Nodes>(&setting, Promise::Exclusion, report)?,
+            "etcd" => self.run_on_servers::<Alone>(&setting, Promise::Exclusion, report)?,
+            CLUSTER => self.run_on_servers::<Three>(&setting, etcd::promise_of(self.seed), report)?,
+            "zookeeper" => self.run_on_servers::<One>(&setting, Promise::Exclusion, report)?,
+            ENSEMBLE => self.run_on_servers::<Ensemble>(&setting, Promise::Exclusion, report)?,
+            "postgres" => self.run_on_servers::<Postgres>(&setting, Promise::Exclusion, report)?,
             "mariadb" => {
-                Mariadb::is_there()?;
-                self.on::<Mariadb>(&setting, Promise::Exclusion, report)?
+                Mariadb::check_available()?;
+                self.run_on_servers::<Mariadb>(&setting, Promise::Exclusion, report)?
             }
             "mysql" => {
-                Mysql::is_there()?;
-                self.on::<Mysql>(&setting, Promise::Exclusion, report)?
+                Mysql::check_available()?;
+                self.run_on_servers::<Mysql>(&setting, Promise::Exclusion, report)?
             }
-            "sqlite" => self.through(&setting, Sqlite::start(&setting)?, report)?,
-            "file" => self.through(&setting, Files::start(&setting)?, report)?,
-            "memory" => self.through(&setting, Memory::start(&setting)?, report)?,
+            "sqlite" => self.run_in_world(&setting, Sqlite::start(&setting)?, report)?,
+            "file" => self.run_in_world(&setting, Files::start(&setting)?, report)?,
+            "memory" => self.run_in_world(&setting, Memory::start(&setting)?, report)?,
             other if other.starts_with(PEER_OF_THREE) => {
                 let peer = &other[PEER_OF_THREE.len()..];
                 let world = Served::<Nodes>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, report)?
+                self.run_in_world(&setting, world, report)?
             }
             other => {
                 let peer = other.strip_prefix(PEER);
@@ -118,23 +122,24 @@ impl Round<'_> {
                     redis::REDLOCK
                 ))?;
                 let world = Served::<Redis<false>>::start_as(&setting, Promise::Exclusion, peer)?;
-                self.through(&setting, world, report)?
+                self.run_in_world(&setting, world, report)?
             }
         };
         Ok(Outcome { figures, complaints, dir })
     }
 
     /// Runs the round on servers of this system, with clients of leasehold.
-    fn on<S: System>(
+    fn run_on_servers<S: System>(
         &self,
         setting: &Setting,
         promise: Promise,
         report: impl FnMut(u64),
     ) -> Result<(Figures, Vec<String>), Failure> {
-        self.through(setting, Served::<S>::start(setting, promise)?, report)
+        self.run_in_world(setting, Served::<S>::start(setting, promise)?, report)
     }
 
-    fn through<W: World>(
+    /// Runs the round in this world, and judges it.
+    fn run_in_world<W: World>(
         &self,
         setting: &Setting,
         mut world: W,
@@ -150,7 +155,7 @@ impl Round<'_> {
         let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
         let (fault_run, faults) =
-            inject_faults(&mut world, recorder, rng, setting.until(), speed.traces, report);
+            inject_faults(&mut world, recorder, rng, setting.until(), speed.recovery_time, report);
         let events = world.finish().map_err(|failure| format!("seed {}: {failure}", self.seed))?;
         drop(heartbeat);
         let events = History::from_events(events);
@@ -189,7 +194,7 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// What remains after all clients have ended and everything has had the time to expire.
+/// The records that remain after all clients have ended and everything has had the time to expire.
 fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
@@ -197,7 +202,7 @@ fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMa
         let mut found = world.leftovers();
         let names = runtime.block_on(admin.list(""))?.len() as u64;
         found.insert("names held or waited for".to_owned(), names);
-        if found.values().all(|count| *count == 0) || watch.given() > REST {
+        if found.values().all(|count| *count == 0) || watch.given() > REST_LIMIT {
             return Ok(found);
         }
         std::thread::sleep(REST_POLL);

@@ -26,7 +26,7 @@ const MIN_SLEEP: Duration = Duration::from_millis(1);
 const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, checks the hold repeatedly, and releases it.
-pub async fn under(
+pub async fn work_and_release(
     state: &ClientState,
     lock: &str,
     active_hold: ActiveHold<'_>,
@@ -53,47 +53,49 @@ pub async fn under(
     release(lock, active_hold, guard, rng).await;
 }
 
+/// Checks the hold repeatedly for `length` and while `busy`, or until it is lost.
 async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
     let begin = Instant::now();
     let mut lost = pin!(guard.lost());
-    let mut known = deadline(guard);
+    let mut last_deadline = deadline(guard);
     loop {
-        active_hold.check(|| guard.check(), || left(guard));
-        if let (Some(before), Some(now)) = (known, deadline(guard))
+        active_hold.check(|| guard.check(), || remaining_nanos(guard));
+        if let (Some(before), Some(now)) = (last_deadline, deadline(guard))
             && now > before + RENEWAL_STEP
         {
             // An expired hold has no time left, however late the clock is read.
-            active_hold.renewed(|| left(guard).filter(|left| *left > 0));
-            known = Some(now);
+            active_hold.renewed(|| remaining_nanos(guard).filter(|remaining_nanos| *remaining_nanos > 0));
+            last_deadline = Some(now);
         }
-        let rest = length.saturating_sub(begin.elapsed());
-        if rest.is_zero() && !busy() {
+        let until_end = length.saturating_sub(begin.elapsed());
+        if until_end.is_zero() && !busy() {
             return;
         }
         tokio::select! {
             biased;
             loss = &mut lost => {
                 active_hold.lost(&format!("{loss:?}"));
-                active_hold.check(|| guard.check(), || left(guard));
+                active_hold.check(|| guard.check(), || remaining_nanos(guard));
                 return;
             }
-            () = sleep(rest.clamp(MIN_SLEEP, CHECK_INTERVAL)) => {}
+            () = sleep(until_end.clamp(MIN_SLEEP, CHECK_INTERVAL)) => {}
         }
     }
 }
 
+/// Releases the hold in a random way.
 async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mut Rng) {
     let kind = if has_certain_releases(lock) { rng.below(80) } else { rng.below(100) };
     let known_lost = !guard.check();
     match kind {
         0..75 => {
-            let leaving = active_hold.releasing(None);
-            record_release(leaving, known_lost, guard.release().await);
+            let pending = active_hold.releasing(None);
+            record_release(pending, known_lost, guard.release().await);
         }
         75..80 => {
             let min_hold = rng.millis(5..40);
-            let leaving = active_hold.releasing(Some(min_hold.as_nanos() as u64));
-            record_release(leaving, known_lost, guard.release_at_least(min_hold).await);
+            let pending = active_hold.releasing(Some(min_hold.as_nanos() as u64));
+            record_release(pending, known_lost, guard.release_at_least(min_hold).await);
         }
         80..90 => {
             let _unanswered = active_hold.releasing(None);
@@ -101,9 +103,9 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
         }
         // F17: the user does not wait for the answer.
         _ => {
-            let leaving = active_hold.releasing(None);
+            let pending = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
-                record_release(leaving, known_lost, answer);
+                record_release(pending, known_lost, answer);
             }
         }
     }
@@ -111,19 +113,23 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
 
 /// Records the answer to a release. If the guard already counted as lost, it answers without the server, where the hold
 /// may last much longer than the validity of the guard.
-fn record_release(leaving: PendingRelease<'_>, known_lost: bool, answer: Result<(), Error>) {
+fn record_release(pending: PendingRelease<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
-        Ok(()) => leaving.freed(),
-        Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !known_lost => leaving.not_held(),
-        Err(error) => leaving.unknown(&format!("{:?}", error.kind())),
+        Ok(()) => pending.freed(),
+        Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !known_lost => pending.not_held(),
+        Err(error) => pending.unknown(&format!("{:?}", error.kind())),
     }
 }
 
 /// The remaining validity of the guard in nanoseconds.
-pub fn left(guard: &Guard) -> Option<u64> {
-    guard.remaining().map(|left| left.as_nanos() as u64)
+pub fn remaining_nanos(guard: &Guard) -> Option<u64> {
+    guard.remaining().map(|remaining_nanos| remaining_nanos.as_nanos() as u64)
 }
 
+/// The deadline of the guard by the clock of this process, if it is valid.
 fn deadline(guard: &Guard) -> Option<Instant> {
-    guard.remaining().filter(|left| !left.is_zero()).map(|left| Instant::now() + left)
+    guard
+        .remaining()
+        .filter(|remaining_nanos| !remaining_nanos.is_zero())
+        .map(|remaining_nanos| Instant::now() + remaining_nanos)
 }

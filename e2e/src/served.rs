@@ -15,14 +15,14 @@ use crate::{
 /// How many client processes a round has.
 const CLIENTS: usize = 4;
 
-/// The servers.
+/// The servers of one engine.
 pub trait System: Sized + 'static {
     /// The scheme of its URLs.
     const SCHEME: &'static str;
     /// The longest stop of a client or silence of its connections, in milliseconds: longer than its leases.
-    const STOPPED: u64;
+    const MAX_STOP: u64;
     /// The longest time in milliseconds for which messages of one direction are held.
-    const HELD: u64;
+    const MAX_HOLD_BACK: u64;
 
     /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
@@ -53,10 +53,12 @@ pub trait System: Sized + 'static {
 
 /// Servers and their clients.
 pub struct Served<S> {
+    /// The servers.
     pub(crate) system: S,
     /// For each client, a proxy for each server.
     proxies: Vec<Vec<Proxy>>,
     workers: Workers,
+    /// An admin client without a proxy.
     admin: leasehold::Locks,
     promise: Promise,
 }
@@ -83,22 +85,23 @@ impl<S: System> Served<S> {
         }
         let proxies_of_client = |_| system.ports().into_iter().map(Proxy::start).collect();
         let proxies: Vec<Vec<Proxy>> = (0..CLIENTS).map(proxies_of_client).collect();
-        let to = |proxies: &Vec<Proxy>| system.url_of(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
-        let workers = Workers::start(setting, role, proxies.iter().map(to).collect())?;
+        let url_through =
+            |proxies: &Vec<Proxy>| system.url_of(&proxies.iter().map(Proxy::port).collect::<Vec<_>>());
+        let workers = Workers::start(setting, role, proxies.iter().map(url_through).collect())?;
         Ok(Self { system, proxies, workers, admin, promise })
     }
 }
 
 impl<S: System> Proxied for Served<S> {
-    const STOPPED: u64 = S::STOPPED;
-    const HELD: u64 = S::HELD;
+    const MAX_STOP: u64 = S::MAX_STOP;
+    const MAX_HOLD_BACK: u64 = S::MAX_HOLD_BACK;
 
     fn workers(&mut self) -> &mut Workers {
         &mut self.workers
     }
 
-    fn each(&self, at: usize, act: fn(&Proxy)) {
-        self.proxies[at].iter().for_each(act);
+    fn each(&self, client: usize, act: fn(&Proxy)) {
+        self.proxies[client].iter().for_each(act);
     }
 }
 

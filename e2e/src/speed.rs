@@ -12,7 +12,7 @@ pub struct EngineSpeed {
     /// The ttl of a round: so short that faults outlast it.
     pub ttl: Duration,
     /// For how long the effects of faults may last: a lease, and twice the slowest poll interval.
-    pub traces: Duration,
+    pub recovery_time: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
     /// How much longer than its ttl a record may stay on the server.
@@ -34,7 +34,7 @@ pub struct EngineSpeed {
 /// An engine with a precision of milliseconds.
 const FINE: EngineSpeed = EngineSpeed {
     ttl: TTL,
-    traces: Duration::from_secs(3),
+    recovery_time: Duration::from_secs(3),
     precision: Duration::from_millis(2),
     overdue: Duration::ZERO,
     stale: Duration::ZERO,
@@ -65,7 +65,7 @@ const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 /// lease. A restarted server gives every lease its whole ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
-    traces: Duration::from_secs(8),
+    recovery_time: Duration::from_secs(8),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(3),
     stale: Duration::ZERO,
@@ -80,7 +80,7 @@ const ETCD: EngineSpeed = EngineSpeed {
 /// seconds, it gives each session its whole timeout again. It does not report the remaining time of a session.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
-    traces: Duration::from_secs(12),
+    recovery_time: Duration::from_secs(12),
     precision: Duration::from_secs(1),
     overdue: Duration::from_secs(8),
     stale: Duration::ZERO,
@@ -99,7 +99,7 @@ const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOO
 /// a master that was cut off reports old state.
 const GROUP: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
-    traces: Duration::from_secs(12),
+    recovery_time: Duration::from_secs(12),
     overdue: Duration::from_secs(8),
     stale: Duration::from_secs(12),
     ..FINE

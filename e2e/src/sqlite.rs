@@ -19,10 +19,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A file and its clients.
 pub struct Sqlite {
-    /// On a disk, like the databases of users.
+    /// The directory of the file, on a disk, like the databases of users.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
+    /// The connection of the other program, while it has a transaction.
     other: Option<Connection>,
 }
 
@@ -43,6 +44,7 @@ impl Sqlite {
         self.dir.path().join("locks.db")
     }
 
+    /// Opens the database as the other program.
     fn open(&self) -> Option<Connection> {
         let other = Connection::open(self.path()).ok()?;
         other.busy_timeout(PATIENCE).ok()?;
@@ -55,6 +57,7 @@ impl Sqlite {
         self.other = self.open().filter(|other| other.execute_batch(begin).is_ok());
     }
 
+    /// Commits the transaction of the other program.
     fn commit(&mut self) {
         if let Some(other) = self.other.take() {
             // The result of the other program does not matter.
@@ -75,14 +78,14 @@ impl World for Sqlite {
         Fault {
             name: "stop",
             lasts: 30..1500,
-            begin: |w, at| w.workers.stop(at),
-            end: |w, at| w.workers.resume(at),
+            begin: |w, client| w.workers.stop(client),
+            end: |w, client| w.workers.resume(client),
         },
         Fault {
             name: "kill",
             lasts: 1..200,
-            begin: |w, at| w.workers.kill(at),
-            end: |w, at| w.workers.replace(at),
+            begin: |w, client| w.workers.kill(client),
+            end: |w, client| w.workers.replace(client),
         },
     ];
 
@@ -110,13 +113,13 @@ impl World for Sqlite {
         let left = || -> rusqlite::Result<Vec<String>> {
             let uptime = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
                 .map_err(|_| rusqlite::Error::InvalidQuery)?;
-            let late = uptime.tv_sec() * 1_000_000 + 70_000_000;
+            let limit = uptime.tv_sec() * 1_000_000 + 70_000_000;
             let file = Connection::open(self.path())?;
             let mut rows = file.prepare(
                 "SELECT 'claim ' || name FROM leasehold_claim WHERE max(expires, place_expires) > ?1
                  UNION ALL SELECT 'hold ' || name FROM leasehold_lock WHERE holder IS NOT NULL AND expires > ?1",
             )?;
-            rows.query_map([late], |row| row.get(0))?.collect()
+            rows.query_map([limit], |row| row.get(0))?.collect()
         };
         left().unwrap_or_else(|error| vec![error.to_string()]).into_iter().map(|left| (left, 1)).collect()
     }

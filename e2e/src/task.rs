@@ -31,10 +31,13 @@ const PERMITS: u32 = 3;
 
 /// How long a task waits for a lock.
 enum Patience {
+    /// Not at all.
     Try,
+    /// Up to a limit.
     Within(Duration),
+    /// Without a limit.
     Endless,
-    /// Until the acquire is dropped.
+    /// Until the acquire is dropped after this time.
     Cancelled(Duration),
 }
 
@@ -49,6 +52,7 @@ pub async fn work(state: ClientState, task: u32) {
     }
 }
 
+/// Acquires a random lock in a random way, and works under it.
 async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     let lock = *rng.pick(&LOCKS);
     let (request, mode) = request_for(state, lock, rng);
@@ -69,22 +73,23 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     // The owner text of a request that may leave a claim behind contains the attempt id. So does that of some others.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
-    let ended = match patience {
+    let result = match patience {
         Patience::Try => request.try_acquire().await,
         Patience::Within(limit) => request.acquire_within(limit).await,
         Patience::Endless => request.acquire().await,
         Patience::Cancelled(after) => match cancelled(&request, after).await {
-            Some(ended) => ended,
+            Some(result) => result,
             None => return attempt.cancelled(),
         },
     };
-    match ended {
+    match result {
         Ok(guard) => {
-            let active_hold = attempt.granted(facts(&guard, ttl(&state.locks)), || section::left(&guard));
-            section::under(state, lock, active_hold, guard, rng).await;
+            let active_hold = attempt
+                .granted(grant_details(&guard, ttl(&state.locks)), || section::remaining_nanos(&guard));
+            section::work_and_release(state, lock, active_hold, guard, rng).await;
         }
         Err(error) => {
-            failed(attempt, &error);
+            record_failure(attempt, &error);
             // A pause, so that the loop does not overload a server that is unreachable.
             if !error.is_taken() {
                 sleep(rng.millis(5..50)).await;
@@ -93,6 +98,7 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     }
 }
 
+/// A request for the lock, and its mode. The first letter of the name decides.
 fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode) {
     let kind = if state.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
@@ -107,12 +113,12 @@ fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode
     }
 }
 
-/// Drops the acquire after a time; with zero after its first poll.
+/// Acquires, but drops the acquire after a time: with zero after its first poll. `None` if it was dropped.
 async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
     let mut acquire = pin!(request.acquire());
     if after.is_zero() {
         return poll_fn(|cx| match acquire.as_mut().poll(cx) {
-            Poll::Ready(ended) => Poll::Ready(Some(ended)),
+            Poll::Ready(result) => Poll::Ready(Some(result)),
             Poll::Pending => Poll::Ready(None),
         })
         .await;
@@ -123,11 +129,12 @@ async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, E
 /// The ttl that the clients ask for.
 #[must_use]
 pub fn ttl(locks: &Locks) -> Duration {
-    let able = &locks.profile().ttl;
-    TTL.clamp(*able.start(), *able.end())
+    let allowed = &locks.profile().ttl;
+    TTL.clamp(*allowed.start(), *allowed.end())
 }
 
-fn facts(guard: &Guard, ttl: Duration) -> Granted {
+/// What the history records of a grant.
+fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
     // A deadline may move once even without renewals, because the confirmation of a pushed grant extends it.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
@@ -135,7 +142,7 @@ fn facts(guard: &Guard, ttl: Duration) -> Granted {
 
 /// Records a failure. Only some errors, such as "taken", exclude a grant: a request may have reached an engine that is
 /// unreachable now.
-fn failed(attempt: Attempt<'_>, error: &Error) {
+fn record_failure(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();
     }

@@ -24,17 +24,20 @@ use crate::{
 };
 
 /// The length of a round: several storms, and a history that can be checked within seconds.
-const ROUND: Duration = Duration::from_secs(38);
+const ROUND_LENGTH: Duration = Duration::from_secs(38);
 /// The default directory for figures and for the histories of failed rounds.
 const DEFAULT_DIR: &str = "target/torture";
 
 /// The command line, parsed.
-struct Typed {
+struct Options {
     engine: String,
     minutes: f64,
     seed: u64,
+    /// Whether only to print the sums of all rounds so far.
     sum: bool,
+    /// The directory of figures and histories.
     dir: PathBuf,
+    /// A saved history to judge again.
     judge: Option<PathBuf>,
 }
 
@@ -43,28 +46,28 @@ struct Typed {
 /// # Errors
 /// When a round cannot be run.
 pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
-    let typed = parse(args)?;
-    if let Some(history) = &typed.judge {
-        return judge_again(&typed.engine, history);
+    let options = parse(args)?;
+    if let Some(history) = &options.judge {
+        return judge_again(&options.engine, history);
     }
-    let totals = Totals::of(&typed.dir, &typed.engine);
-    if typed.sum {
+    let totals = Totals::of(&options.dir, &options.engine);
+    if options.sum {
         let sum = totals.sum()?;
         println!("{sum}");
         return Ok(if sum.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
     }
     let program = std::env::current_exe()?;
     let begin = Instant::now();
-    let wanted = Duration::from_secs_f64(typed.minutes * 60.0);
+    let run_time = Duration::from_secs_f64(options.minutes * 60.0);
     let mut sum = Figures::default();
-    for seed in typed.seed.. {
-        let time = ROUND.min(wanted.saturating_sub(begin.elapsed()));
-        let round = Round { engine: &typed.engine, seed, time, program: &program };
+    for seed in options.seed.. {
+        let time = ROUND_LENGTH.min(run_time.saturating_sub(begin.elapsed()));
+        let round = Round { engine: &options.engine, seed, time, program: &program };
         let outcome = round.run(|faults| progress(&sum, seed, begin.elapsed(), faults))?;
         sum.add(&outcome.figures);
         totals.add(&outcome.figures)?;
-        complain(&outcome, seed, &typed.dir)?;
-        if begin.elapsed() + ROUND / 2 > wanted {
+        complain(&outcome, seed, &options.dir)?;
+        if begin.elapsed() + ROUND_LENGTH / 2 > run_time {
             break;
         }
     }
@@ -73,8 +76,9 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
     Ok(if sum.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn parse(args: &[&str]) -> Result<Typed, Failure> {
-    let mut typed = Typed {
+/// Parses the command line.
+fn parse(args: &[&str]) -> Result<Options, Failure> {
+    let mut options = Options {
         engine: String::new(),
         minutes: 1.0,
         seed: Rng::random_seed(),
@@ -86,26 +90,26 @@ fn parse(args: &[&str]) -> Result<Typed, Failure> {
     while let Some(&arg) = args.next() {
         let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
         match arg {
-            "--engine" => typed.engine = (*value()?).to_owned(),
-            "--minutes" => typed.minutes = value()?.parse()?,
-            "--seed" => typed.seed = value()?.parse()?,
-            "--sum" => typed.sum = true,
-            "--keep" => typed.dir = (*value()?).into(),
-            "--judge" => typed.judge = Some(value()?.into()),
+            "--engine" => options.engine = (*value()?).to_owned(),
+            "--minutes" => options.minutes = value()?.parse()?,
+            "--seed" => options.seed = value()?.parse()?,
+            "--sum" => options.sum = true,
+            "--keep" => options.dir = (*value()?).into(),
+            "--judge" => options.judge = Some(value()?.into()),
             _ => {
                 let known = "--engine, --minutes, --seed, --sum, --keep and --judge are known";
                 return Err(format!("unknown option: {arg}; {known}").into());
             }
         }
     }
-    if typed.engine.is_empty() {
+    if options.engine.is_empty() {
         return Err(
             "--engine is missing: redis, redis-redisson, redis-sentinel, redis-cluster, redlock, etcd, etcd-cluster, \
              zookeeper, zookeeper-ensemble, postgres, mariadb, mysql, sqlite, file or memory"
                 .into(),
         );
     }
-    Ok(typed)
+    Ok(options)
 }
 
 /// Judges the saved history of a failed round again, with the current checker.
@@ -123,6 +127,7 @@ fn judge_again(engine: &str, history: &Path) -> Result<ExitCode, Failure> {
     Ok(if figures.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Prints the line of progress on a terminal.
 fn progress(sum: &Figures, seed: u64, passed: Duration, faults: u64) {
     let mut err = std::io::stderr().lock();
     if err.is_terminal() {

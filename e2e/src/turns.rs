@@ -14,7 +14,7 @@ use crate::Failure;
 
 /// The interval at which a process that stays in its section checks for a change.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
-/// The time between two of our sections, in which other programs can hold the lock.
+/// The time between two sections of this process, in which other programs can hold the lock.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// How long the process waits for the lock before it checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,14 +24,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 struct Shared(PathBuf);
 
 impl Shared {
+    /// Whether the programs have to end.
     fn is_over(&self) -> bool {
         self.0.join("over").exists()
     }
 
+    /// Whether a holder of this side stays in its section.
     fn lingers(&self, side: &str) -> bool {
         read_to_string(self.0.join("linger")).is_ok_and(|side_to_stay| side_to_stay == side)
     }
 
+    /// Opens the journal.
     fn journal(&self) -> std::io::Result<Journal> {
         Ok(Journal(OpenOptions::new().append(true).open(self.0.join("journal"))?))
     }
@@ -67,20 +70,20 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             continue;
         }
         journal.note(&format!("enter {name_of_process} {}", guard.token().number))?;
-        let mut looked = Instant::now();
+        let mut last_check = Instant::now();
         let mut longest = Duration::ZERO;
         while shared.lingers(side) && guard.check() {
             sleep(CHECK_INTERVAL);
-            longest = longest.max(looked.elapsed());
-            looked = Instant::now();
+            longest = longest.max(last_check.elapsed());
+            last_check = Instant::now();
         }
-        let how = match guard.check() {
+        let ending = match guard.check() {
             true => "held",
             // The machine did not run the process for a long time, which is no fault of the lock.
-            false if longest.max(looked.elapsed()) > ttl / 2 => "slept",
+            false if longest.max(last_check.elapsed()) > ttl / 2 => "slept",
             false => "lost",
         };
-        journal.note(&format!("leave {name_of_process} {how}"))?;
+        journal.note(&format!("leave {name_of_process} {ending}"))?;
         // A loss was recorded already.
         let _ = guard.release_blocking();
         sleep(BETWEEN);

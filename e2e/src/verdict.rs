@@ -11,7 +11,7 @@ use leasehold_testkit::{
 use crate::{adjusted_history::AdjustedHistory, figures::Figures, speed::EngineSpeed, world::Promise};
 
 /// The faults by which the server loses all earlier holds.
-const FORGETTING: [&str; 2] = ["all flushed", "restart without data"];
+const FORGETTING_FAULTS: [&str; 2] = ["all flushed", "restart without data"];
 
 /// The longest lease of a pushed grant before its client has to confirm it.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
@@ -69,6 +69,7 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
     (figures, complaints)
 }
 
+/// Whether the configuration promises the invariant.
 fn promised(invariant: Invariant, promise: Promise) -> bool {
     // A server that loses its data frees all holds. It also loses the waiters, which return at their own poll
     // intervals.
@@ -82,22 +83,24 @@ fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
     for end in events {
         match &end.what {
             // A restarted server may grant before the end of the fault is recorded.
-            What::NemesisBegin { kind } if FORGETTING.contains(&kind.as_str()) => {
+            What::NemesisBegin { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
             }
-            What::NemesisEnd { kind } if FORGETTING.contains(&kind.as_str()) => {}
+            What::NemesisEnd { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {}
             _ => continue,
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
         // Only holds that were granted shortly before can still be valid.
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
-        let before: Vec<_> =
+        let lost_attempts: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
         // The time of an event is taken before its process reads the clock, so stalls need no allowance.
-        let late = end.t + nanos(ttl);
-        checked += before.len() as u64;
-        for event in events.iter().filter(|event| event.t > late && before.contains(&event.attempt)) {
+        let report_limit = end.t + nanos(ttl);
+        checked += lost_attempts.len() as u64;
+        for event in
+            events.iter().filter(|event| event.t > report_limit && lost_attempts.contains(&event.attempt))
+        {
             if matches!(event.what, What::Check { valid: true, .. }) {
                 let after = (event.t - end.t) / 1_000_000;
                 unreported.push(format!(

@@ -9,19 +9,19 @@ pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 impl Waits {
     /// The longest wait of a thread of these processes since the last call. New threads do not count.
     pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
-        let (mut longest, mut now) = (0, HashMap::new());
+        let (mut longest, mut current) = (0, HashMap::new());
         for &process in processes {
             for thread in numbers(Path::new(&format!("/proc/{process}/task"))) {
                 let stat = fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
                 let Some(waited) = stat.ok().and_then(|stat| stat.split(' ').nth(1)?.parse().ok()) else {
                     continue;
                 };
-                let before = self.0.get(&(process, thread)).copied().unwrap_or(waited);
-                longest = longest.max(waited.saturating_sub(before));
-                now.insert((process, thread), waited);
+                let previous = self.0.get(&(process, thread)).copied().unwrap_or(waited);
+                longest = longest.max(waited.saturating_sub(previous));
+                current.insert((process, thread), waited);
             }
         }
-        self.0 = now;
+        self.0 = current;
         longest
     }
 }
@@ -43,12 +43,14 @@ pub(crate) fn descendants(process: u32) -> Vec<u32> {
     found
 }
 
+/// The parent of a process.
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name of the program may contain brackets; the state follows the last one.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
+/// The numeric names in a directory.
 fn numbers(dir: &Path) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())

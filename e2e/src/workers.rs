@@ -20,17 +20,19 @@ use nix::{
 
 use crate::{Failure, client::ClientArguments, world::Setting};
 
-/// How much time of the machine a client may take to end after its time is up: the longest section, and the close.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a client may need to end after its time is up, by the stopwatch: the longest section, and the close.
+const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// The client processes of a round. A drop kills those that are alive.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
     members: Vec<Member>,
+    /// The history files of all clients so far, also of killed clients.
     histories: Vec<PathBuf>,
 }
 
+/// A running client.
 struct Member {
     arguments: ClientArguments,
     process: Child,
@@ -48,14 +50,14 @@ impl Workers {
             members: Vec::new(),
             histories: Vec::new(),
         };
-        for (url, at) in urls.into_iter().zip(0..) {
+        for (url, client) in urls.into_iter().zip(0..) {
             let arguments = ClientArguments {
                 role: role.to_owned(),
                 url,
                 run: setting.seed,
-                seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(at),
+                seed: setting.seed.wrapping_mul(1_000_003).wrapping_add(client),
                 until: setting.until(),
-                history: setting.dir.join(format!("client-{at}")),
+                history: setting.dir.join(format!("client-{client}")),
                 results: setting.dir.clone(),
             };
             let process = workers.launch(&arguments)?;
@@ -64,12 +66,13 @@ impl Workers {
         Ok(workers)
     }
 
+    /// Starts a client process, with a new history file.
     fn launch(&mut self, arguments: &ClientArguments) -> std::io::Result<Child> {
-        let own = arguments.history.with_extension(format!("{}.jsonl", self.histories.len()));
-        let arguments = ClientArguments { history: own.clone(), ..arguments.clone() };
+        let history = arguments.history.with_extension(format!("{}.jsonl", self.histories.len()));
+        let arguments = ClientArguments { history: history.clone(), ..arguments.clone() };
         // Creates the file, because the client may be killed before it does.
-        File::create(&own)?;
-        self.histories.push(own);
+        File::create(&history)?;
+        self.histories.push(history);
         // The client is killed when the thread that started it ends, so that a killed round leaves no process.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
@@ -80,22 +83,22 @@ impl Workers {
     }
 
     /// Stops a process (SIGSTOP).
-    pub fn stop(&mut self, at: usize) {
-        let victim = self.members[at].process.id();
+    pub fn stop(&mut self, client: usize) {
+        let victim = self.members[client].process.id();
         self.recorder.note(What::Stop { victim });
         signal(victim, Signal::SIGSTOP);
     }
 
     /// Lets a stopped process continue.
-    pub fn resume(&mut self, at: usize) {
-        let victim = self.members[at].process.id();
+    pub fn resume(&mut self, client: usize) {
+        let victim = self.members[client].process.id();
         signal(victim, Signal::SIGCONT);
         self.recorder.note(What::Cont { victim });
     }
 
     /// Kills a process.
-    pub fn kill(&mut self, at: usize) {
-        let process = &mut self.members[at].process;
+    pub fn kill(&mut self, client: usize) {
+        let process = &mut self.members[client].process;
         self.recorder.note(What::Crash { victim: process.id() });
         let _ = process.kill();
         let _ = process.wait();
@@ -105,11 +108,12 @@ impl Workers {
     ///
     /// # Panics
     /// When the system cannot start a process.
-    pub fn replace(&mut self, at: usize) {
-        let mut arguments = self.members[at].arguments.clone();
+    pub fn replace(&mut self, client: usize) {
+        let mut arguments = self.members[client].arguments.clone();
         arguments.seed = arguments.seed.wrapping_add(self.histories.len() as u64 * 1000);
-        self.members[at].process = self.launch(&arguments).expect("the system has room for one more process");
-        self.members[at].arguments = arguments;
+        self.members[client].process =
+            self.launch(&arguments).expect("the system has room for one more process");
+        self.members[client].arguments = arguments;
     }
 
     /// Waits until all clients have ended, and returns the events that they recorded.
@@ -123,7 +127,7 @@ impl Workers {
                 match process.try_wait()? {
                     Some(status) if status.success() => break,
                     Some(status) => return Err(format!("client {} ended with {status}", process.id()).into()),
-                    None if watch.given() > PATIENCE => {
+                    None if watch.given() > END_LIMIT => {
                         return Err(format!("client {} hangs", process.id()).into());
                     }
                     None => sleep(Duration::from_millis(10)),
@@ -143,6 +147,7 @@ impl Drop for Workers {
     }
 }
 
+/// Sends a signal to a process.
 fn signal(process: u32, signal: Signal) {
     // The process may have ended. Then the signal reaches no other process, because it was not reaped yet.
     let _ = kill(Pid::from_raw(process as i32), signal);

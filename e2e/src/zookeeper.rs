@@ -9,9 +9,9 @@ pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
 /// The longest stop of a client in milliseconds: longer than the sessions of two seconds.
-const STOPPED: u64 = 3500;
+const MAX_STOP: u64 = 3500;
 /// The longest time in milliseconds for which messages are held.
-const HELD: u64 = 2500;
+const MAX_HOLD_BACK: u64 = 2500;
 
 /// The sessions and ephemeral nodes in the output of the command `dump`.
 fn leftovers(dump: &str) -> BTreeMap<String, u64> {

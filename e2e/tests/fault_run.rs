@@ -58,7 +58,7 @@ fn two_engines_keep_their_promises_in_a_fault_run() {
 }
 
 fn fault_run(engine: &str, seed: u64) -> Figures {
-    let time = one_storm_duration(EngineSpeed::of(engine).traces);
+    let time = one_storm_duration(EngineSpeed::of(engine).recovery_time);
     let program = Path::new(env!("CARGO_BIN_EXE_leasehold-e2e"));
     let Outcome { figures, complaints, .. } = Round { engine, seed, time, program }.run(|_| ()).unwrap();
     assert!(figures.holds(), "{engine}, seed {seed}:\n{figures}\n{}", complaints.join("\n"));

@@ -30,11 +30,11 @@ pub(crate) enum Action {
     ServeLate(Id, usize),
     /// A client reads an answer.
     Answer(Id),
-    /// A client stops waiting for an answer, on a connection that is up.
+    /// A client stops waiting for an answer, while its connection works.
     Forget(Id),
     /// A client receives a pushed grant.
     Receive(Id),
-    /// A pushed grant is lost on its way to a client.
+    /// The notification of a pushed grant is lost.
     Mishear(Id),
     /// A connection breaks; its client notices.
     Cut(Id),
@@ -99,6 +99,7 @@ impl Model for Protocol {
 }
 
 impl World {
+    /// Adds the actions of a client.
     fn actions_of(&self, id: Id, rules: &Rules, actions: &mut Vec<Action>) {
         let (faults, up) = (&self.faults, self.wires[id].up);
         // Without slow steps, messages in flight arrive before their client dies.
@@ -133,6 +134,7 @@ impl World {
         }
     }
 
+    /// Adds the actions on the connections of a client.
     fn actions_on_wire(&self, id: Id, actions: &mut Vec<Action>) {
         let (wire, faults) = (&self.wires[id], &self.faults);
         let mut may = |action, possible: bool| {
@@ -155,6 +157,7 @@ impl World {
         may(Action::Reconnect(id), !wire.up);
     }
 
+    /// Performs an action.
     fn perform(&mut self, action: Action, by: By<'_>) {
         let (rules, faults) = (by.rules, &mut self.faults);
         match action {

@@ -11,13 +11,13 @@ pub(crate) enum Bug {
     RenewalTakes,
     /// A claim takes a lock that another program holds.
     TakeWithoutLooking,
-    /// The lease of a granted claim counts from the answer instead of from before the request left.
+    /// The lease of a granted claim counts from the answer instead of from before the request was sent.
     CountFromAnswer,
     /// A renewal without an answer moves the deadline.
     UnknownExtends,
     /// A pushed grant counts as valid from its arrival, without a date.
     PushIsTruth,
-    /// A hand-over mints no token.
+    /// A hand-over creates no token.
     SameToken,
     /// A new claim takes a free name although others are in the queue.
     Barge,

@@ -17,6 +17,7 @@ pub(crate) struct Client {
     pub(crate) unsettled: Unsettled,
 }
 
+/// The stage of the client's claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
     #[default]
@@ -28,7 +29,7 @@ pub(crate) enum Stage {
     Dead,
 }
 
-/// Where a request of the claim that has no answer may be.
+/// Where a request of the claim may be that has no answer yet, although the client has stopped waiting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Unsettled {
     #[default]
@@ -39,13 +40,13 @@ pub(crate) enum Unsettled {
     Elsewhere,
 }
 
-/// The client holds a guard.
+/// The state of a client that holds a guard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
     pub(crate) token: Token,
-    /// For how long the hold is valid; it is lost at 0.
+    /// For how long the hold is still valid; the hold is lost at 0.
     pub(crate) left: Ticks,
-    /// How long ago the renewal in flight left.
+    /// How long ago the renewal in flight was sent.
     pub(crate) renewal: Option<Ticks>,
     pub(crate) progress: Progress,
 }
@@ -62,7 +63,7 @@ pub(crate) enum Then {
 }
 
 impl Client {
-    /// The client makes its claim.
+    /// Begins the claim. Returns its first request.
     pub(crate) fn claim(&mut self) -> Request {
         let waiting = Waiting::new();
         let request = Request::Claim(waiting.how);
@@ -70,14 +71,14 @@ impl Client {
         request
     }
 
-    /// The client holds: its grant is valid for `left`.
+    /// Makes the client a holder, whose grant is valid for `left`.
     pub(crate) fn hold(&mut self, grant: Grant, left: Ticks) -> Then {
         let progress = Progress::Begun;
         self.stage = Stage::Holding(Holding { token: grant.token, left, renewal: None, progress });
         Then::Hold(grant)
     }
 
-    /// The server answered the request in flight.
+    /// Handles the answer to the request in flight.
     pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
         match &mut self.stage {
             Stage::Waiting(_) => self.claim_answered(reply, rules, sights),
@@ -94,7 +95,7 @@ impl Client {
         }
     }
 
-    /// The request in flight was not answered in time: it may have been served, or may be served later.
+    /// Stops waiting for the request in flight, which may have been served, or may be served later.
     pub(crate) fn unanswered(&mut self, rules: &Rules) -> Then {
         match &mut self.stage {
             Stage::Waiting(waiting) if waiting.asked.is_some() => {
@@ -120,7 +121,7 @@ impl Client {
         }
     }
 
-    /// The connection broke.
+    /// Handles the break of the connection.
     pub(crate) fn cut(&mut self, rules: &Rules) -> Then {
         let then = self.unanswered(rules);
         if self.unsettled == Unsettled::Here {
@@ -129,7 +130,8 @@ impl Client {
         then
     }
 
-    /// A new connection was made, and the server's clock is known: the client asks again.
+    /// Handles a new connection, on which the server's clock is known. Returns the request with which the client asks
+    /// again.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.reconnected(rules),
@@ -145,7 +147,7 @@ impl Client {
         Some(Request::Renew(holding.token))
     }
 
-    /// Time passes.
+    /// Lets a tick pass.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.tick(rules),

@@ -12,22 +12,22 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// A client held and did not release in time, and no later holder was notified of that.
+    /// Whether a client held and has not released in time, and no later holder was notified of that lapse.
     unfinished: bool,
     /// For how long a live client has waited without a holder that knows of its hold.
     pub(crate) idle: Ticks,
-    /// A grant had a token that was not larger than an earlier one.
+    /// Whether a grant had a token that was not larger than an earlier token.
     pub(crate) went_back: bool,
-    /// A claim was granted before a live claim that was ahead of it in the queue.
+    /// Whether a claim was granted before a live claim that was ahead of it in the queue.
     pub(crate) barged: bool,
-    /// A holder was not notified that the hold before it had lapsed.
+    /// Whether a holder was not notified that the previous hold had lapsed.
     pub(crate) unreported: bool,
-    /// A user got a false result of a release.
+    /// Whether a user got a false result of a release.
     pub(crate) lied: bool,
 }
 
 impl World {
-    /// Judges the service of a request of `speaker`.
+    /// Judges how the server served a request of `caller`; `before` is the server's previous state.
     pub(crate) fn judge(&mut self, before: &Server, caller: Id, request: Request, sights: &Sights) {
         let (old, new) = (before.current_hold(), self.server.current_hold());
         if let Some(old) = old
@@ -63,13 +63,13 @@ fn is_same(one: Option<Hold>, other: Hold) -> bool {
 }
 
 impl Judge {
-    /// A client holds from now on.
+    /// Records that a client holds from now on.
     pub(crate) fn hold_began(&mut self, grant: Grant) {
         self.unreported |= self.unfinished && !grant.after_lapse;
         self.unfinished = true;
     }
 
-    /// Time passes. `idle`: a live client waits, and there is no holder that knows of its hold.
+    /// Lets a tick pass. `idle`: a live client waits, and there is no holder that knows of its hold.
     pub(crate) fn tick(&mut self, idle: bool, rules: &Rules) {
         self.idle = if idle && !rules.slow { (self.idle + 1).min(rules.patience() + 1) } else { 0 };
     }

@@ -8,22 +8,23 @@ use crate::{
     wire::{Reply, Request},
 };
 
+/// The state of a claim that is being released.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaving {
     /// The token of its hold. `None`: the client does not know that it holds.
     pub(crate) token: Option<Token>,
-    /// The user waits for the result of the release.
+    /// Whether the user waits for the result of the release.
     user_waits: bool,
     /// For how long the lease certainly has not lapsed.
     pub(crate) left: Ticks,
-    /// The release in flight is not the first.
+    /// Whether the release in flight is not the first.
     pub(crate) again: bool,
-    /// The true result: a release of this claim freed the hold.
+    /// The true result: whether a release of this claim freed the hold.
     pub(crate) freed: bool,
 }
 
 impl Client {
-    /// The guard is dropped, or the claim is given up. `hold`: the token of the hold and for how long it is valid.
+    /// Drops the guard, or gives the claim up. `hold`: the token of the hold, and for how long it is valid.
     pub(crate) fn leave(&mut self, hold: Option<(Token, Ticks)>, rules: &Rules) -> Request {
         if let Stage::Waiting(Waiting { asked: Some(_), .. }) = self.stage
             && self.unsettled == Unsettled::Nowhere
@@ -38,7 +39,7 @@ impl Client {
         self.release(rules)
     }
 
-    /// R9: the release leaves a tombstone if a request of the claim may arrive after it.
+    /// The release. R9: it leaves a tombstone if a request of the claim may arrive after the release.
     pub(crate) fn release(&self, rules: &Rules) -> Request {
         let token = match &self.stage {
             Stage::Leaving(leaving) => leaving.token,

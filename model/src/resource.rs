@@ -5,6 +5,7 @@ use crate::{Sight, Sights, client::Holding, rules::Section, server::Token};
 /// The resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Resource {
+    /// The number.
     value: u8,
     /// How many additions were acknowledged.
     acknowledged: u8,
@@ -12,7 +13,7 @@ pub(crate) struct Resource {
     fence: Token,
     /// The largest token that wrote.
     writer: Token,
-    /// A write came after one with a larger token.
+    /// Whether a write came after a write with a larger token.
     pub(crate) overtaken: bool,
 }
 
@@ -33,7 +34,7 @@ impl Resource {
         self.value == self.acknowledged
     }
 
-    /// The next step of a holder.
+    /// Does the next step of a holder.
     pub(crate) fn work(&mut self, holding: &mut Holding, section: Section, sights: &Sights) {
         let token = holding.token;
         holding.progress = match holding.progress {

@@ -17,17 +17,18 @@ use crate::{
 };
 
 /// The initial capacity: most runs have fewer events.
-const EVENTS: usize = 512;
+const EVENT_CAPACITY: usize = 512;
 
 /// Records the events of a run. All times are the world's.
 pub(crate) struct Journal {
     scheduler: Arc<Scheduler>,
     run: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<JournalState>,
 }
 
+/// What was recorded so far.
 #[derive(Default)]
-struct Inner {
+struct JournalState {
     events: Vec<Event>,
     /// How many events each process recorded, and how many attempts it made.
     counts: BTreeMap<Group, (u64, u64)>,
@@ -61,7 +62,7 @@ impl Journal {
     /// An empty journal for the run with this number.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, run: u64) -> Self {
-        let inner = Inner { events: Vec::with_capacity(EVENTS), ..Inner::default() };
+        let inner = JournalState { events: Vec::with_capacity(EVENT_CAPACITY), ..JournalState::default() };
         Self { scheduler, run, inner: Mutex::new(inner) }
     }
 
@@ -143,11 +144,11 @@ impl Journal {
     /// Takes all that was recorded.
     #[must_use]
     pub(crate) fn take(&self) -> Record {
-        let Inner { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());
+        let JournalState { events, tally, doubts, complaints, .. } = std::mem::take(&mut *self.lock());
         Record { history: History::from_events(events), tally, doubts, complaints }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, JournalState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,9 +16,9 @@ use args::Args;
 use leasehold_sim::{Outcome, Plan, Tally, reduce, run};
 
 /// How often the progress line is rewritten.
-const PROGRESS: Duration = Duration::from_secs(1);
-/// The number of failing seeds that are printed in full. Of the others only the seed is printed.
-const SHOWN: usize = 3;
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of failing seeds whose violations are printed. Of the other failing seeds only the seed is printed.
+const MAX_SHOWN: usize = 3;
 
 fn main() -> ExitCode {
     match Args::parse(std::env::args().skip(1)) {
@@ -37,8 +37,9 @@ fn main() -> ExitCode {
 }
 
 /// The results of the seeds so far.
-struct Explored {
+struct Results {
     begin: Instant,
+    /// When the progress line was last written.
     reported: Instant,
     total: Tally,
     failed: Vec<u64>,
@@ -48,8 +49,7 @@ struct Explored {
 fn explore(args: &Args) -> bool {
     let next = AtomicU64::new(args.from);
     let begin = Instant::now();
-    let explored =
-        Mutex::new(Explored { begin, reported: begin, total: Tally::default(), failed: Vec::new() });
+    let results = Mutex::new(Results { begin, reported: begin, total: Tally::default(), failed: Vec::new() });
     let work = || {
         loop {
             let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -57,26 +57,27 @@ fn explore(args: &Args) -> bool {
                 return;
             }
             let outcome = run(&args.plan(seed), false);
-            explored.lock().unwrap_or_else(PoisonError::into_inner).add(args, seed, &outcome);
+            results.lock().unwrap_or_else(PoisonError::into_inner).add(args, seed, &outcome);
         }
     };
     thread::scope(|scope| {
         (1..args.jobs).for_each(|_| drop(scope.spawn(work)));
         work();
     });
-    explored.into_inner().unwrap_or_else(PoisonError::into_inner).report()
+    results.into_inner().unwrap_or_else(PoisonError::into_inner).report()
 }
 
-impl Explored {
+impl Results {
+    /// Adds the outcome of a seed.
     fn add(&mut self, args: &Args, seed: u64, outcome: &Outcome) {
         self.total.add(&outcome.tally);
         if !outcome.complaints.is_empty() {
-            if self.failed.len() < SHOWN {
-                complain(seed, outcome);
+            if self.failed.len() < MAX_SHOWN {
+                print_complaints(seed, outcome);
             }
             self.failed.push(seed);
         }
-        if self.reported.elapsed() > PROGRESS {
+        if self.reported.elapsed() > PROGRESS_INTERVAL {
             self.reported = Instant::now();
             let interval = self.total.runs as f64 / self.begin.elapsed().as_secs_f64() * 60.0;
             eprint!(
@@ -89,6 +90,7 @@ impl Explored {
         }
     }
 
+    /// Prints the sums. Returns whether any seed violated something.
     fn report(mut self) -> bool {
         eprintln!();
         print!("{}", self.total);
@@ -101,7 +103,7 @@ impl Explored {
     }
 }
 
-/// Prints the events of one seed, and the plan that is left after its reduction.
+/// Prints the events of one seed, and the reduced plan. Returns whether the seed violates something.
 fn replay(args: &Args, seed: u64) -> bool {
     let plan = args.plan(seed);
     let Some(small) = reduce(&plan) else {
@@ -121,10 +123,11 @@ fn report(seed: u64, plan: &Plan) {
     let outcome = run(plan, true);
     let is_shown = |line: &&String| !line.ends_with(" goes on") && !line.contains(" Truth {");
     outcome.trace.iter().filter(is_shown).for_each(|line| println!("{line}"));
-    complain(seed, &outcome);
+    print_complaints(seed, &outcome);
 }
 
-fn complain(seed: u64, outcome: &Outcome) {
+/// Prints the violations of a seed.
+fn print_complaints(seed: u64, outcome: &Outcome) {
     for complaint in &outcome.complaints {
         println!("seed {seed}: {complaint}");
     }

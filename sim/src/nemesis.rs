@@ -7,7 +7,7 @@ use leasehold_testkit::history::What;
 use crate::{plan::Fault, scheduler::Scheduler, world::World};
 
 /// Schedules a fault for its time. Faults of single messages are injected by the network.
-pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
+pub(crate) fn schedule_fault(world: &Arc<World>, fault: &Fault) {
     let (at, fault) = match *fault {
         Fault::Request { .. } | Fault::Notification { .. } => return,
         Fault::Stop { at, .. }
@@ -25,13 +25,14 @@ pub(crate) fn arm(world: &Arc<World>, fault: &Fault) {
     let world = Arc::clone(world);
     scheduler.at(Scheduler::instant(at), move || {
         if !world.is_over() {
-            world.disturb(&fault);
+            world.inject(&fault);
         }
     });
 }
 
 impl World {
-    fn disturb(self: &Arc<Self>, fault: &Fault) {
+    /// Injects a fault now.
+    fn inject(self: &Arc<Self>, fault: &Fault) {
         let now = self.scheduler.now();
         let kind = fault.kind();
         match *fault {
@@ -89,20 +90,20 @@ impl World {
                 if by > 0 {
                     self.truths.forget();
                 }
-                self.look_now();
+                self.observe_now();
             }
             Fault::Failover { length, loses, skew, .. } => {
                 self.storm(kind, length + Duration::from_nanos(skew.unsigned_abs()));
                 self.network.take_down(now.after(length));
                 self.network.fail_over(now.before(loses), skew);
                 self.truths.forget();
-                self.look_now();
+                self.observe_now();
             }
         }
     }
 
     /// Looks at the server's state, because it may have changed without a request.
-    fn look_now(self: &Arc<Self>) {
+    fn observe_now(self: &Arc<Self>) {
         let world = Arc::clone(self);
         self.scheduler.at(self.scheduler.now(), move || world.truths.observe());
     }

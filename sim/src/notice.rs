@@ -7,8 +7,8 @@ use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{scheduler::Group, verdict::Complaint};
 
-/// A keeper that is not stopped marks its holds as in doubt within this time after it learns of a reason.
-const SOON: Duration = Duration::from_millis(2);
+/// A keeper that is not stopped puts its holds in doubt within this time after it learns of a reason.
+const HANDLING_TIME: Duration = Duration::from_millis(2);
 
 /// The time at which a client learned that the server's clock runs ahead.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,14 @@ pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint
     history.events().iter().filter_map(|event| notice.read(event)).collect()
 }
 
+/// The state of the check, event by event.
 #[derive(Default)]
 struct Notice<'h> {
     doubts: Vec<Doubt>,
     active_holds: BTreeMap<AttemptId, ActiveHold<'h>>,
 }
 
+/// A hold in use.
 struct ActiveHold<'h> {
     lock: &'h str,
     since: u64,
@@ -40,6 +42,7 @@ struct ActiveHold<'h> {
 }
 
 impl<'h> Notice<'h> {
+    /// Handles the next event. Returns a violation that it shows.
     fn read(&mut self, event: &'h Event) -> Option<Complaint> {
         match &event.what {
             What::AcqOk { .. } => {
@@ -52,18 +55,18 @@ impl<'h> Notice<'h> {
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
                     || doubt.learned.as_nanos() > event.t
-                    || doubt.learned.after(SOON).as_nanos() < event.t
+                    || doubt.learned.after(HANDLING_TIME).as_nanos() < event.t
             }),
             What::RenewOk { deadline, ttl: Some(ttl) } => {
-                let at = self.forgotten(event)?;
-                if *deadline > at.saturating_add(*ttl) {
-                    return Some(complaint("was renewed", event, at));
+                let forgotten_at = self.forgotten(event)?;
+                if *deadline > forgotten_at.saturating_add(*ttl) {
+                    return Some(complaint("was renewed", event, forgotten_at));
                 }
             }
             What::Check { valid: true, .. } => {
-                let at = self.forgotten(event)?;
-                if self.doubts.iter().any(|doubt| doubt.is_between(at, event)) {
-                    return Some(complaint("was called valid in spite of doubt", event, at));
+                let forgotten_at = self.forgotten(event)?;
+                if self.doubts.iter().any(|doubt| doubt.is_between(forgotten_at, event)) {
+                    return Some(complaint("was called valid in spite of doubt", event, forgotten_at));
                 }
             }
             _ => {}
@@ -71,6 +74,7 @@ impl<'h> Notice<'h> {
         None
     }
 
+    /// Compares the holds of a lock with the true state of the server.
     fn compare(&mut self, truth: &Event, holders: &[Held]) {
         for (attempt, active_hold) in &mut self.active_holds {
             if active_hold.lock != truth.lock || active_hold.since >= truth.t {
@@ -81,20 +85,24 @@ impl<'h> Notice<'h> {
         }
     }
 
+    /// When the server was first seen without the hold of this event.
     fn forgotten(&self, event: &Event) -> Option<u64> {
         self.active_holds.get(&event.attempt)?.forgotten
     }
 }
 
 impl Doubt {
-    /// Whether the process that records `event` learned of it after `at`, and had time to handle it.
-    fn is_between(&self, at: u64, event: &Event) -> bool {
-        let own = self.client.number() == event.proc;
-        own && self.learned.as_nanos() > at && self.learned.after(SOON).as_nanos() < event.t
+    /// Whether the process that records `event` learned of it after `forgotten_at`, and had time to handle it.
+    fn is_between(&self, forgotten_at: u64, event: &Event) -> bool {
+        let is_own = self.client.number() == event.proc;
+        is_own
+            && self.learned.as_nanos() > forgotten_at
+            && self.learned.after(HANDLING_TIME).as_nanos() < event.t
     }
 }
 
-fn complaint(what: &str, event: &Event, at: u64) -> Complaint {
-    let text = format!("attempt {:x} {what} at {}, unknown to the server at {at}", event.attempt, event.t);
+fn complaint(what: &str, event: &Event, forgotten_at: u64) -> Complaint {
+    let text =
+        format!("attempt {:x} {what} at {}, unknown to the server at {forgotten_at}", event.attempt, event.t);
     Complaint::new("loss notice", text)
 }

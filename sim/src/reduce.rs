@@ -6,8 +6,8 @@ use crate::{
     world,
 };
 
-/// The most runs that a reduction takes.
-const MOST_RUNS: usize = 3000;
+/// The maximum number of runs of a reduction.
+const MAX_RUNS: usize = 3000;
 
 /// The smallest plan found that fails in the same way. `None`: this plan does not fail.
 #[must_use]
@@ -15,16 +15,16 @@ pub fn reduce(plan: &Plan) -> Option<Plan> {
     let kind = failure(plan)?;
     let mut reducer = Reducer { plan: plan.clone(), kind, runs: 0 };
     loop {
-        let before = size(&reducer.plan);
-        reducer.list(|plan| &mut plan.faults);
+        let previous_size = size(&reducer.plan);
+        reducer.shrink(|plan| &mut plan.faults);
         for client in 0..plan.clients.len() {
-            reducer.list(move |plan| &mut plan.clients[client].tasks);
+            reducer.shrink(move |plan| &mut plan.clients[client].tasks);
             for task in 0..reducer.plan.clients[client].tasks.len() {
-                reducer.list(move |plan| &mut plan.clients[client].tasks[task]);
+                reducer.shrink(move |plan| &mut plan.clients[client].tasks[task]);
             }
         }
         reducer.simplify();
-        if size(&reducer.plan) == before || reducer.runs >= MOST_RUNS {
+        if size(&reducer.plan) == previous_size || reducer.runs >= MAX_RUNS {
             return Some(reducer.plan);
         }
     }
@@ -35,15 +35,19 @@ fn failure(plan: &Plan) -> Option<String> {
     world::run(plan, false).complaints.first().map(|complaint| complaint.kind.clone())
 }
 
+/// The size of a plan: faults and tasks, acquisitions, clocks with a rate of their own.
 fn size(plan: &Plan) -> (usize, usize, usize) {
     let tasks: usize = plan.clients.iter().map(|client| client.tasks.len()).sum();
-    let odd = plan.clients.iter().filter(|client| client.fast != 0).count();
-    (plan.faults.len() + tasks, plan.ops(), odd)
+    let skewed_clocks = plan.clients.iter().filter(|client| client.fast != 0).count();
+    (plan.faults.len() + tasks, plan.ops(), skewed_clocks)
 }
 
+/// The state of a reduction.
 struct Reducer {
     plan: Plan,
+    /// The kind of failure to be kept.
     kind: String,
+    /// The number of runs so far.
     runs: usize,
 }
 
@@ -51,21 +55,21 @@ impl Reducer {
     /// Keeps a smaller plan if it fails in the same way.
     fn keep_if_failing(&mut self, smaller: Plan) -> bool {
         self.runs += 1;
-        let fails = self.runs <= MOST_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
+        let fails = self.runs <= MAX_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
         if fails {
             self.plan = smaller;
         }
         fails
     }
 
-    /// Removes parts of a list: halves, quarters, ... and at last single elements.
-    fn list<T>(&mut self, of: impl Fn(&mut Plan) -> &mut Vec<T>) {
-        let mut chunk = of(&mut self.plan).len();
+    /// Removes parts of a list without which the plan still fails: halves, quarters, ... and at last single elements.
+    fn shrink<T>(&mut self, list_of: impl Fn(&mut Plan) -> &mut Vec<T>) {
+        let mut chunk = list_of(&mut self.plan).len();
         while chunk > 0 {
             let mut from = 0;
-            while from < of(&mut self.plan).len() {
+            while from < list_of(&mut self.plan).len() {
                 let mut smaller = self.plan.clone();
-                let list = of(&mut smaller);
+                let list = list_of(&mut smaller);
                 let to = (from + chunk).min(list.len());
                 drop(list.drain(from..to));
                 if !self.keep_if_failing(smaller) {

@@ -15,19 +15,24 @@ use crate::{
     tally::Updates,
 };
 
-/// The percentage of messages to the resource that are slow, and their delay.
-const SLOW: (u64, Duration) = (8, Duration::from_millis(900));
+/// The percentage of messages to the resource that are slow.
+const SLOW_PERCENT: u64 = 8;
+/// The largest delay of a slow message.
+const SLOW_DELAY: Duration = Duration::from_millis(900);
 
 /// The resources of all locks.
 pub(crate) struct Resources {
     scheduler: Arc<Scheduler>,
     seed: u64,
+    /// The least and the largest delay of a message that is not slow.
     delay: (Duration, Duration),
-    inner: Mutex<Inner>,
+    inner: Mutex<ResourceState>,
 }
 
+/// The state of all resources.
 #[derive(Default)]
-struct Inner {
+struct ResourceState {
+    /// How many requests were sent.
     visits: u64,
     by_lock: BTreeMap<&'static str, Lists>,
 }
@@ -39,7 +44,8 @@ pub(crate) struct Lists {
     pub(crate) fenced: List,
     /// Accepts every write.
     pub(crate) unfenced: List,
-    largest: u64,
+    /// The largest token that the fence has seen.
+    largest_token: u64,
 }
 
 /// A list.
@@ -50,7 +56,7 @@ pub(crate) struct List {
     refused: u64,
 }
 
-/// The fence refused a token: a later holder was here before.
+/// The fence refused a token: it has seen the token of a later holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overtaken;
 
@@ -73,11 +79,11 @@ impl Resources {
             // A step that runs on after a crash reaches no other process.
             return std::future::pending().await;
         }
-        let (there, back) = self.delays();
+        let (request_delay, reply_delay) = self.delays();
         let resources = Arc::clone(self);
-        self.scheduler.at(self.scheduler.now().after(there), move || {
+        self.scheduler.at(self.scheduler.now().after(request_delay), move || {
             let reply = request(resources.lock().by_lock.entry(lock).or_default());
-            let at = resources.scheduler.now().after(back);
+            let at = resources.scheduler.now().after(reply_delay);
             resources.scheduler.at(at, move || drop(answer.send(reply)));
         });
         match answered.await {
@@ -108,18 +114,19 @@ impl Resources {
         all
     }
 
+    /// The delays of the next request and of its reply.
     fn delays(&self) -> (Duration, Duration) {
         let mut inner = self.lock();
         inner.visits += 1;
         let mut rng = Rng::of(&[self.seed, u64::from_be_bytes(*b"resource"), inner.visits]);
         let mut delay = || {
-            let most = if rng.percent(SLOW.0) { SLOW.1 } else { self.delay.1 };
+            let most = if rng.percent(SLOW_PERCENT) { SLOW_DELAY } else { self.delay.1 };
             Duration::from_nanos(rng.among(self.delay.0.as_nanos() as u64..=most.as_nanos() as u64))
         };
         (delay(), delay())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, ResourceState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -130,11 +137,11 @@ impl Lists {
     /// # Errors
     /// The fence has seen a larger token.
     pub(crate) fn seal(&mut self, token: u64) -> Result<Vec<u64>, Overtaken> {
-        if token < self.largest {
+        if token < self.largest_token {
             self.fenced.refused += 1;
             return Err(Overtaken);
         }
-        self.largest = token;
+        self.largest_token = token;
         Ok(self.fenced.elements.clone())
     }
 
@@ -162,9 +169,9 @@ impl List {
     }
 
     fn count(&self, updates: &mut Updates) {
-        let there: BTreeSet<u64> = self.elements.iter().copied().collect();
+        let present: BTreeSet<u64> = self.elements.iter().copied().collect();
         updates.acknowledged += self.acknowledged.len() as u64;
-        updates.lost += self.acknowledged.difference(&there).count() as u64;
+        updates.lost += self.acknowledged.difference(&present).count() as u64;
         updates.refused += self.refused;
     }
 }

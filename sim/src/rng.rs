@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream that belongs to these words. Streams are independent, so a reduced plan draws the same numbers as
-    /// before for everything that is left in it.
+    /// The stream that belongs to these words. Streams are independent, so everything that remains in a reduced plan
+    /// draws the same numbers as in the full plan.
     #[must_use]
     pub(crate) fn of(words: &[u64]) -> Self {
         let mut rng = Self(0);

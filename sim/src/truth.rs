@@ -15,19 +15,21 @@ pub(crate) struct Truths {
     journal: Arc<Journal>,
     network: Arc<Network>,
     plan: Arc<Plan>,
-    inner: Mutex<Inner>,
+    inner: Mutex<TruthState>,
 }
 
+/// The state of the observer.
 #[derive(Default)]
-struct Inner {
+struct TruthState {
     /// The claim by which an attempt was granted.
     claims: BTreeMap<AttemptId, String>,
-    /// The attempts that began, and those of them that are over: released, or ended without a grant.
+    /// The attempts that began.
     begun: BTreeSet<AttemptId>,
+    /// The attempts that are over: released, or ended without a grant.
     over: BTreeSet<AttemptId>,
-    /// Attempts that had begun when the server lost data, or when its clock ran ahead of late requests. When they are
-    /// over, the server may know them again.
-    back: BTreeSet<AttemptId>,
+    /// The attempts that had begun when the server lost data, or when its clock ran ahead of late requests. Once such
+    /// an attempt is over, the server may still have its claim.
+    may_return: BTreeSet<AttemptId>,
     /// The attempts that hold by each claim. Requests of one process may share a claim unless requests carry the id of
     /// their attempt.
     holders: BTreeMap<String, Vec<AttemptId>>,
@@ -40,12 +42,12 @@ impl Truths {
         Self { journal, network, plan, inner: Mutex::default() }
     }
 
-    /// Records that an attempt was granted by a claim. Returns when the claim's request left.
+    /// Records that an attempt was granted by a claim. Returns from when the lease of the claim counts.
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());
         inner.holders.entry(claim.to_string()).or_default().push(attempt);
-        self.network.asked(claim)
+        self.network.lease_start(claim)
     }
 
     /// Records that an attempt begins.
@@ -67,7 +69,7 @@ impl Truths {
     /// Records that the server loses data, or that its clock runs ahead.
     pub(crate) fn forget(&self) {
         let mut inner = self.lock();
-        inner.back = inner.begun.clone();
+        inner.may_return = inner.begun.clone();
     }
 
     /// A token of the current holder of a lock.
@@ -91,33 +93,35 @@ impl Truths {
         }
     }
 
+    /// Adds the attempts that hold and wait in a view.
     fn read(&self, view: &View, holders: &mut Vec<Held>, waiters: &mut Vec<AttemptId>) {
         let (inner, now) = (self.lock(), self.journal.scheduler().now());
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
             let mut attempts = inner.holders.get(&holder.id).cloned().unwrap_or_default();
             // The holder has not got its answer yet, or has released already.
-            let named = self.named(&inner, &holder.owner, &holder.id);
-            attempts.extend(named.filter(|attempt| !attempts.contains(attempt)));
+            let attempt_named = self.attempt_named(&inner, &holder.owner, &holder.id);
+            attempts.extend(attempt_named.filter(|attempt| !attempts.contains(attempt)));
             // Before the user has got the grant, the server's expiry is not a deadline of the user.
             let expires = |attempt: &AttemptId| expires.filter(|_| inner.claims.contains_key(attempt));
             let held = |attempt| Held { attempt, token: holder.token, expires: expires(&attempt) };
             holders.extend(attempts.into_iter().map(held));
         }
-        let waiting = view.waiters.iter().filter_map(|waiter| self.named(&inner, &waiter.owner, &waiter.id));
+        let waiting =
+            view.waiters.iter().filter_map(|waiter| self.attempt_named(&inner, &waiter.owner, &waiter.id));
         waiters.extend(waiting);
     }
 
     /// The attempt of a claim, if claims carry attempt ids. `None` for an earlier claim of an attempt that was later
     /// granted by another claim.
-    fn named(&self, inner: &Inner, owner: &str, claim: &str) -> Option<AttemptId> {
+    fn attempt_named(&self, inner: &TruthState, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);
-        let is_back = inner.back.contains(&attempt) && inner.over.contains(&attempt);
+        let is_back = inner.may_return.contains(&attempt) && inner.over.contains(&attempt);
         (is_its_claim && !is_back).then_some(attempt)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, TruthState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,18 +6,18 @@ use leasehold_core::lock_state::entry_life;
 use leasehold_testkit::check::{self, Invariant, Terms};
 
 use crate::{
-    client::{CLAIM_TIME, PATIENCE, REQUEST_TIMEOUT, SLOWEST_POLL},
+    client::{ANSWER_LIMIT, CLAIM_TIME, REQUEST_TIMEOUT, SLOWEST_POLL},
     journal::Record,
     notice,
-    plan::{Fault, Manner, Plan},
+    plan::{Fault, Plan, Protocol},
     server::REQUEST_LIFE,
 };
 
 /// The longest single sleep of the keeper: a second, by clocks of which the slowest lose a fifth.
-const NAP: Duration = Duration::from_millis(1250);
+const MAX_NAP: Duration = Duration::from_millis(1250);
 
 /// The longest pause of core before a release is sent again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A violation.
 #[derive(Clone, Debug)]
@@ -33,7 +33,7 @@ impl Complaint {
         Self { kind: kind.into(), text: text.into() }
     }
 
-    /// The code under test panicked.
+    /// The violation when the code under test panicked.
     #[must_use]
     pub(crate) fn panic(panic: &(dyn Any + Send)) -> Self {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -41,7 +41,7 @@ impl Complaint {
         Self::new("panic", text)
     }
 
-    /// No event can happen any more, although tasks are unfinished.
+    /// The violation when no event can happen any more, although tasks are unfinished.
     #[must_use]
     pub(crate) fn stuck(left: &[AtomicUsize]) -> Self {
         Self::new("stuck", format!("tasks that are not done, by client: {left:?}"))
@@ -61,14 +61,14 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
     let report = check::check(history, &terms(plan));
     tally.checked = report.verdicts.iter().map(|verdict| verdict.checked).sum();
     for verdict in report.verdicts.iter().filter(|verdict| verdict.violations > 0) {
-        let asked_for = match verdict.invariant {
+        let is_promised = match verdict.invariant {
             Invariant::Exclusion => promise.exclusion,
             Invariant::Deadlines => promise.deadlines,
             Invariant::Tokens => promise.tokens,
             Invariant::OneOrder | Invariant::Taken => promise.exclusion && !plan.breaks(),
             _ => true,
         };
-        if asked_for {
+        if is_promised {
             let examples: String = verdict.examples.iter().map(ToString::to_string).collect();
             complaints.push(Complaint::new(
                 verdict.invariant.to_string(),
@@ -88,26 +88,26 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
 
 /// How much longer a request may take that is sent a second time. If both the request and its answer are slow, they may
 /// take longer than the client waits by a clock that is a fifth too fast: then the client sends it again.
-fn asked_again(plan: &Plan) -> Duration {
+fn resend_delay(plan: &Plan) -> Duration {
     let slow = plan.delay.1 * 20;
-    if slow * 6 / 5 > PATIENCE { PATIENCE + slow } else { Duration::ZERO }
+    if slow * 6 / 5 > ANSWER_LIMIT { ANSWER_LIMIT + slow } else { Duration::ZERO }
 }
 
 /// How much later a release arrives if more than two of its requests are lost. Each further loss costs the time for an
 /// answer and the longest pause.
-fn sent_again(plan: &Plan) -> Duration {
-    let of = |whom: usize| {
-        let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == whom);
+fn release_delay(plan: &Plan) -> Duration {
+    let faults_of = |index: usize| {
+        let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == index);
         plan.faults.iter().filter(is_its).count() as u32
     };
-    let most = (0..plan.clients.len()).map(of).max().unwrap_or(0);
-    (REQUEST_TIMEOUT + LONGEST_PAUSE) * most.saturating_sub(2)
+    let most = (0..plan.clients.len()).map(faults_of).max().unwrap_or(0);
+    (REQUEST_TIMEOUT + MAX_PAUSE) * most.saturating_sub(2)
 }
 
-/// How late the head of the queue may poll. The end of a lease sends no notification. The head of the queue asked last
-/// before that hold began, at the latest, and was answered when the hold before it may end. So its poll comes late
+/// How late the head of the queue may poll. The end of a lease sends no notification. The head of the queue may have
+/// asked last before the current hold began, and was told when the previous hold may end. So its next poll comes late
 /// where a lease is shorter than the poll interval.
-fn looks_late(plan: &Plan) -> Duration {
+fn poll_delay(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
 }
 
@@ -134,28 +134,28 @@ fn terms(plan: &Plan) -> Terms {
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
         // Timers are late then, by one sleep of the keeper at most; `check` is not.
-        terms.report_limit += NAP;
-        terms.over_limit += NAP;
+        terms.report_limit += MAX_NAP;
+        terms.over_limit += MAX_NAP;
     }
     // A client that was stopped before it read its clock counts its limit from the time when it goes on.
     terms.over_limit += plan.stops_in_steps();
     // The end of a minimum hold sends no notification: the poll finds out.
-    let poll = match plan.manner {
-        Manner::Poll => Duration::from_secs(1),
+    let poll = match plan.protocol {
+        Protocol::Poll => Duration::from_secs(1),
         _ if plan.has_min_holds() => SLOWEST_POLL,
         _ => Duration::ZERO,
     };
     // The slowest message takes ten times as long, and few of the four messages of a hand-over are slow.
     let slowest = plan.delay.1 * 14;
     if promise.calm {
-        terms.wake += poll + slowest + asked_again(plan);
+        terms.wake += poll + slowest + resend_delay(plan);
         // A poll that is allowed for in every wait need not be allowed for here again.
-        terms.lapse = if poll.is_zero() { looks_late(plan) } else { Duration::ZERO };
+        terms.lapse = if poll.is_zero() { poll_delay(plan) } else { Duration::ZERO };
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
         // A client that is stopped cleans up later, or is killed before it can.
-        terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + sent_again(plan);
+        terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + release_delay(plan);
     }
     terms
 }
@@ -168,9 +168,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        plan::Manner,
+        plan::Protocol,
         scheduler::Group,
-        server::{Around, Reply, Request, Store},
+        server::{Reply, Request, RequestContext, Store},
     };
 
     fn claim(id: u8, ttl: Duration, may_queue: bool) -> Claim {
@@ -195,11 +195,11 @@ mod tests {
         for seed in 1..=50 {
             let plan = Plan::draw(seed, 32, None);
             let longest = plan.longest_lease();
-            let mut store = Store::new(Manner::Poll, None);
+            let mut store = Store::new(Protocol::Poll, None);
             let mut ask = |after: Duration, request: &Request| {
                 let now = Instant::from_nanos(1_000_000_000_000).after(after);
-                let mut around = Around { now, deaf: &none_deaf, mail: Vec::new() };
-                store.serve(&mut around, Group::WORLD, request)
+                let mut context = RequestContext { now, disconnected: &none_deaf, mail: Vec::new() };
+                store.serve(&mut context, Group::WORLD, request)
             };
             let holder = claim(1, Duration::from_secs(3600), false);
             let Reply::Claim(Ok(Answer::Held(grant))) =

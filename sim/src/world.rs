@@ -14,7 +14,7 @@ use leasehold_testkit::history::{Phase, What};
 use tokio::sync::Notify;
 
 use crate::{
-    client::{ClientClock, ClientRng, Host, Remote},
+    client::{ClientClock, ClientRng, Host, SimEngine},
     journal::{Actor, Journal},
     nemesis,
     network::Network,
@@ -103,7 +103,7 @@ impl World {
             self.scheduler.at(starts, move || world.start(client));
         }
         for fault in &self.plan.faults {
-            nemesis::arm(self, fault);
+            nemesis::schedule_fault(self, fault);
         }
         self.look_again();
         self.scheduler.run(Scheduler::instant(HORIZON));
@@ -128,7 +128,7 @@ impl World {
         let boot = Duration::from_secs(Rng::of(&[self.plan.seed, client as u64]).among(0..=1_000_000));
         let clock = Arc::new(ClientClock::new(Arc::clone(&self.journal), group, boot, plan.fast));
         let host = Host::new(Arc::clone(&self.scheduler), group, Arc::clone(&clock));
-        let engine = Remote::new(&self.plan, &host, &self.network);
+        let engine = SimEngine::new(&self.plan, &host, &self.network);
         let renewed = Arc::new(Notify::new());
         let locks = Locks::builder(Arc::new(engine))
             .env(Env { clock, entropy: Arc::new(ClientRng::new(self.plan.seed, group)) })

@@ -36,6 +36,7 @@ pub(crate) fn build(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     })
 }
 
+/// Copies the pages to the directory of the book.
 fn copied(root: &Path, dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -61,6 +62,7 @@ fn copied(root: &Path, dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// All files below a directory.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -99,6 +101,7 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
     page
 }
 
+/// Whether the book has a page at this path.
 fn is_in_book(path: &Path) -> bool {
     let is_summary = path == Path::new(PAGES).join(SUMMARY);
     ROOT.iter().any(|it| path == Path::new(it)) || path.starts_with(PAGES) && !is_summary
@@ -141,6 +144,7 @@ fn is_page(path: &Path) -> bool {
         && !["print.html", "404.html"].iter().any(|it| name == *it)
 }
 
+/// Whether a link in a page leads to an existing page and anchor.
 fn leads_somewhere(page: &Path, target: &str) -> bool {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let path = if path.is_empty() { page.to_owned() } else { page.parent().unwrap_or(page).join(path) };

@@ -11,8 +11,8 @@ use crate::{
     workspace::{PEERS, Package, Workspace},
 };
 
-/// The packages whose features change the code that is compiled in them. The features of the others only pass on to
-/// these; the nightly tier lints them too.
+/// The packages whose features change the code that is compiled in them. The features of the other packages only enable
+/// features of these two; the nightly tier lints the other packages, too.
 const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
 
 /// All checks of `./test`, one after another, the fast ones first.
@@ -50,6 +50,7 @@ fn elsewhere(workspace: &Workspace) -> Job {
     Job::new(format!("compile for {}", setup::OTHER_SYSTEM), check)
 }
 
+/// Runs jobs in sequence, until one fails.
 fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {
     jobs.into_iter().try_for_each(|mut job| steps.command(&job.name, &mut job.command))
 }
@@ -83,10 +84,12 @@ pub(crate) fn documentation(workspace: &Workspace) -> Job {
     Job::new("documentation", yielding(&doc))
 }
 
+/// The lints of one set of features.
 fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job {
     clippy(workspace, name, &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
+/// A run of clippy that fails on warnings.
 fn clippy(workspace: &Workspace, name: &str, what: &[&str]) -> Job {
     let mut clippy = workspace.cargo("clippy");
     clippy.arg("--locked").args(what).args(["--", "-D", "warnings"]);

@@ -40,7 +40,7 @@ pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String>
     patches.iter().filter_map(complaint).collect()
 }
 
-/// Checks that the named mutants, or all, are killed.
+/// Checks that the tests find the named mutants, or all mutants.
 pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let begin = Instant::now();
     let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
@@ -91,6 +91,7 @@ fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> 
     Ok(mutants)
 }
 
+/// Runs killers in a copy of the tree.
 struct Gate(Copy);
 
 impl Gate {
@@ -115,23 +116,27 @@ impl Gate {
         Ok(())
     }
 
+    /// Runs the killer of a mutant, and prints the result.
     fn run_and_print<'a>(&self, mutant: &'a Mutant) -> Kill<'a> {
         let kill = Kill { mutant, outcome: self.try_kill(mutant) };
         println!("{kill}");
         kill
     }
 
+    /// Applies a mutant, and runs its killer.
     fn try_kill(&self, mutant: &Mutant) -> Result<Run, String> {
         let _applied = self.0.with(mutant)?;
         self.build(&mutant.killer)?;
         self.run(&mutant.killer, mutant.budget)
     }
 
+    /// Builds the programs of a killer.
     fn build(&self, killer: &Killer) -> Result<(), String> {
         let run = child::run(&killer.build(&self.0), &self.0.log(), BUILD_LIMIT)?;
         if run.succeeded() { Ok(()) } else { Err(format!("cannot be built{}\n{}", run.how(), run.output)) }
     }
 
+    /// Runs a killer within its time limit.
     fn run(&self, killer: &Killer, budget: Duration) -> Result<Run, String> {
         let run = child::run(&killer.run(&self.0), &self.0.log(), budget);
         self.0.empty_tmp()?;
@@ -144,6 +149,7 @@ impl Run {
         matches!(self.ended, Ended::Itself(status) if status.success())
     }
 
+    /// How the run ended, as the end of a message.
     fn how(&self) -> String {
         match self.ended {
             Ended::Itself(status) => format!(": it ended with {status}"),

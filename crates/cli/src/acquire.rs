@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 
 use crate::{
     cgroup::Group,
-    cmd::run::{interrupted, lock, waiting_failed},
+    cmd::run::{interrupted, lock, wait_failure},
     exit::{self, Failure},
     plan::{Run, Wait, Want},
     progress::Waiting,
@@ -17,24 +17,25 @@ use crate::{
     waiter::{Waiter, now},
 };
 
-/// The time limit for finding out who holds a lock that is taken. It is short because the engine has just answered. The
-/// second limit applies when `--wait` has passed, because the command is to end then.
-const LOOK_WITHIN: Duration = Duration::from_secs(1);
-const LOOK_AFTER_LIMIT: Duration = Duration::from_millis(100);
+/// The time limit for finding out who holds a lock that is taken. It is short because the engine has just answered.
+const SHOW_LIMIT: Duration = Duration::from_secs(1);
+/// The same limit once `--wait` has passed, because the command has to end then.
+const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
 
-/// The time limit for one request that confirms a pushed grant, and the pause before the next request while the engine
-/// gives no answer.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
-const CONFIRM_AGAIN: Duration = Duration::from_millis(100);
+/// The time limit for one request that confirms a pushed grant.
+const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
+/// The pause before the next such request, while the engine gives no answer.
+const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of the error message for a name that is taken.
-const BY_ANOTHER: &str = "it is held by another";
+const HELD_BY_ANOTHER: &str = "it is held by another";
 
-/// When a waiting run first looks for processes that killed runs have left behind, and how often it looks again.
-const SWEEP_FIRST: Duration = Duration::from_millis(100);
-const SWEEP_AGAIN: Duration = Duration::from_secs(10);
+/// When a waiting run first looks for processes that killed runs have left behind.
+const FIRST_SWEEP: Duration = Duration::from_millis(100);
+/// How often it looks for them again.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When a wait that begins now has to end. `None`: it waits without a limit.
+/// When a wait that begins now has to end. `None`: the run waits without a limit.
 pub(crate) fn limit(plan: &Run) -> Option<Duration> {
     match plan.wait {
         Wait::Within(limit) => Some(now().saturating_add(limit)),
@@ -45,20 +46,20 @@ pub(crate) fn limit(plan: &Run) -> Option<Duration> {
 /// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
 /// is shorter than the ttl, so it is confirmed with the engine before CMD starts. Without a confirmation CMD does not
 /// start, and this function waits on, up to the limit of `--wait`.
-pub(crate) fn acquire_whole(
+pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
-    until: Option<Duration>,
+    deadline: Option<Duration>,
 ) -> Result<Guard, Failure> {
     let mut was_granted = false;
     loop {
-        let Some(guard) = acquire(plan, locks, waiter, until, was_granted)? else { continue };
+        let Some(guard) = acquire(plan, locks, waiter, deadline, was_granted)? else { continue };
         was_granted = true;
-        if guard.remaining().is_none_or(|left| left > plan.ttl / 2) {
+        if guard.remaining().is_none_or(|remaining| remaining > plan.ttl / 2) {
             return Ok(guard);
         }
-        if confirmed(plan, locks, waiter, &guard, until)? {
+        if is_confirmed(plan, locks, waiter, &guard, deadline)? {
             return Ok(guard);
         }
     }
@@ -66,22 +67,22 @@ pub(crate) fn acquire_whole(
 
 /// Whether the engine confirms the hold. `false`: the hold was lost before CMD started, and the claim has to queue
 /// again.
-fn confirmed(
+fn is_confirmed(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
     guard: &Guard,
-    until: Option<Duration>,
+    deadline: Option<Duration>,
 ) -> Result<bool, Failure> {
     loop {
         let mut ended_by = None;
         let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
-        let left = until.map_or(CONFIRM_WITHIN, |until| until.saturating_sub(now()));
-        let answer = waiter.block_on(guard.confirm(), Some(left), stop).map_err(waiting_failed)?;
+        let remaining = deadline.map_or(CONFIRM_LIMIT, |deadline| deadline.saturating_sub(now()));
+        let answer = waiter.block_on(guard.confirm(), Some(remaining), stop).map_err(wait_failure)?;
         if let Some(signal) = ended_by {
             return Err(interrupted(plan, locks, signal));
         }
-        let trouble = match answer {
+        let last_error = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
             // The kinds of error for an outage. This run has waited for its grant, so it does not give it up because of
@@ -92,9 +93,9 @@ fn confirmed(
             Some(Err(error)) => return Err(error.into()),
             None => None,
         };
-        if until.is_some_and(|until| now() >= until) {
+        if deadline.is_some_and(|deadline| now() >= deadline) {
             let lock = lock(plan, locks);
-            return Err(trouble.map_or_else(
+            return Err(last_error.map_or_else(
                 || {
                     Failure::new(
                         exit::UNAVAILABLE,
@@ -105,14 +106,15 @@ fn confirmed(
             ));
         }
         // The keeper renews the hold meanwhile.
-        pause(plan, locks, waiter, until)?;
+        pause(plan, locks, waiter, deadline)?;
     }
 }
 
 /// Waits before the next request to the engine, for as long as the limit allows. A signal ends the wait with an error.
-fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, until: Option<Duration>) -> Result<(), Failure> {
-    let left = until.map_or(CONFIRM_AGAIN, |until| until.saturating_sub(now()).min(CONFIRM_AGAIN));
-    match waiter.wait(Some(left)).map_err(waiting_failed)? {
+fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, deadline: Option<Duration>) -> Result<(), Failure> {
+    let remaining =
+        deadline.map_or(CONFIRM_PAUSE, |deadline| deadline.saturating_sub(now()).min(CONFIRM_PAUSE));
+    match waiter.wait(Some(remaining)).map_err(wait_failure)? {
         Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
         _ => Ok(()),
     }
@@ -124,86 +126,88 @@ fn acquire(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
-    until: Option<Duration>,
+    deadline: Option<Duration>,
     was_granted: bool,
 ) -> Result<Option<Guard>, Failure> {
-    let home = Home { locks, group: OnceCell::new() };
-    let mut result = wait(plan, locks, waiter, until, &home)?;
+    let parent_group = ParentGroup { locks, group: OnceCell::new() };
+    let mut result = wait(plan, locks, waiter, deadline, &parent_group)?;
     if let (Err(error), Wait::Not) = (&result, plan.wait)
         && error.is_taken()
-        && let Some(home) = home.group()
-        && sweep::begin(home, plan.verbose > 0)
+        && let Some(parent_group) = parent_group.group()
+        && sweep::begin(parent_group, plan.verbose > 0)
     {
         // With `--nonblock` the run ends what was left behind, and then tries once more.
-        if let Some(signal) = sweep(home, false, waiter, ends_wait).map_err(waiting_failed)? {
+        if let Some(signal) = sweep(parent_group, false, waiter, ends_wait).map_err(wait_failure)? {
             return Err(interrupted(plan, locks, signal));
         }
-        result = wait(plan, locks, waiter, until, &Home { locks, group: OnceCell::new() })?;
+        result = wait(plan, locks, waiter, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
     }
     match result {
         Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
         Err(error) if error.is_refused() && was_granted => {
-            pause(plan, locks, waiter, until)?;
-            if until.is_some_and(|until| now() >= until) { Err(error.into()) } else { Ok(None) }
+            pause(plan, locks, waiter, deadline)?;
+            if deadline.is_some_and(|deadline| now() >= deadline) { Err(error.into()) } else { Ok(None) }
         }
         result => result.map(Some).map_err(Into::into),
     }
 }
 
-/// The control group whose descendants may include processes that inherited the lock's descriptor from a run that is
-/// gone. It is looked up only when the name is not free.
-struct Home<'a> {
+/// The control group of this process. The groups below it may have processes that inherited the lock's descriptor from
+/// a killed run. The group is looked up only when the name is not free.
+struct ParentGroup<'a> {
     locks: &'a Locks,
     group: OnceCell<Option<Group>>,
 }
 
-impl Home<'_> {
+impl ParentGroup<'_> {
+    /// The group; `None` where the hold does not end with the process, or the group cannot be determined.
     fn group(&self) -> Option<&Group> {
         let find = || (self.locks.profile().life == Life::Process).then(Group::own).and_then(Result::ok);
         self.group.get_or_init(find).as_ref()
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `home` that keep the lock without a run.
+/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run.
 fn wait(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
-    until: Option<Duration>,
-    home: &Home<'_>,
+    deadline: Option<Duration>,
+    parent_group: &ParentGroup<'_>,
 ) -> Result<Result<Guard, Error>, Failure> {
     let request = request(plan, locks);
-    let mut acquire = pin!(match (plan.wait, until) {
+    let mut acquire = pin!(match (plan.wait, deadline) {
         (Wait::Not, _) => request.try_acquire(),
         (_, None) => request.acquire(),
-        (_, Some(until)) => request.acquire_within(until.saturating_sub(now())),
+        (_, Some(deadline)) => request.acquire_within(deadline.saturating_sub(now())),
     });
     let mut waiting = Waiting::new(plan, locks);
-    let mut next_sweep = now().saturating_add(SWEEP_FIRST);
+    let mut next_sweep = now().saturating_add(FIRST_SWEEP);
     loop {
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
             return Ok(result);
         }
         let mut next_look = waiting.step(waiter);
         if plan.wait != Wait::Not
-            && let Some(home) = home.group()
+            && let Some(parent_group) = parent_group.group()
         {
             if now() >= next_sweep {
-                sweep::begin(home, plan.verbose > 0);
-                next_sweep = now().saturating_add(SWEEP_AGAIN);
+                sweep::begin(parent_group, plan.verbose > 0);
+                next_sweep = now().saturating_add(SWEEP_INTERVAL);
             }
-            let left = next_sweep.saturating_sub(now());
-            next_look = Some(next_look.map_or(left, |next| next.min(left)));
+            let remaining = next_sweep.saturating_sub(now());
+            next_look = Some(next_look.map_or(remaining, |next| next.min(remaining)));
         }
-        match waiter.wait(next_look).map_err(waiting_failed)? {
+        match waiter.wait(next_look).map_err(wait_failure)? {
             // Returning drops the future, and that removes the claim from the queue.
             Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
-            Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(waiting_failed)?,
+            Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(wait_failure)?,
             _ => {}
         }
     }
 }
 
+/// The request for the lock, with the options of the run.
 fn request(plan: &Run, locks: &Locks) -> Request {
     let name = plan.name.as_str();
     let request = match plan.want {
@@ -220,18 +224,18 @@ fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Fa
     if plan.quiet {
         return Ok(Failure::silent(plan.conflict));
     }
-    let within = if plan.wait == Wait::Not { LOOK_WITHIN } else { LOOK_AFTER_LIMIT };
-    let look = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
+    let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
+    let look = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
     let error = error.to_string();
-    let held = match look.map_err(waiting_failed)? {
+    let held = match look.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view),
         _ => Some(format!(
-            "{BY_ANOTHER}: `leasehold show {}` shows the holder",
+            "{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder",
             text::word(plan.name.as_str())
         )),
     };
     let held = held.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // Names the holder instead of "another".
-    let what = error.strip_suffix(BY_ANOTHER).unwrap_or(&error);
-    Ok(Failure::new(plan.conflict, format!("{what}{held}")))
+    let beginning = error.strip_suffix(HELD_BY_ANOTHER).unwrap_or(&error);
+    Ok(Failure::new(plan.conflict, format!("{beginning}{held}")))
 }

@@ -18,9 +18,10 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// The usual size of the kernel's files, and the largest size that is read: a group has at most four million processes.
-const USUAL: usize = 8 << 10;
-const LONGEST: u64 = 64 << 20;
+/// The usual size of the kernel's files.
+const USUAL_SIZE: usize = 8 << 10;
+/// The largest size that is read: a group has at most four million processes.
+const MAX_SIZE: u64 = 64 << 20;
 
 /// A control group. It is used through its open descriptor, so that no operation reaches another group that was created
 /// later under the same name.
@@ -158,29 +159,36 @@ impl Group {
         }
     }
 
+    /// Reads a file of the group.
     fn read(&self, name: &str) -> io::Result<String> {
         text_of(self.file(name, OFlag::O_RDONLY)?)
     }
 
+    /// Writes a file of the group.
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
         self.file(name, OFlag::O_WRONLY)?.write_all(text.as_bytes())
     }
 
+    /// Opens a file of the group.
     fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
     }
 }
 
-/// Reads a file whose size the kernel does not report: with one read call if it is no longer than [`USUAL`].
+/// Reads a file whose size the kernel does not report: with one read call if it is no longer than [`USUAL_SIZE`].
 fn text_of(file: File) -> io::Result<String> {
-    let mut bytes = Vec::with_capacity(USUAL);
-    file.take(LONGEST).read_to_end(&mut bytes)?;
+    let mut bytes = Vec::with_capacity(USUAL_SIZE);
+    file.take(MAX_SIZE).read_to_end(&mut bytes)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
+/// Whether the error has one of these numbers.
 fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|number| errnos.contains(&Errno::from_raw(number)))
 }
+
+/// The fields of a line of `mountinfo` before ROOT.
+const FIELDS_BEFORE_ROOT: usize = 3;
 
 /// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. A line of `mountinfo` names
 /// the part of the hierarchy that the mount shows (ROOT), and its directory:
@@ -190,7 +198,7 @@ fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|mount| {
         let (mount, system) = mount.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
+        let mut fields = mount.split(' ').skip(FIELDS_BEFORE_ROOT);
         let (root, mount_point) = (fields.next()?, fields.next()?);
         let below = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
         // A group outside of this process's namespace begins with `/..` and is not in the mount.

@@ -12,17 +12,19 @@ use nix::{
 
 use crate::{
     exit,
-    leaf::{Leaf, Left},
-    terminal::{Taken, Terminal},
+    leaf::{Dismissal, Leaf},
+    terminal::{TakeBack, Terminal},
     tree,
 };
 
 /// A running CMD.
 pub(crate) struct Child {
+    /// The process group that CMD leads; its id is that of CMD.
     group: Pid,
     terminal: Option<Terminal>,
     /// CMD's control group, or the reason why it has none.
     leaf: Result<Leaf, String>,
+    /// Whether CMD itself has ended and was waited for.
     reaped: bool,
 }
 
@@ -70,7 +72,7 @@ impl Child {
         Ok(Some(change))
     }
 
-    /// Sends a signal to the whole process group. It is no error when the group is gone.
+    /// Sends a signal to the whole process group. No error if the group is gone.
     ///
     /// # Errors
     /// `EPERM` when this user may not signal any of its processes.
@@ -92,24 +94,27 @@ impl Child {
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
         let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
-        let left =
-            if self.reaped { tree::signal_children(signal) } else { tree::signal_left(signal, self.group) };
+        let outside_group = if self.reaped {
+            tree::signal_children(signal)
+        } else {
+            tree::signal_children_outside(signal, self.group)
+        };
         match &self.leaf {
             // The processes in the control group are about to end, or will end when KILL is sent.
             Ok(leaf) if leaf.is_populated() && (is_killed || signal != Signal::SIGKILL) => Ok(()),
-            _ => group.and(left),
+            _ => group.and(outside_group),
         }
     }
 
     /// Whether any descendant of CMD still runs after CMD itself has ended.
-    pub(crate) fn left_any(&self) -> bool {
+    pub(crate) fn is_any_running(&self) -> bool {
         !self.reaped || !tree::is_gone() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
     }
 
     /// Moves the processes that CMD left behind out of its control group after CMD has ended by itself. Returns whether
     /// that is complete.
     pub(crate) fn dismiss(&self) -> bool {
-        self.leaf.as_ref().map_or(Left::Nothing, Leaf::dismiss) != Left::Some
+        self.leaf.as_ref().map_or(Dismissal::Nothing, Leaf::dismiss) != Dismissal::Some
     }
 
     /// Marks the control group so that no later run ends the processes in it.
@@ -120,7 +125,7 @@ impl Child {
     }
 
     /// Takes the terminal back from CMD. `None`: there is no terminal.
-    pub(crate) fn take_terminal(&self) -> Option<Taken> {
+    pub(crate) fn take_terminal(&self) -> Option<TakeBack> {
         self.terminal.as_ref().map(|terminal| terminal.take_back(self.group))
     }
 

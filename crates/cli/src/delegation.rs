@@ -3,13 +3,14 @@
 use std::{fs, path::Path};
 
 /// The suffixes of the names of groups that systemd creates.
-const UNITS: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
+const UNIT_SUFFIXES: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
 /// The extended attributes by which systemd marks a group as delegated: others may create groups below it. See
 /// <https://systemd.io/CGROUP_DELEGATION/>.
-const MARKS: [&str; 2] = ["user.delegate", "trusted.delegate"];
-/// The files with the limits of a group, and the word for "no limit". Programs that adapt to such a limit (the heap of
+const DELEGATION_ATTRIBUTES: [&str; 2] = ["user.delegate", "trusted.delegate"];
+/// The files with the limits of a group. Programs that adapt to such a limit (the heap of
 /// a JVM, the threads of a runtime) often read it in their own group only, and would see none in a group below it.
 const LIMITS: [&str; 3] = ["memory.max", "memory.high", "cpu.max"];
+/// The word for "no limit" in such a file.
 const UNLIMITED: &str = "max";
 
 /// Checks whether a run may create groups below `group`.
@@ -32,10 +33,10 @@ pub(crate) fn check(group: &Path) -> Result<(), String> {
 /// Whether systemd has delegated the unit that the group belongs to, so that others may create groups in it.
 fn is_delegated(group: &Path) -> bool {
     let is_unit = |group: &&Path| {
-        group.extension().and_then(|end| end.to_str()).is_some_and(|end| UNITS.contains(&end))
+        group.extension().and_then(|end| end.to_str()).is_some_and(|end| UNIT_SUFFIXES.contains(&end))
     };
     group.ancestors().find(is_unit).is_some_and(|unit| {
-        MARKS.iter().any(|mark| {
+        DELEGATION_ATTRIBUTES.iter().any(|mark| {
             let mut value = [0; 8];
             matches!(rustix::fs::getxattr(unit, *mark, &mut value[..]), Ok(1) if value[0] == b'1')
         })
@@ -65,7 +66,7 @@ mod tests {
         let job = user.join("app.slice/job.service");
         let inner = job.join("leasehold-7-a/below");
         fs::create_dir_all(&inner).unwrap();
-        let mark = |unit: &Path| setxattr(unit, MARKS[0], b"1", XattrFlags::empty()).unwrap();
+        let mark = |unit: &Path| setxattr(unit, DELEGATION_ATTRIBUTES[0], b"1", XattrFlags::empty()).unwrap();
         let made = Group::open(&dir).unwrap();
         assert!(!is_delegated(&dir) && !is_delegated(&user));
         mark(&user);

@@ -7,12 +7,14 @@ use std::time::Duration;
 use leasehold::{Loss, Stop};
 
 /// The longest time between two checks of a deadline: timers stop while the machine is suspended, deadlines do not.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// What the caller has to do to CMD's process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
+    /// Send TERM.
     Terminate,
+    /// Send KILL.
     Kill,
 }
 
@@ -25,16 +27,21 @@ pub(crate) struct Enforcer {
     stage: Stage,
 }
 
+/// The times since boot at which CMD gets the signals.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     term_at: Duration,
     kill_at: Duration,
 }
 
+/// How far the end of CMD has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// CMD runs under the lock.
     Held,
+    /// CMD was sent TERM because of this loss.
     Terminated { kill_at: Duration, loss: Loss },
+    /// CMD was sent KILL because of this loss.
     Killed { loss: Loss },
 }
 
@@ -68,9 +75,9 @@ impl Enforcer {
         }
     }
 
-    /// How long nothing is due unless something happens. `None`: for ever.
+    /// The time until the next action is due, at most [`MAX_SLEEP`]. `None`: no action is due at any time.
     pub(crate) fn sleep(&self, now: Duration) -> Option<Duration> {
-        let until = |at: Duration| at.saturating_sub(now).min(LOOK_AGAIN);
+        let until = |at: Duration| at.saturating_sub(now).min(MAX_SLEEP);
         match self.stage {
             Stage::Held => self.limits.map(|limits| until(limits.term_at)),
             Stage::Terminated { kill_at, .. } => Some(until(kill_at)),
@@ -106,6 +113,7 @@ impl Enforcer {
         self.stop(now, kill_at, loss)
     }
 
+    /// Enters the next stage: TERM now, KILL at `kill_at`; or KILL now if that time has come.
     fn stop(&mut self, now: Duration, kill_at: Duration, loss: Loss) -> Order {
         if now >= kill_at {
             self.stage = Stage::Killed { loss };

@@ -2,6 +2,7 @@
 
 use crate::exit::{CONFIG, Failure};
 
+/// The URL schemes of Redis.
 const REDIS: &[&str] = &[
     "redis",
     "rediss",
@@ -56,11 +57,13 @@ pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
     }
 }
 
+/// The engine of a URL; `None` for an unknown scheme, and for memory.
 fn entry(url: &str) -> Option<&'static Engine> {
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
     ENGINES.iter().find(|engine| engine.schemes.contains(&&*scheme))
 }
 
+/// The message for an engine that is not in this build.
 fn not_built_in(feature: &str) -> String {
     format!(
         "this build has no {feature} engine; in a clone of leasehold, \

@@ -26,10 +26,13 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// CMD was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
+/// Shells report the end by a signal as this number plus the number of the signal.
+const SIGNAL_BASE: u8 = 128;
+
 /// The exit code of a process that a signal ended.
 pub(crate) fn by_signal(signal: Signal) -> u8 {
     // Signals are numbered from 1 to 64.
-    128 + signal as u8
+    SIGNAL_BASE + signal as u8
 }
 
 /// Why the command ends without success: an exit code and a message.

@@ -39,15 +39,15 @@ use crate::{
     waiter::Waiter,
 };
 
-/// How often the front checks whether the tree has ended. The end of a child wakes it earlier.
-const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
+/// How often the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
+const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// First byte of the guardian's message when the front is to become CMD. The id of the holding claim follows.
 const BECOME: u8 = b'b';
 /// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
 /// that the guardian writes is the path of CMD's control group, which begins with a slash.
 const HOLDS: u8 = b'h';
 /// The most bytes that are read from the guardian: no path is longer.
-const MAX_MESSAGES: u64 = 4096;
+const MAX_MESSAGE_BYTES: u64 = 4096;
 
 /// Which of the two processes this one is.
 pub(crate) enum Role {
@@ -55,7 +55,7 @@ pub(crate) enum Role {
     Guardian(Partner, Waiter),
 }
 
-/// The front's state.
+/// The state of the front.
 pub(crate) struct Front {
     guardian: Pid,
     waiter: Waiter,
@@ -72,6 +72,7 @@ pub(crate) struct Partner {
 
 /// The result of the front's wait.
 pub(crate) enum Outcome {
+    /// The exit code of the guardian.
     Code(u8),
     /// The front is to become CMD, under the hold of this claim.
     Become(String),
@@ -82,17 +83,18 @@ pub(crate) enum Outcome {
 /// # Errors
 /// The operating system's.
 pub(crate) fn split(signals: Signals) -> io::Result<Role> {
-    let (near, far) = UnixStream::pair()?;
-    near.set_nonblocking(true)?;
-    let partner = Partner { pid: getpid(), group: getpgrp(), socket: far };
-    let theirs = Waiter::new(signals.again()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
-    let ours = Waiter::new(signals, None)?;
+    let (front_socket, guardian_socket) = UnixStream::pair()?;
+    front_socket.set_nonblocking(true)?;
+    let partner = Partner { pid: getpid(), group: getpgrp(), socket: guardian_socket };
+    let guardian_waiter =
+        Waiter::new(signals.duplicate()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
+    let front_waiter = Waiter::new(signals, None)?;
     tree::adopt()?;
     if let Some(guardian) = fork()? {
-        return Ok(Role::Front(Front { guardian, waiter: ours, socket: near }));
+        return Ok(Role::Front(Front { guardian, waiter: front_waiter, socket: front_socket }));
     }
     // An open copy of the near end would hide the end of the front.
-    drop((near, ours));
+    drop((front_socket, front_waiter));
     // Signals to the process group of the front, KILL included, must not reach the guardian. Neither must a signal to
     // every process named leasehold.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -100,7 +102,7 @@ pub(crate) fn split(signals: Signals) -> io::Result<Role> {
     tree::adopt()?;
     // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
-    Ok(Role::Guardian(partner, theirs))
+    Ok(Role::Guardian(partner, guardian_waiter))
 }
 
 impl Partner {
@@ -141,8 +143,9 @@ impl Partner {
         self.send(leaf.as_os_str().as_bytes())
     }
 
-    fn send(&self, words: &[u8]) -> io::Result<()> {
-        match (&self.socket).write_all(words) {
+    /// Writes bytes to the front. No error if the front was killed.
+    fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        match (&self.socket).write_all(bytes) {
             // The front was killed: the caller notices that next.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
@@ -181,11 +184,11 @@ impl Front {
         }
     }
 
-    /// All bytes that the guardian has written. Called when the guardian is gone.
+    /// All bytes that the guardian has written. Called once the guardian has ended.
     fn messages(&self) -> Vec<u8> {
         let mut messages = Vec::new();
         // Bytes that were read before an error stay in the buffer.
-        let _ = (&self.socket).take(MAX_MESSAGES).read_to_end(&mut messages);
+        let _ = (&self.socket).take(MAX_MESSAGE_BYTES).read_to_end(&mut messages);
         messages
     }
 
@@ -194,8 +197,8 @@ impl Front {
         let _ = kill(self.guardian, signal);
     }
 
-    /// The guardian has stopped. This process stops too: alone, or with its group, as Ctrl-Z at the terminal would have
-    /// stopped it.
+    /// Handles a stopped guardian: stops this process, too, alone or with its group, as Ctrl-Z at the terminal would
+    /// have stopped it; then continues the guardian.
     fn stopped(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.waiter.signals().stop()?,
@@ -235,7 +238,7 @@ impl Front {
     fn end_tree(&self, lock: &str, leaf: &[u8]) -> bool {
         let leaf = Group::open(Path::new(OsStr::from_bytes(leaf))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
-        let mut is_all = true;
+        let mut all_ended = true;
         while !tree::is_gone() || is_populated() {
             let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
             let children = tree::signal_children(Signal::SIGKILL);
@@ -248,16 +251,16 @@ impl Front {
                         "{lock}: this user may not end processes of another user that ran under it: {named}: \
                          end them as root"
                     ));
-                    is_all = false;
+                    all_ended = false;
                     break;
                 }
             }
             // If waiting for events fails, the loop only checks more often.
-            let _ = self.waiter.wait(Some(LOOK_FOR_TREE));
+            let _ = self.waiter.wait(Some(TREE_CHECK_INTERVAL));
         }
         // Fails, and leaves the group, while a process in it runs.
         let _ = leaf.map(|leaf| leaf.remove());
-        is_all
+        all_ended
     }
 }
 

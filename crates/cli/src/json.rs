@@ -5,19 +5,19 @@ use std::{fmt::Write, time::Duration};
 use leasehold::{Finding, HolderView, WaiterView};
 use serde_json::Value;
 
-use crate::{cmd::show::ShownName, text::is_acted_on};
+use crate::{cmd::show::ShownName, text::is_interpreted};
 
 /// One name as a JSON object with a line feed.
-pub(crate) fn line(seen: &ShownName<'_>) -> String {
-    let view = seen.view;
+pub(crate) fn line(shown: &ShownName<'_>) -> String {
+    let view = shown.view;
     let fields = [
         ("name", text(view.name.as_str())),
-        ("engine", text(seen.engine)),
+        ("engine", text(shown.engine)),
         ("key", text(&view.key)),
         ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
         ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
-        ("guarantee", seen.guarantee.level().as_deref().map_or_else(null, text)),
-        ("findings", seen.guarantee.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
+        ("guarantee", shown.guarantee.level().as_deref().map_or_else(null, text)),
+        ("findings", shown.guarantee.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
         ("lineage", view.lineage.map_or_else(null, |lineage| text(&lineage.to_string()))),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
@@ -79,7 +79,7 @@ fn text(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
         // JSON allows most of these characters unescaped. None needs more than four hexadecimal digits.
-        if is_acted_on(c) {
+        if is_interpreted(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {
             escaped.push(c);
@@ -129,7 +129,7 @@ mod tests {
             waiting: Some(Duration::from_secs(2)),
         });
         let line = line_of(&view);
-        assert!(!line.trim_end().contains(is_acted_on), "{line}");
+        assert!(!line.trim_end().contains(is_interpreted), "{line}");
         let value: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(value["mode"], "permit");
         assert_eq!(value["limit"], 3);

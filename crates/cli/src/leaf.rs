@@ -22,55 +22,60 @@ use crate::{cgroup::Group, delegation, spawn::Entrance, waiter::now};
 
 /// The mode of a leaf in use. Only its owner can open it, so only the owner can lock it. Processes of other users that
 /// run in it can still read its files by name.
-const IN_USE: u32 = 0o711;
+const IN_USE_MODE: u32 = 0o711;
 /// The mode of a leaf whose processes no run ends, because CMD has ended by itself: the mode of any other group.
-const LEFT: u32 = 0o755;
-/// How often a leaf is created again when another process locked it first.
-const ATTEMPTS: u32 = 8;
+const SPARED_MODE: u32 = 0o755;
+/// How many times a leaf is created, while another process locks each new leaf first.
+const MAX_ATTEMPTS: u32 = 8;
+
+/// The permission bits of a mode.
+const PERMISSIONS: u32 = 0o7777;
 
 /// The leaf of this process's run.
 pub(crate) struct Leaf {
     group: Group,
     /// The file through which a process moves into the leaf.
     processes: File,
-    home: Group,
+    /// The group of leasehold, below which the leaf is.
+    parent_group: Group,
+    /// Whether the leaf was removed already.
     is_removed: Cell<bool>,
 }
 
-/// The state of a leaf whose processes are no longer to be ended.
+/// The result of moving the processes out of a leaf, once they are no longer to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
+pub(crate) enum Dismissal {
     /// The leaf is gone.
     Nothing,
-    /// Processes are moving or ending: look again.
+    /// Processes are moving or ending: the caller has to look again.
     Some,
     /// The leaf stays, because others created groups in it or its processes cannot be moved.
     Stays,
 }
 
 impl Leaf {
-    /// Creates a leaf below `home`, for the run of the process `front`.
+    /// Creates a leaf below `parent_group`, for the run of the process `front`.
     ///
     /// # Errors
     /// A text that says why there is no leaf.
-    pub(crate) fn make(home: Group, front: Pid) -> Result<Self, String> {
-        delegation::check(home.path())?;
-        for _ in 0..ATTEMPTS {
-            let path = home.path().join(name(front));
+    pub(crate) fn make(parent_group: Group, front: Pid) -> Result<Self, String> {
+        delegation::check(parent_group.path())?;
+        for _ in 0..MAX_ATTEMPTS {
+            let path = parent_group.path().join(new_name(front));
             let failed = |error: io::Error| format!("{}: {error}", path.display());
-            mkdir(&path, Mode::from_bits_truncate(IN_USE)).map_err(|errno| failed(errno.into()))?;
+            mkdir(&path, Mode::from_bits_truncate(IN_USE_MODE)).map_err(|errno| failed(errno.into()))?;
             // A process that looks for leaves of killed runs may have found it in between.
             if let Ok(group) = Group::open(&path)
                 && group.dir().try_lock().is_ok()
                 && let Ok(processes) = group.entrance()
             {
                 // The mode must not depend on the umask of this process.
-                group.dir().set_permissions(Permissions::from_mode(IN_USE)).map_err(failed)?;
-                return Ok(Self { group, processes, home, is_removed: Cell::new(false) });
+                group.dir().set_permissions(Permissions::from_mode(IN_USE_MODE)).map_err(failed)?;
+                return Ok(Self { group, processes, parent_group, is_removed: Cell::new(false) });
             }
             let _ = fs::remove_dir(&path);
         }
-        Err(format!("{}: another program locks each new control group there", home.path().display()))
+        Err(format!("{}: another program locks each new control group there", parent_group.path().display()))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -92,29 +97,33 @@ impl Leaf {
     }
 
     /// Moves the processes that CMD left behind to the group that they would be in without leasehold.
-    pub(crate) fn dismiss(&self) -> Left {
+    pub(crate) fn dismiss(&self) -> Dismissal {
         // The usual case: nothing was left behind.
         if self.group.remove_alone().is_ok() {
             self.is_removed.set(true);
-            return Left::Nothing;
+            return Dismissal::Nothing;
         }
         if !self.group.is_populated() {
-            return if self.group.remove().is_ok() { Left::Nothing } else { Left::Stays };
+            return if self.group.remove().is_ok() { Dismissal::Nothing } else { Dismissal::Stays };
         }
         let leftovers = self.group.processes().unwrap_or_default();
         if leftovers.is_empty() && !self.group.below().is_empty() {
-            return Left::Stays;
+            return Dismissal::Stays;
         }
-        let moved = leftovers.into_iter().map(|pid| self.home.take(pid));
+        let moved = leftovers.into_iter().map(|pid| self.parent_group.take(pid));
         // A process that has ended need not be moved.
         let is_barred = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
-        if moved.filter_map(Result::err).any(|error| is_barred(&error)) { Left::Stays } else { Left::Some }
+        if moved.filter_map(Result::err).any(|error| is_barred(&error)) {
+            Dismissal::Stays
+        } else {
+            Dismissal::Some
+        }
     }
 
     /// Marks the leaf so that no run ends the processes in it.
     pub(crate) fn spare(&self) {
         if !self.is_removed.get() {
-            let _ = self.group.dir().set_permissions(Permissions::from_mode(LEFT));
+            let _ = self.group.dir().set_permissions(Permissions::from_mode(SPARED_MODE));
         }
     }
 }
@@ -129,13 +138,13 @@ impl Drop for Leaf {
 }
 
 /// A name that no other leaf has had since the machine was booted.
-fn name(front: Pid) -> String {
+fn new_name(front: Pid) -> String {
     format!("leasehold-{front}-{:x}", now().as_nanos())
 }
 
 /// Whether a group has the name of a leaf.
-fn is_name(name: &str) -> bool {
-    let parts = name.strip_prefix("leasehold-").and_then(|rest| rest.split_once('-'));
+fn is_leaf_name(new_name: &str) -> bool {
+    let parts = new_name.strip_prefix("leasehold-").and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(pid, time)| pid.parse::<u32>().is_ok() && u64::from_str_radix(time, 16).is_ok())
 }
 
@@ -150,16 +159,17 @@ pub(crate) enum LeafState {
     Other,
 }
 
+/// What the group is to a run that looks for leaves of killed runs.
 pub(crate) fn state(group: &Group) -> LeafState {
-    let is_leaf = group.path().file_name().and_then(|name| name.to_str()).is_some_and(is_name);
+    let is_leaf = group.path().file_name().and_then(|new_name| new_name.to_str()).is_some_and(is_leaf_name);
     let Ok(dir) = group.dir().metadata() else { return LeafState::Other };
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
         return LeafState::Other;
     }
     // A shared lock: several runs may check, and each waits until the processes in the leaf have ended.
-    match (dir.mode() & 0o7777, group.dir().try_lock_shared()) {
-        (IN_USE, Ok(())) => LeafState::Orphan,
-        (LEFT, Ok(())) => LeafState::Spared,
+    match (dir.mode() & PERMISSIONS, group.dir().try_lock_shared()) {
+        (IN_USE_MODE, Ok(())) => LeafState::Orphan,
+        (SPARED_MODE, Ok(())) => LeafState::Spared,
         _ => LeafState::Other,
     }
 }
@@ -170,11 +180,11 @@ mod tests {
 
     #[test]
     fn a_leaf_is_recognized_by_its_name() {
-        assert!(is_name(&name(Pid::from_raw(4711))));
+        assert!(is_leaf_name(&new_name(Pid::from_raw(4711))));
         for other in
             ["leasehold", "leasehold-1", "leasehold-x-1", "leasehold-1-", "leasehold-1-1.service", "a"]
         {
-            assert!(!is_name(other), "{other}");
+            assert!(!is_leaf_name(other), "{other}");
         }
     }
 }

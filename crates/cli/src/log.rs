@@ -22,58 +22,63 @@ use tracing_subscriber::{
 use crate::text;
 
 /// How many lines the buffer holds.
-const ROOM: usize = 1024;
+const BUFFER_LINES: usize = 1024;
 /// How long the end of the command waits until all lines are written.
-const FLUSH_WITHIN: Duration = Duration::from_millis(200);
+const FLUSH_LIMIT: Duration = Duration::from_millis(200);
 /// The prefix of this project's crates, whose events `-vv` shows.
-const OWN: &str = "leasehold";
+const OWN_PREFIX: &str = "leasehold";
 
-/// A message to the thread.
-enum Order {
+/// A message to the writing thread.
+enum WriterCommand {
+    /// Write these bytes to standard error.
     Write(Vec<u8>),
+    /// Reply once everything before this message is written.
     Flush(SyncSender<()>),
 }
 
 /// The channel to the thread, which starts with the first line. `None`: the operating system could not start a thread.
-static THREAD: OnceLock<Option<SyncSender<Order>>> = OnceLock::new();
+static THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
 
-/// Writes one message as [`text::say`] does, through the thread.
+/// Writes one message as [`text::print_message`] does, through the thread.
 pub(crate) fn line(message: &str) {
     write(text::line(message));
 }
 
+/// Passes bytes to the thread; drops them if the buffer is full.
 fn write(bytes: Vec<u8>) {
-    if let Some(thread) = THREAD.get_or_init(start) {
-        let _ = thread.try_send(Order::Write(bytes));
+    if let Some(thread) = THREAD.get_or_init(start_thread) {
+        let _ = thread.try_send(WriterCommand::Write(bytes));
     }
 }
 
-fn start() -> Option<SyncSender<Order>> {
-    let (orders, taken) = sync_channel(ROOM);
+/// Starts the thread.
+fn start_thread() -> Option<SyncSender<WriterCommand>> {
+    let (commands, received) = sync_channel(BUFFER_LINES);
     let work = move || {
-        for order in taken {
-            match order {
+        for command in received {
+            match command {
                 // A failure cannot be reported, because standard error is the output for reports.
-                Order::Write(bytes) => drop(io::stderr().write_all(&bytes)),
-                Order::Flush(done) => drop(done.send(())),
+                WriterCommand::Write(bytes) => drop(io::stderr().write_all(&bytes)),
+                WriterCommand::Flush(done) => drop(done.send(())),
             }
         }
     };
-    std::thread::Builder::new().name("lh-log".to_owned()).spawn(work).ok().map(|_| orders)
+    std::thread::Builder::new().name("lh-log".to_owned()).spawn(work).ok().map(|_| commands)
 }
 
 /// Waits for a moment until all lines are written.
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
     if let Some(Some(thread)) = THREAD.get()
-        && thread.try_send(Order::Flush(done)).is_ok()
+        && thread.try_send(WriterCommand::Flush(done)).is_ok()
     {
-        let _ = written.recv_timeout(FLUSH_WITHIN);
+        let _ = written.recv_timeout(FLUSH_LIMIT);
     }
 }
 
 /// Starts to log the library's events, selected by `RUST_LOG`, or else by the number of `-v`: two show what happens to
-/// locks, three show every step. Once per process, and not before a fork, because only one thread survives a fork.
+/// locks, three show every step. Call this once per process, and not before a fork, because only one thread survives a
+/// fork.
 ///
 /// A `RUST_LOG` that cannot be parsed, such as one with span filters for another program, does not stop the command: a
 /// message says that it is ignored.
@@ -88,6 +93,7 @@ pub(crate) fn listen(verbose: u8) {
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
 }
 
+/// The events to log; `None`: none.
 fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
     match (variable.filter(|variable| !variable.is_empty()), verbose) {
         (Some(variable), _) => variable.parse().map(Some).map_err(|error| {
@@ -97,8 +103,8 @@ fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, Str
             )
         }),
         (None, 0 | 1) => Ok(None),
-        (None, 2) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::DEBUG))),
-        (None, _) => Ok(Some(Targets::new().with_target(OWN, LevelFilter::TRACE))),
+        (None, 2) => Ok(Some(Targets::new().with_target(OWN_PREFIX, LevelFilter::DEBUG))),
+        (None, _) => Ok(Some(Targets::new().with_target(OWN_PREFIX, LevelFilter::TRACE))),
     }
 }
 

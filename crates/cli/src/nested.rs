@@ -6,7 +6,7 @@ use leasehold::{Guard, Locks, Mode, Name};
 
 use crate::{
     args::Nested,
-    cmd::run::{lock, waiting_failed},
+    cmd::run::{lock, wait_failure},
     exit::{self, Failure},
     plan::{Run, Wait, Want},
     signals::ends_wait,
@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// The time limit for the check whether this process was started under the hold that it asks for.
-const LOOK_WITHIN: Duration = Duration::from_secs(5);
-/// The variables that describe the hold to CMD.
+const SHOW_LIMIT: Duration = Duration::from_secs(5);
+/// The variables that describe the hold to CMD: its name, its claim, its token, and the lineage of the token.
 const NAME: &str = "LEASEHOLD_NAME";
 const CLAIM: &str = "LEASEHOLD_CLAIM";
 const TOKEN: &str = "LEASEHOLD_TOKEN";
@@ -23,8 +23,11 @@ const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 /// The variable that describes the holds of the runs above this one: one line each, the nearest first. The name comes
 /// last in a line because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
-/// How many of them are passed on, because the size of an environment is limited.
-const OUTER_AT_MOST: usize = 64;
+/// How many outer holds are passed on to CMD at most, because the size of an environment is limited.
+const MAX_OUTER: usize = 64;
+
+/// The number of fields of such a line.
+const LINE_FIELDS: usize = 4;
 
 /// A hold under which a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,11 +59,13 @@ impl Hold {
         all.filter(|hold| !hold.name.is_empty() && !hold.claim.is_empty()).collect()
     }
 
+    /// Parses a line of [`OUTER`].
     fn parse(line: &str) -> Option<Self> {
-        let mut words = line.splitn(4, ' ').map(str::to_owned);
+        let mut words = line.splitn(LINE_FIELDS, ' ').map(str::to_owned);
         Some(Self { claim: words.next()?, token: words.next()?, lineage: words.next()?, name: words.next()? })
     }
 
+    /// The hold as a line of [`OUTER`].
     fn line(&self) -> String {
         format!("{} {} {} {}", self.claim, self.token, self.lineage, self.name)
     }
@@ -68,7 +73,7 @@ impl Hold {
     /// The environment variables for a CMD that runs under this hold.
     pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
         let outer = Self::above().into_iter().filter(|hold| hold.claim != self.claim);
-        let outer: Vec<_> = outer.take(OUTER_AT_MOST).map(|hold| hold.line()).collect();
+        let outer: Vec<_> = outer.take(MAX_OUTER).map(|hold| hold.line()).collect();
         let own = [(NAME, self.name), (CLAIM, self.claim), (TOKEN, self.token), (LINEAGE, self.lineage)];
         let all = own.into_iter().chain([(OUTER, outer.join("\n"))]);
         all.filter(|(_, value)| !value.is_empty()).collect()
@@ -77,12 +82,12 @@ impl Hold {
 
 /// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, the hold of an outer run on the
 /// same name. Without that option such a hold is an error if it excludes the new one, because the wait would never end.
-/// `until` is when the wait for the lock has to end.
+/// `deadline` is when the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
-    until: Option<Duration>,
+    deadline: Option<Duration>,
 ) -> Result<Option<Hold>, Failure> {
     let above: Vec<_> = Hold::above().into_iter().filter(|hold| hold.name == plan.name.as_str()).collect();
     if above.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
@@ -90,14 +95,14 @@ pub(crate) fn nested(
     }
     // Another engine or prefix may have the same name, so the claim has to be compared. A user without the right to
     // look at locks waits as usual.
-    let within = until.map_or(LOOK_WITHIN, |until| LOOK_WITHIN.min(until.saturating_sub(now()) / 2));
-    let seen = waiter.block_on(locks.show(plan.name.as_str()), Some(within), ends_wait);
-    let Some(Ok(view)) = seen.map_err(waiting_failed)? else { return Ok(None) };
-    let alone = view.mode == Some(Mode::Exclusive) || plan.want == Want::Exclusive;
+    let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
+    let shown = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
+    let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };
+    let is_exclusive = view.mode == Some(Mode::Exclusive) || plan.want == Want::Exclusive;
     let is_held = |hold: &Hold| view.holders.iter().any(|holder| holder.id == hold.claim);
     match (plan.nested, above.into_iter().find(is_held)) {
-        (Nested::Ok, ours) => Ok(ours),
-        (Nested::Fail, Some(_)) if alone => {
+        (Nested::Ok, outer_hold) => Ok(outer_hold),
+        (Nested::Fail, Some(_)) if is_exclusive => {
             let lock = lock(plan, locks);
             Err(Failure::new(
                 exit::USAGE,

@@ -7,11 +7,11 @@ use leasehold::{Connect, Error, Locks};
 
 use crate::{plan::Run, signals::ends_wait, waiter::Waiter};
 
-/// The time limit for it. Without an answer the name is free when the lease runs out.
-const WITHIN: Duration = Duration::from_secs(5);
+/// The time limit for ending the hold. Without an answer the name is free when the lease runs out.
+const BREAK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Frees the hold of `claim`. Returns whether the name is certainly free. It opens a connection of its own,
-/// because that of the guardian has ended.
+/// Ends the hold of `claim`, on a new connection, because the connection of the guardian has ended. Returns whether the
+/// name is certainly free.
 pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     // The kernel has released a lock of the file engine with its process.
     if plan.url.starts_with("file:") {
@@ -23,7 +23,7 @@ pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     }
     let Ok(locks) = Connect::default().connect(&plan.url) else { return false };
     matches!(
-        waiter.block_on(end(&locks, plan.name.as_str(), claim), Some(WITHIN), ends_wait),
+        waiter.block_on(end(&locks, plan.name.as_str(), claim), Some(BREAK_LIMIT), ends_wait),
         Ok(Some(Ok(())))
     )
 }

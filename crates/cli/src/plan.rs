@@ -11,8 +11,7 @@ use crate::{
     source::{FILE, SYSTEM_FILE, Sources, VARIABLE, WITHHELD},
 };
 
-/// The longest `--at-least`: longer than the period of any schedule, and short enough that a typing error ends some
-/// day.
+/// The longest `--at-least`: longer than the period of any schedule. Bounds the effect of a typing error.
 const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The plan of `leasehold run`.
@@ -122,6 +121,7 @@ impl Run {
     }
 }
 
+/// The mode that the options ask for.
 fn want(args: &args::Run) -> Result<Want, Failure> {
     let Some(limit) = args.limit else {
         return Ok(if args.shared { Want::Shared } else { Want::Exclusive });

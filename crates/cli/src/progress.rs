@@ -21,25 +21,29 @@ use crate::{
 };
 
 /// A run that acquires the lock sooner than this prints nothing about waiting.
-const FIRST: Duration = Duration::from_millis(500);
-const AGAIN: Duration = Duration::from_secs(30);
+const FIRST_MESSAGE_AFTER: Duration = Duration::from_millis(500);
+/// The time between two messages about waiting.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 
-type Look<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
+/// A request to the engine that shows the name.
+type ShowFuture<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
 
 /// Prints repeatedly who holds the lock while the run waits for it.
 pub(crate) struct Waiting<'a> {
     plan: &'a Run,
     locks: &'a Locks,
     /// When to look next. `None`: no message is wanted.
-    at: Option<Duration>,
-    look: Option<Look<'a>>,
+    next_look: Option<Duration>,
+    /// The request that is in flight.
+    look: Option<ShowFuture<'a>>,
 }
 
 impl<'a> Waiting<'a> {
     pub(crate) fn new(plan: &'a Run, locks: &'a Locks) -> Self {
         let is_wanted = plan.verbose > 0 || (!plan.quiet && stderr().is_terminal());
-        let at = (is_wanted && plan.wait != Wait::Not).then(|| now().saturating_add(FIRST));
-        Self { plan, locks, at, look: None }
+        let next_look =
+            (is_wanted && plan.wait != Wait::Not).then(|| now().saturating_add(FIRST_MESSAGE_AFTER));
+        Self { plan, locks, next_look, look: None }
     }
 
     /// Looks, and prints a message, if it is time. Returns the time until the next look; `waiter` may be woken earlier
@@ -49,10 +53,10 @@ impl<'a> Waiting<'a> {
             if let Some(look) = &mut self.look {
                 let Poll::Ready(seen) = waiter.poll(look.as_mut()) else { return None };
                 self.look = None;
-                self.at = Some(now().saturating_add(AGAIN));
+                self.next_look = Some(now().saturating_add(MESSAGE_INTERVAL));
                 self.print(seen);
             }
-            let left = self.at?.saturating_sub(now());
+            let left = self.next_look?.saturating_sub(now());
             if !left.is_zero() {
                 return Some(left);
             }
@@ -74,23 +78,26 @@ impl<'a> Waiting<'a> {
 /// Prints the steps of a run, for `-v`.
 pub(crate) struct Steps<'a> {
     plan: &'a Run,
-    begun: Duration,
+    /// When the run began to wait.
+    start: Duration,
+    /// When the lock was granted.
     granted: Duration,
 }
 
 impl<'a> Steps<'a> {
     pub(crate) fn begin(plan: &'a Run) -> Self {
-        let begun = now();
-        Self { plan, begun, granted: begun }
+        let start = now();
+        Self { plan, start, granted: start }
     }
 
+    /// Prints that the lock was granted.
     pub(crate) fn granted(&mut self, locks: &Locks, guard: &Guard) {
         self.granted = now();
-        let (waited, token) = (age(self.granted.saturating_sub(self.begun)), guard.token());
+        let (waited, token) = (age(self.granted.saturating_sub(self.start)), guard.token());
         self.print(locks, &format!("granted after {waited}, token {token}"));
     }
 
-    /// CMD was started: prints the process, and what will end it with all its descendants.
+    /// Prints in which control group CMD was started, or why it has none and what that means.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
         self.print(
@@ -109,9 +116,9 @@ impl<'a> Steps<'a> {
         );
     }
 
-    /// CMD has ended, and the lock was released.
+    /// Prints that CMD has ended and the lock was released.
     pub(crate) fn ended(&self, locks: &Locks) {
-        let (waited, held) = (self.granted.saturating_sub(self.begun), now().saturating_sub(self.granted));
+        let (waited, held) = (self.granted.saturating_sub(self.start), now().saturating_sub(self.granted));
         self.print(locks, &format!("released: waited {}, held {}", age(waited), age(held)));
     }
 
@@ -122,7 +129,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Prints a message when a renewal gets no answer.
+/// Prints a message when a renewal gets no answer. Contains the engine and the name.
 pub(crate) struct Renewals(String);
 
 impl Renewals {

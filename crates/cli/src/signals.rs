@@ -28,7 +28,8 @@ const FORWARDED: [Signal; 8] = [
 /// The descriptor for this process's signals, and the signal mask with which the process was started.
 pub(crate) struct Signals {
     fd: SignalFd,
-    taken: SigSet,
+    /// The signals that the descriptor reports.
+    accepted: SigSet,
     initial_mask: InitialMask,
 }
 
@@ -44,27 +45,31 @@ impl Signals {
     /// # Errors
     /// The operating system's, when it has no descriptor left.
     pub(crate) fn take() -> Result<Self, Errno> {
-        let mut taken = SigSet::empty();
-        FORWARDED.into_iter().filter(|&signal| !crate::spawn::is_ignored(signal)).for_each(|s| taken.add(s));
-        taken.add(Signal::SIGCHLD);
-        let mut blocked = taken;
+        let mut accepted = SigSet::empty();
+        FORWARDED
+            .into_iter()
+            .filter(|&signal| !crate::spawn::is_ignored(signal))
+            .for_each(|s| accepted.add(s));
+        accepted.add(Signal::SIGCHLD);
+        let mut blocked = accepted;
         // Lets a process in the background take the terminal back.
         blocked.add(Signal::SIGTTOU);
         let initial_mask = crate::spawn::take_signals(&blocked)?;
-        Self::read(taken, initial_mask)
+        Self::read(accepted, initial_mask)
     }
 
     /// The same signals for a forked process, through a descriptor of its own.
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    pub(crate) fn again(&self) -> Result<Self, Errno> {
-        Self::read(self.taken, self.initial_mask)
+    pub(crate) fn duplicate(&self) -> Result<Self, Errno> {
+        Self::read(self.accepted, self.initial_mask)
     }
 
-    fn read(taken: SigSet, initial_mask: InitialMask) -> Result<Self, Errno> {
-        let fd = SignalFd::with_flags(&taken, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd, taken, initial_mask })
+    /// Opens a descriptor for these signals.
+    fn read(accepted: SigSet, initial_mask: InitialMask) -> Result<Self, Errno> {
+        let fd = SignalFd::with_flags(&accepted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, accepted, initial_mask })
     }
 
     /// The signal mask with which CMD is to start.
@@ -107,6 +112,7 @@ impl Signals {
     }
 }
 
+/// Stops a process, or with id 0 the process group of this process.
 fn stop(process: Pid) -> Result<(), Errno> {
     let stop = SigSet::from(Signal::SIGTSTP);
     kill(process, Signal::SIGTSTP)?;
@@ -121,7 +127,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal ends the wait for the lock. The others matter only to CMD or to job control.
+/// Whether a signal ends the wait for the lock. The other signals matter only to CMD or to job control.
 pub(crate) fn ends_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

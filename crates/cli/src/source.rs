@@ -14,11 +14,12 @@ use zeroize::Zeroizing;
 
 use crate::exit::{CONFIG, DENIED, Failure};
 
-/// The variable that contains the URL, and the variable with the path of a file that contains it.
+/// The variable that contains the URL.
 pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
+/// The variable with the path of a file that contains the URL.
 pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
-/// The variable that is set when the two are removed from the environment of CMD. Without it, a `leasehold` inside CMD
-/// would silently lock in `file:`.
+/// The variable that is set when the two variables above are removed from the environment of CMD. Without it, a
+/// `leasehold` inside CMD would silently lock in `file:`.
 pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
@@ -56,6 +57,7 @@ impl Sources<'_> {
         Ok(url)
     }
 
+    /// The first URL that is found, of any scheme.
     fn find(self) -> Result<String, Failure> {
         if let Some(url) = self.flag {
             return checked(&url, "--url");
@@ -85,6 +87,7 @@ impl Sources<'_> {
         }
     }
 
+    /// The default URL, unless `--require-url` forbids it.
     fn fall_back(&self) -> Result<String, Failure> {
         if self.required {
             let system = self.system.display();
@@ -108,6 +111,7 @@ pub(crate) fn withhold(command: &mut Command) {
 /// write the file decides to which server all others send their passwords. A password in a user's own file is as secret
 /// as an ssh key.
 const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
+/// The same for a user's own file, which others must not read either.
 const PRIVATE: (u32, &str) = (0o077, "600");
 
 /// Opens a file without waiting: opening a pipe would wait for a writer.
@@ -115,7 +119,8 @@ fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the file if only its user and root could have written it.
+/// Reads the URL file `what`, if only this user and root could have written it. `forbidden`: permissions that the file
+/// must not have; `chmod`: the argument that removes them.
 fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
     if !stat.is_file() {
@@ -146,6 +151,7 @@ fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
     checked(&lines.collect::<Vec<_>>().join("\n"), what)
 }
 
+/// The trimmed URL; fails if it is empty or has control characters.
 fn checked(url: &str, what: &str) -> Result<String, Failure> {
     let url = url.trim();
     if url.is_empty() {
@@ -159,11 +165,13 @@ fn checked(url: &str, what: &str) -> Result<String, Failure> {
     Ok(url.to_owned())
 }
 
+/// The failure for a URL file that cannot be read.
 fn unreadable(what: &str, error: &std::io::Error) -> Failure {
     let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
     Failure::new(code, format!("cannot read the URL of the engine from {what}: {error}"))
 }
 
+/// A failure because of a wrong configuration.
 fn config(message: impl Into<String>) -> Failure {
     Failure::new(CONFIG, message)
 }

@@ -88,6 +88,7 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 }
 
 /// Blocks signals for this thread and the threads that it will start, and makes sure that SIGCHLD is not ignored.
+/// Returns the previous signal mask.
 ///
 /// # Errors
 /// The operating system's.
@@ -133,6 +134,7 @@ pub(crate) fn become_cmd(
     }
 }
 
+/// CMD, without the URL in its environment unless `pass_url`.
 fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -147,8 +149,9 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
 ///
 /// # Errors
 /// Why CMD cannot be executed.
-pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
-    let Spawn { program, arguments, variables, pass_url, initial_mask, lock, terminal, entrance } = what;
+pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
+    let Spawn { program, arguments, variables, pass_url, initial_mask, lock, terminal, entrance } =
+        parameters;
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
     let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
@@ -164,6 +167,7 @@ pub(crate) fn spawn(what: Spawn<'_>) -> io::Result<Spawned> {
 
 /// The settings that CMD's process applies to itself between fork and exec.
 struct ChildSetup {
+    /// This process; CMD must not outlive it.
     parent: Pid,
     initial_mask: InitialMask,
     lock: Option<OwnedFd>,
@@ -193,7 +197,7 @@ impl ChildSetup {
     }
 }
 
-/// A program with its arguments and environment in the form that execve takes, so that nothing has to be allocated
+/// A program with its arguments and environment in the form that execve expects, so that nothing has to be allocated
 /// later.
 struct Image {
     arguments: Vec<CString>,
@@ -209,7 +213,7 @@ impl Image {
                 None => drop(variables.remove(name)),
             }
         }
-        let whole = |(mut name, value): (OsString, OsString)| {
+        let assignment = |(mut name, value): (OsString, OsString)| {
             name.push("=");
             name.push(value);
             CString::new(name.into_vec())
@@ -217,12 +221,12 @@ impl Image {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
         Ok(Self {
             arguments: words.map(|word| CString::new(word.as_bytes())).collect::<Result<_, _>>()?,
-            variables: variables.into_iter().map(whole).collect::<Result<_, _>>()?,
+            variables: variables.into_iter().map(assignment).collect::<Result<_, _>>()?,
         })
     }
 }
 
-/// A list of C strings as the null-terminated array of pointers that the kernel takes.
+/// A list of C strings as the null-terminated array of pointers that the kernel expects.
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
@@ -256,8 +260,8 @@ fn spawn_in_group(group: &File, setup: &ChildSetup, image: &Image) -> io::Result
     match new {
         -1 => return Ok(Err(Errno::last())),
         0 => {
-            let why = become_program(setup, &arguments, &variables);
-            let _ = write(&failed, &u64::from((why as i32).unsigned_abs()).to_ne_bytes());
+            let errno = become_program(setup, &arguments, &variables);
+            let _ = write(&failed, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes());
             // SAFETY: `_exit` ends this process and runs no exit handlers of it.
             unsafe { libc::_exit(exit::NOT_FOUND.into()) }
         }
@@ -282,8 +286,8 @@ fn become_program(
     arguments: &[*const libc::c_char],
     variables: &[*const libc::c_char],
 ) -> Errno {
-    let own = Pid::from_raw(0);
-    if let Err(errno) = setpgid(own, own).and_then(|()| setup.apply()) {
+    let this_process = Pid::from_raw(0);
+    if let Err(errno) = setpgid(this_process, this_process).and_then(|()| setup.apply()) {
         return errno;
     }
     // SAFETY: the default action of a signal runs no code. Both lists and their strings live in the caller, and the
@@ -337,7 +341,7 @@ mod tests {
         let output_file = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
         let script =
             format!("cat /proc/self/cgroup >{}; exit $(($$ == $(ps -o pgid= $$)))", output_file.display());
-        let what = Spawn {
+        let parameters = Spawn {
             program: "sh".into(),
             arguments: vec!["-c".into(), script.into()],
             variables: Vec::new(),
@@ -347,7 +351,7 @@ mod tests {
             terminal: None,
             entrance: Some(entrance),
         };
-        let Spawned { pid, move_error } = spawn(what).unwrap();
+        let Spawned { pid, move_error } = spawn(parameters).unwrap();
         assert_eq!(waitpid(pid, None), Ok(WaitStatus::Exited(pid, 1)), "it leads its process group");
         while group.is_populated() {
             std::thread::yield_now();
@@ -359,9 +363,10 @@ mod tests {
 
     #[test]
     fn cmd_starts_in_its_group_or_moves_there_or_runs_outside() {
-        let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+        let this_process =
+            Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
         let name = format!("lh-unit-{}-born", std::process::id());
-        let path = own.path().join(&name);
+        let path = this_process.path().join(&name);
         std::fs::create_dir(&path).unwrap();
         let group = Group::open(&path).unwrap();
         let none = File::open("/").unwrap();

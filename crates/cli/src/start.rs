@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use crate::{
     cgroup::Group,
     child::Child,
-    cmd::run::{interrupted, waiting_failed},
+    cmd::run::{interrupted, wait_failure},
     exit::{self, Failure},
     front::Partner,
     leaf::Leaf,
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// The most bytes of a script's first line: the kernel reads no more.
-const FIRST_LINE: u64 = 256;
+const MAX_FIRST_LINE: u64 = 256;
 
 /// The path of a program, looked up as the system does.
 fn find(program: &OsStr) -> Option<PathBuf> {
@@ -42,13 +42,14 @@ fn find(program: &OsStr) -> Option<PathBuf> {
 
 /// The interpreter that a script's first line names, including characters that cannot be seen.
 fn interpreter(script: &Path) -> Option<String> {
-    let mut head = Vec::new();
-    File::open(script).ok()?.take(FIRST_LINE).read_to_end(&mut head).ok()?;
-    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let mut beginning = Vec::new();
+    File::open(script).ok()?.take(MAX_FIRST_LINE).read_to_end(&mut beginning).ok()?;
+    let line = beginning.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().map(|named| format!("{named:?}"))
 }
 
+/// The failure for a CMD that could not be started.
 pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     let (program, name) = (plan.program.display(), plan.name.as_str());
     let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
@@ -62,6 +63,7 @@ pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     }
 }
 
+/// Why a program was not found: the program itself, its interpreter or its loader is missing.
 fn not_found(program: &OsStr) -> String {
     let Some(path) = find(program) else { return "it is not found: check its name and PATH".to_owned() };
     match interpreter(&path) {
@@ -76,6 +78,7 @@ pub(crate) fn inherits(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
     plan.pass_descriptor && plan.at_least.is_none() && descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
 }
 
+/// Starts CMD under the lock, in a control group if possible.
 pub(crate) fn start(
     plan: &Run,
     locks: &Locks,
@@ -110,22 +113,22 @@ pub(crate) fn start(
     Ok(Child::new(pid, terminal, leaf))
 }
 
-/// A control group for CMD, or the reason why there is none. Processes that earlier runs have left in theirs are ended
-/// first.
+/// A control group for CMD, or the reason why there is none. First ends the processes that killed runs have left in
+/// their control groups.
 fn leaf(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
     partner: &Partner,
 ) -> Result<Result<Leaf, String>, Failure> {
-    let home = match Group::own() {
-        Ok(home) => home,
+    let parent_group = match Group::own() {
+        Ok(parent_group) => parent_group,
         Err(why) => return Ok(Err(why)),
     };
-    if let Some(signal) = sweep(&home, plan.verbose > 0, waiter, ends_wait).map_err(waiting_failed)? {
+    if let Some(signal) = sweep(&parent_group, plan.verbose > 0, waiter, ends_wait).map_err(wait_failure)? {
         return Err(interrupted(plan, locks, signal));
     }
-    let leaf = Leaf::make(home, partner.pid());
+    let leaf = Leaf::make(parent_group, partner.pid());
     if let Ok(leaf) = &leaf {
         partner.send_leaf(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
     }

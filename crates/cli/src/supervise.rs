@@ -11,7 +11,7 @@ use crate::{
     enforce::{Enforcer, Order},
     exit,
     plan::Run,
-    terminal::Taken,
+    terminal::TakeBack,
     text::print_message,
     tree,
     waiter::{Waiter, now},
@@ -19,17 +19,17 @@ use crate::{
 
 /// How often the loop checks whether CMD's tree has ended, after CMD has ended and the lock is lost. The end of a child
 /// wakes the loop, but not the end of a child that another process traces.
-const LOOK_FOR_TREE: Duration = Duration::from_millis(20);
-/// How long the loop checks after KILL was sent. The kernel needs some time for processes that have much memory or
-/// wait for a disk.
-const END_WITHIN: Duration = Duration::from_secs(10);
-/// How often and how long the loop checks whether the processes that CMD left behind have moved out of CMD's control
-/// group.
-const LOOK_FOR_LEFTOVERS: Duration = Duration::from_millis(1);
-const MOVE_WITHIN: Duration = Duration::from_millis(500);
+const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long the loop waits for the end of the processes after KILL was sent. The kernel needs some time for processes
+/// that have much memory or wait for a disk.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+/// How often the loop checks whether the processes that CMD left behind have moved out of CMD's control group.
+const LEFTOVERS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+/// How long it checks.
+const MOVE_LIMIT: Duration = Duration::from_millis(500);
 
 /// When a deferred keeper starts: before the first check of the hold is due.
-const KEEPER_STARTS_AFTER: Duration = Duration::from_millis(200);
+const KEEPER_START_DELAY: Duration = Duration::from_millis(200);
 
 /// The result of the supervision.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,15 +50,18 @@ pub(crate) struct Supervisor<'a> {
     child: Child,
     grace: Duration,
     enforcer: Enforcer,
+    /// Completes when the hold is lost.
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
+    /// The loss, once it was reported.
     loss: Option<Loss>,
-    /// A confirmation that is in flight because TERM came in: an operator may have broken the hold.
+    /// The confirmation that is in flight because TERM came in: an operator may have broken the hold.
     confirmation: Option<Confirmation<'a>>,
-    /// The TERM that came in was passed on to CMD, so that a loss found by the confirmation needs no second one.
+    /// Whether the TERM that came in was passed on to CMD. Then a loss that the confirmation finds sends no second
+    /// TERM.
     term_sent: bool,
     /// The engine and the name, for messages.
     lock: String,
-    /// The front was killed, so no process waits for CMD's result.
+    /// Whether the front was killed: then no process waits for CMD's result.
     front_is_gone: bool,
     /// Whether the message about processes that cannot be ended was printed.
     survivors_reported: bool,
@@ -87,7 +90,7 @@ impl<'a> Supervisor<'a> {
 
     /// Sets the deferred keeper, which starts when CMD has run for a moment.
     pub(crate) fn with_deferred_keeper(mut self, keeper: Option<Keeper>) -> Self {
-        self.deferred_keeper = keeper.map(|keeper| (keeper, now() + KEEPER_STARTS_AFTER));
+        self.deferred_keeper = keeper.map(|keeper| (keeper, now() + KEEPER_START_DELAY));
         self
     }
 
@@ -101,6 +104,7 @@ impl<'a> Supervisor<'a> {
         end
     }
 
+    /// The loop: handles losses, deadlines, signals and changes of CMD until CMD has ended.
     fn watch(&mut self) -> Result<End, Errno> {
         loop {
             self.listen();
@@ -122,29 +126,29 @@ impl<'a> Supervisor<'a> {
 
     /// Starts the deferred keeper when its time has come. Returns the time until then.
     fn start_keeper(&mut self) -> Option<Duration> {
-        let (keeper, at) = self.deferred_keeper.as_mut()?;
+        let (keeper, start_at) = self.deferred_keeper.as_mut()?;
         let now = now();
-        if now < *at {
-            return Some(*at - now);
+        if now < *start_at {
+            return Some(*start_at - now);
         }
         // A system that cannot start a thread now may be able to a little later.
-        *at = now + KEEPER_STARTS_AFTER;
+        *start_at = now + KEEPER_START_DELAY;
         if keeper.begin().is_ok() {
             self.deferred_keeper = None;
         }
-        self.deferred_keeper.is_some().then_some(KEEPER_STARTS_AFTER)
+        self.deferred_keeper.is_some().then_some(KEEPER_START_DELAY)
     }
 
-    /// The front was killed. The hold is kept and renewed until CMD's tree has ended. Then the release lets the next
-    /// claim be granted.
+    /// Ends CMD's tree after the front was killed. The hold is kept and renewed until the tree has ended, so that the
+    /// next claim is granted only after that.
     fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
             self.end_by(Signal::SIGKILL);
             let _ = self.child.change();
-            if !self.child.left_any() {
+            if !self.child.is_any_running() {
                 return Ok(End::Held { code: exit::by_signal(Signal::SIGKILL), left_processes: false });
             }
-            self.waiter.wait(Some(LOOK_FOR_TREE))?;
+            self.waiter.wait(Some(TREE_CHECK_INTERVAL))?;
         }
     }
 
@@ -170,6 +174,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Sends CMD the signal that is due.
     fn enforce(&mut self) {
         match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
             Some(Order::Terminate) => {
@@ -184,6 +189,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Sends a signal to all processes of CMD, and prints which of them cannot be signalled.
     fn end_by(&mut self, signal: Signal) {
         if self.child.send_to_all(signal).is_err() {
             self.report_survivors();
@@ -206,6 +212,7 @@ impl<'a> Supervisor<'a> {
         ));
     }
 
+    /// Handles a signal that came in.
     fn signal(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCHLD => {}
@@ -225,18 +232,18 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// CMD was stopped. On a terminal this process stops with it, so that the shell shows its prompt again.
+    /// Handles a stopped CMD: on a terminal stops this process, too, so that the shell shows its prompt again.
     fn stopped(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {
             None => return Ok(()),
-            Some(Taken::WasOurs) if wants_terminal => {
+            Some(TakeBack::WasOurs) if wants_terminal => {
                 self.resume();
                 return Ok(());
             }
             // The terminal stopped only CMD's process group. The shell waits for the whole group of the front.
-            Some(Taken::FromCmd) => self.waiter.signals().stop_with_group()?,
-            Some(Taken::WasOurs | Taken::Nothing) => self.waiter.signals().stop()?,
+            Some(TakeBack::FromCmd) => self.waiter.signals().stop_with_group()?,
+            Some(TakeBack::WasOurs | TakeBack::Nothing) => self.waiter.signals().stop()?,
         }
         // Either this process was continued by SIGCONT, which is pending and will be passed on. Or it was never stopped
         // because no process could have continued it: then a stop from the terminal must not last either.
@@ -246,7 +253,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Continues CMD, unless the lock was lost while it was stopped: then the next round of the loop ends it.
+    /// Continues CMD, unless the lock was lost while CMD was stopped: then the next round of the loop ends CMD.
     fn resume(&self) {
         // `check()` does not fit here: CMD would stay stopped while the hold is in doubt but not lost.
         let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
@@ -255,6 +262,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Handles the end of CMD; after a loss, waits for the end of its whole process tree.
     fn end(&mut self, code: u8) -> Result<End, Errno> {
         self.listen();
         if self.loss.is_some() {
@@ -262,13 +270,13 @@ impl<'a> Supervisor<'a> {
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
-            let left_processes = self.child.left_any();
+            let left_processes = self.child.is_any_running();
             self.dismiss()?;
             return Ok(End::Held { code, left_processes });
         };
-        while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.left_any()) {
+        while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_any_running()) {
             let left = kill_at.saturating_sub(now());
-            if let Some(signal) = self.waiter.wait(Some(left.min(LOOK_FOR_TREE)))? {
+            if let Some(signal) = self.waiter.wait(Some(left.min(TREE_CHECK_INTERVAL)))? {
                 self.signal(signal);
             }
             self.enforce();
@@ -279,9 +287,9 @@ impl<'a> Supervisor<'a> {
 
     /// Moves the processes that CMD left behind out of the control group, and spares them.
     fn dismiss(&mut self) -> Result<(), Errno> {
-        let end = now() + MOVE_WITHIN;
+        let end = now() + MOVE_LIMIT;
         while !self.child.dismiss() && now() < end {
-            if let Some(signal) = self.waiter.wait(Some(LOOK_FOR_LEFTOVERS))? {
+            if let Some(signal) = self.waiter.wait(Some(LEFTOVERS_CHECK_INTERVAL))? {
                 self.signal(signal);
             }
         }
@@ -291,8 +299,8 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until killed processes have ended, and prints those that cannot be ended.
     fn wait_for_killed(&mut self) -> Result<(), Errno> {
-        let end = now() + END_WITHIN;
-        while self.child.left_any() {
+        let end = now() + KILL_LIMIT;
+        while self.child.is_any_running() {
             self.end_by(Signal::SIGKILL);
             if self.survivors_reported {
                 return Ok(());
@@ -304,7 +312,7 @@ impl<'a> Supervisor<'a> {
                 ));
                 return Ok(());
             }
-            self.waiter.wait(Some(LOOK_FOR_TREE))?;
+            self.waiter.wait(Some(TREE_CHECK_INTERVAL))?;
         }
         Ok(())
     }

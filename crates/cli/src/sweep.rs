@@ -14,25 +14,25 @@ use crate::{
 };
 
 /// How often the sweep checks whether killed processes have ended.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// How long it checks. A process that waits for a disk ends late or never, and does nothing until then.
-const END_WITHIN: Duration = Duration::from_secs(2);
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
+/// How long the sweep checks. A process that waits for a disk ends late or never, and does nothing until then.
+const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Ends the processes in groups without an owner, below `home`. Returns when they have ended, or a signal that came
-/// meanwhile.
+/// Ends the processes of killed runs in the groups below `parent_group`, and waits until they have ended. Returns the
+/// signal that ended the wait (one for which `stop` is true), if any.
 ///
 /// # Errors
 /// The operating system's.
 pub(crate) fn sweep(
-    home: &Group,
+    parent_group: &Group,
     verbose: bool,
     waiter: &Waiter,
     stop: impl Fn(Signal) -> bool,
 ) -> Result<Option<Signal>, Errno> {
-    let mut orphans = orphans(home, verbose);
-    let end = now() + END_WITHIN;
+    let mut orphans = orphans(parent_group, verbose);
+    let end = now() + KILL_LIMIT;
     while !orphans.is_empty() {
-        orphans.retain(|orphan| !is_over(orphan));
+        orphans.retain(|orphan| !remove_or_kill(orphan));
         let Some(orphan) = orphans.first() else { break };
         if now() >= end {
             print_message(&format!(
@@ -41,22 +41,23 @@ pub(crate) fn sweep(
             ));
             break;
         }
-        if let Some(signal) = waiter.wait(Some(LOOK_AGAIN))?.filter(|signal| stop(*signal)) {
+        if let Some(signal) = waiter.wait(Some(CHECK_INTERVAL))?.filter(|signal| stop(*signal)) {
             return Ok(Some(signal));
         }
     }
     Ok(None)
 }
 
-/// Kills the processes in groups without an owner, below `home`, and does not wait for their end. Returns whether there
-/// are any.
-pub(crate) fn begin(home: &Group, verbose: bool) -> bool {
-    orphans(home, verbose).iter().filter(|orphan| !is_over(orphan)).count() > 0
+/// Kills the processes of killed runs in the groups below `parent_group`, without waiting for their end. Returns
+/// whether there are any.
+pub(crate) fn begin(parent_group: &Group, verbose: bool) -> bool {
+    orphans(parent_group, verbose).iter().filter(|orphan| !remove_or_kill(orphan)).count() > 0
 }
 
-fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
+/// The groups of killed runs below `parent_group`.
+fn orphans(parent_group: &Group, verbose: bool) -> Vec<Group> {
     let mut orphans = Vec::new();
-    collect(home, &mut orphans);
+    collect(parent_group, &mut orphans);
     for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
         log::line(&format!(
             "an earlier run was killed: its processes are being ended in {}",
@@ -66,9 +67,9 @@ fn orphans(home: &Group, verbose: bool) -> Vec<Group> {
     orphans
 }
 
-/// Collects the groups without an owner. Removes spared groups that are empty.
-fn collect(home: &Group, orphans: &mut Vec<Group>) {
-    for group in home.below() {
+/// Collects the groups of killed runs. Removes spared groups that are empty.
+fn collect(parent_group: &Group, orphans: &mut Vec<Group>) {
+    for group in parent_group.below() {
         match state(&group) {
             LeafState::Orphan => orphans.push(group),
             LeafState::Spared => {
@@ -80,8 +81,8 @@ fn collect(home: &Group, orphans: &mut Vec<Group>) {
     }
 }
 
-/// Whether a group has no processes any more. If so, it removes the group; if not, it kills the processes.
-fn is_over(orphan: &Group) -> bool {
+/// Removes a group without processes, or kills the processes of the group. Returns whether there were none.
+fn remove_or_kill(orphan: &Group) -> bool {
     if orphan.is_populated() {
         let _ = orphan.kill();
         return false;

@@ -14,22 +14,23 @@ use nix::unistd::{Pid, tcgetpgrp, tcsetpgrp};
 /// The controlling terminal of this process.
 pub(crate) struct Terminal {
     tty: File,
-    own: Pid,
+    /// The process group that a shell puts into the foreground for this process.
+    own_group: Pid,
 }
 
 impl Terminal {
-    /// The controlling terminal, if this process has one. `own` is the process group that a shell puts into the
+    /// The controlling terminal, if this process has one. `own_group` is the process group that a shell puts into the
     /// foreground for it.
-    pub(crate) fn find(own: Pid) -> Option<Self> {
-        // Not stdin: that may be a file while CMD reads a password from the terminal.
+    pub(crate) fn find(own_group: Pid) -> Option<Self> {
+        // Opens the terminal itself: stdin may be a file while CMD reads a password from the terminal.
         let tty =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
-        Some(Self { tty, own })
+        Some(Self { tty, own_group })
     }
 
     /// Whether this process is in the foreground.
     pub(crate) fn is_ours(&self) -> bool {
-        tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own)
+        tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own_group)
     }
 
     /// A descriptor for handing the terminal to CMD at its start. `None` if this process is not in the foreground, or
@@ -51,19 +52,21 @@ impl Terminal {
     }
 
     /// Puts this process into the foreground if `group` is there.
-    pub(crate) fn take_back(&self, group: Pid) -> Taken {
+    pub(crate) fn take_back(&self, group: Pid) -> TakeBack {
         match tcgetpgrp(&self.tty) {
             // SIGTTOU is blocked in this process, so it may do this from the background.
-            Ok(foreground) if foreground == group && tcsetpgrp(&self.tty, self.own).is_ok() => Taken::FromCmd,
-            Ok(foreground) if foreground == self.own => Taken::WasOurs,
-            _ => Taken::Nothing,
+            Ok(foreground) if foreground == group && tcsetpgrp(&self.tty, self.own_group).is_ok() => {
+                TakeBack::FromCmd
+            }
+            Ok(foreground) if foreground == self.own_group => TakeBack::WasOurs,
+            _ => TakeBack::Nothing,
         }
     }
 }
 
 /// The result of taking the terminal back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum TakeBack {
     /// CMD was in the foreground; now this process is.
     FromCmd,
     /// This process was in the foreground already.
@@ -72,6 +75,7 @@ pub(crate) enum Taken {
     Nothing,
 }
 
+/// Whether a standard stream is a pipe.
 fn is_pipe(stream: impl AsFd) -> bool {
     let file = stream.as_fd().try_clone_to_owned().map(File::from);
     file.and_then(|file| file.metadata()).is_ok_and(|meta| meta.file_type().is_fifo())

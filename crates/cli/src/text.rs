@@ -6,7 +6,7 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::ShownName;
 
-/// The owner of the hold that blocks a name for its minimum hold time (`--at-least`).
+/// The owner that engines show for the hold that blocks a name for its minimum hold time (`--index-least`).
 const MIN_HOLD_OWNER: &str = "kept";
 
 /// The names in aligned columns.
@@ -14,10 +14,11 @@ pub(crate) fn list(views: &[View]) -> String {
     if views.is_empty() {
         return String::new();
     }
-    let head = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING"].map(str::to_owned).to_vec();
-    columns(std::iter::once(head).chain(views.iter().map(row)).collect())
+    let header = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING"].map(str::to_owned).to_vec();
+    columns(std::iter::once(header).chain(views.iter().map(row)).collect())
 }
 
+/// The cells of a name in the output of `list`.
 fn row(view: &View) -> Vec<String> {
     let first = view.holders.first();
     let more = view.holders.len().saturating_sub(1);
@@ -41,17 +42,17 @@ fn row(view: &View) -> Vec<String> {
 }
 
 /// One name, one fact per line.
-pub(crate) fn show(seen: &ShownName<'_>) -> String {
-    let view = seen.view;
+pub(crate) fn show(shown: &ShownName<'_>) -> String {
+    let view = shown.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
-    let level = seen.guarantee.level().unwrap_or_else(|| "guarantee not known".to_owned());
+    let level = shown.guarantee.level().unwrap_or_else(|| "guarantee not known".to_owned());
     let mut facts = vec![
         line("name", safe(view.name.as_str())),
-        line("engine", format!("{} ({level})", seen.engine)),
+        line("engine", format!("{} ({level})", shown.engine)),
         line("key", safe(&view.key)),
         line("mode", view.mode.map_or_else(|| "free".into(), mode)),
     ];
-    match &seen.guarantee.0 {
+    match &shown.guarantee.0 {
         Ok(guarantee) => {
             facts
                 .extend(guarantee.findings.iter().map(|finding| line("finding", safe(&finding.to_string()))));
@@ -61,18 +62,19 @@ pub(crate) fn show(seen: &ShownName<'_>) -> String {
     }
     let mut text = columns(facts);
     if !view.holders.is_empty() {
-        let head = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();
+        let header = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();
         text += "\n";
-        text += &columns(std::iter::once(head).chain(view.holders.iter().map(holder)).collect());
+        text += &columns(std::iter::once(header).chain(view.holders.iter().map(holder)).collect());
     }
     if !view.waiters.is_empty() {
-        let head = ["WAITER", "WAITING", "ID"].map(str::to_owned).to_vec();
+        let header = ["WAITER", "WAITING", "ID"].map(str::to_owned).to_vec();
         text += "\n";
-        text += &columns(std::iter::once(head).chain(view.waiters.iter().map(waiter)).collect());
+        text += &columns(std::iter::once(header).chain(view.waiters.iter().map(waiter)).collect());
     }
     text
 }
 
+/// The cells of a holder in the output of `show`.
 fn holder(holder: &HolderView) -> Vec<String> {
     vec![
         holder_name(holder),
@@ -87,10 +89,12 @@ fn holder(holder: &HolderView) -> Vec<String> {
     ]
 }
 
+/// The cells of a waiter in the output of `show`.
 fn waiter(waiter: &WaiterView) -> Vec<String> {
     vec![safe(&waiter.owner), or_dash(waiter.waiting.map(age)), safe(&waiter.id)]
 }
 
+/// The owner of a hold, and whether it is foreign.
 fn holder_name(holder: &HolderView) -> String {
     let owner = safe(&holder.owner);
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
@@ -120,6 +124,7 @@ fn mode(mode: leasehold::Mode) -> String {
     }
 }
 
+/// The value, or a dash if there is none.
 fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
@@ -137,13 +142,14 @@ pub(crate) fn age(time: Duration) -> String {
     }
 }
 
+/// The rows as text with aligned columns.
 fn columns(rows: Vec<Vec<String>>) -> String {
     let mut widths = Vec::new();
-    for (at, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
-        if widths.len() <= at {
+    for (index, cell) in rows.iter().flat_map(|row| row.iter().enumerate()) {
+        if widths.len() <= index {
             widths.push(0);
         }
-        widths[at] = widths[at].max(cell.chars().count());
+        widths[index] = widths[index].max(cell.chars().count());
     }
     let mut text = String::new();
     for row in rows {
@@ -166,7 +172,7 @@ pub(crate) fn line(message: &str) -> Vec<u8> {
 }
 
 /// Whether a terminal interprets the character: control characters, and those that change the direction of text.
-pub(crate) fn is_acted_on(c: char) -> bool {
+pub(crate) fn is_interpreted(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -175,7 +181,7 @@ pub(crate) fn is_acted_on(c: char) -> bool {
 pub(crate) fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in text.chars() {
-        if is_acted_on(c) {
+        if is_interpreted(c) {
             let _ = write!(safe, "{}", c.escape_unicode());
         } else {
             safe.push(c);

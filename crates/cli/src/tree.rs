@@ -70,17 +70,17 @@ pub(crate) fn is_gone() -> bool {
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
 pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
-    signal_left(signal, Pid::from_raw(0))
+    signal_children_outside(signal, Pid::from_raw(0))
 }
 
 /// Sends a signal to every direct child outside of the process group `signalled`, which got the signal already.
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
-pub(crate) fn signal_left(signal: Signal, signalled: Pid) -> Result<(), Errno> {
-    let own = getpid().as_raw();
+pub(crate) fn signal_children_outside(signal: Signal, signalled: Pid) -> Result<(), Errno> {
+    let this_pid = getpid().as_raw();
     let mut result = Ok(());
-    for (pid, _) in processes(|stat| stat.parent == own && stat.group != signalled.as_raw()) {
+    for (pid, _) in processes(|stat| stat.parent == this_pid && stat.group != signalled.as_raw()) {
         if kill(Pid::from_raw(pid), signal) == Err(Errno::EPERM) {
             result = Err(Errno::EPERM);
         }
@@ -88,10 +88,10 @@ pub(crate) fn signal_left(signal: Signal, signalled: Pid) -> Result<(), Errno> {
     result
 }
 
-/// Whether a direct child is in the process group `group`. As long as that is so, no other group can have its id.
+/// Whether a direct child is in the process group `group`. While it is, no other process group can have this id.
 pub(crate) fn has_child_in(group: Pid) -> bool {
-    let own = getpid().as_raw();
-    !processes(|stat| stat.parent == own && stat.group == group.as_raw()).is_empty()
+    let this_pid = getpid().as_raw();
+    !processes(|stat| stat.parent == this_pid && stat.group == group.as_raw()).is_empty()
 }
 
 /// The descendants that this user may not signal. Empty if `/proc` cannot be read.
@@ -111,10 +111,13 @@ pub(crate) fn survivors() -> Vec<Survivor> {
 
 /// The survivors as a list in words.
 pub(crate) fn named(survivors: &[Survivor]) -> String {
-    let named = survivors.iter().map(|one| format!("{} ({}, of user {})", one.pid, one.program, one.user));
+    let named = survivors
+        .iter()
+        .map(|survivor| format!("{} ({}, of user {})", survivor.pid, survivor.program, survivor.user));
     named.collect::<Vec<_>>().join(", ")
 }
 
+/// The name of the user that a process runs as.
 fn user(pid: i32) -> String {
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else { return "unknown".to_owned() };
     let user = Uid::from_raw(process.uid());
@@ -130,13 +133,13 @@ struct Stat {
     group: i32,
 }
 
-/// The processes that have not ended and satisfy `is_so`.
-fn processes(is_so: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
+/// The running processes whose fields satisfy `wanted`.
+fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let running = processes.filter_map(|process| {
         let pid = process.file_name().to_str()?.parse().ok()?;
         let stat = running(&fs::read_to_string(process.path().join("stat")).ok()?)?;
-        is_so(&stat).then_some((pid, stat))
+        wanted(&stat).then_some((pid, stat))
     });
     running.collect()
 }
@@ -170,7 +173,7 @@ mod tests {
     #[test]
     fn this_process_is_found_by_its_parent() {
         let parent = nix::unistd::getppid().as_raw();
-        let own = getpid().as_raw();
-        assert!(processes(|stat| stat.parent == parent).iter().any(|(pid, _)| *pid == own));
+        let this_pid = getpid().as_raw();
+        assert!(processes(|stat| stat.parent == parent).iter().any(|(pid, _)| *pid == this_pid));
     }
 }

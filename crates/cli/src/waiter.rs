@@ -24,12 +24,16 @@ use crate::signals::Signals;
 /// Waits for a signal, for any future polled through it, or until a time has passed.
 pub(crate) struct Waiter {
     signals: Signals,
+    /// Readable when a future that was polled can make progress.
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
     /// Readable when the partner process (the front) has ended.
     partner: Option<OwnedFd>,
     partner_is_gone: Cell<bool>,
 }
+
+/// The index of the partner's descriptor among those that [`Waiter::wait`] polls.
+const PARTNER_FD: usize = 2;
 
 /// Wakes the loop from another thread.
 struct EventFdWaker(EventFd);
@@ -77,7 +81,7 @@ impl Waiter {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        if fds.get(2).is_some_and(|partner| partner.any() == Some(true)) {
+        if fds.get(PARTNER_FD).is_some_and(|partner| partner.any() == Some(true)) {
             self.partner_is_gone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }
@@ -117,7 +121,7 @@ pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock").into()
 }
 
-/// Whole milliseconds, rounded up, so that a time that is due has passed when the wait ends.
+/// The limit in whole milliseconds, rounded up, so that a time that is due has passed when the wait ends.
 fn timeout(limit: Option<Duration>) -> PollTimeout {
     let Some(limit) = limit else { return PollTimeout::NONE };
     let millis = limit.as_nanos().div_ceil(1_000_000);

@@ -25,6 +25,7 @@ pub struct Locks {
         )),
         expect(dead_code, reason = "no engine has more than the verbs")
     )]
+    /// The engine itself, for methods that only some engines have.
     handle: EngineHandle,
 }
 
@@ -148,8 +149,8 @@ impl Connect {
         self
     }
 
-    /// The password of the user in the URL, in place of one in the URL. It is read at each connection, so that it can
-    /// change while locks are held. Engines without a server refuse it.
+    /// The password of the user in the URL, if the URL itself has no password. It is read at each connection, so that
+    /// it can change while locks are held. Engines without a server refuse it.
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self

@@ -11,13 +11,14 @@ use leasehold_core::Error;
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];
-    let wrong = |why: &str| Error::invalid(format!("{text:?} is not a duration: {why}"));
+    let invalid = |why: &str| Error::invalid(format!("{text:?} is not a duration: {why}"));
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong(&format!("write {text}s")));
+        return Err(invalid(&format!("write {text}s")));
     }
     let mut rest = text;
     let mut millis: u64 = 0;
-    let mut largest = 0;
+    // The index of the largest unit that may still follow.
+    let mut next_unit = 0;
     while !rest.is_empty() {
         let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
         let (number, tail) = rest.split_at(digits);
@@ -25,18 +26,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, Error> {
         let (unit, tail) = tail.split_at(letters);
         let index = UNITS.iter().position(|(word, _)| *word == unit);
         let (Ok(number), Some(index)) = (number.parse::<u64>(), index) else {
-            return Err(wrong("write it like 500ms, 30s, 5m or 1h30m"));
+            return Err(invalid("write it like 500ms, 30s, 5m or 1h30m"));
         };
-        if index < largest {
-            return Err(wrong("the units go from the largest to the smallest, each once"));
+        if index < next_unit {
+            return Err(invalid("the units go from the largest to the smallest, each once"));
         }
-        largest = index + 1;
-        let part = number.checked_mul(UNITS[index].1).ok_or_else(|| wrong("it is too long"))?;
-        millis = millis.checked_add(part).ok_or_else(|| wrong("it is too long"))?;
+        next_unit = index + 1;
+        let part = number.checked_mul(UNITS[index].1).ok_or_else(|| invalid("it is too long"))?;
+        millis = millis.checked_add(part).ok_or_else(|| invalid("it is too long"))?;
         rest = tail;
     }
     if text.is_empty() {
-        return Err(wrong("it is empty: write it like 30s"));
+        return Err(invalid("it is empty: write it like 30s"));
     }
     Ok(Duration::from_millis(millis))
 }

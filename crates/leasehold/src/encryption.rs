@@ -6,9 +6,11 @@ use leasehold_sql::Encryption;
 
 use crate::{connect::Connect, url::Url};
 
-/// The names of the options, ours first.
-pub(crate) struct Names {
+/// The names of the options of one database, the names of leasehold first.
+pub(crate) struct OptionNames {
+    /// The option that names the mode.
     mode: &'static [&'static str],
+    /// The option that names the file of trusted authorities.
     roots: &'static [&'static str],
     certificate: &'static [&'static str],
     key: &'static [&'static str],
@@ -17,7 +19,7 @@ pub(crate) struct Names {
 }
 
 #[cfg(feature = "postgres")]
-pub(crate) const LIBPQ: Names = Names {
+pub(crate) const LIBPQ: OptionNames = OptionNames {
     mode: &["sslmode", "ssl"],
     roots: &["ca", "sslrootcert"],
     certificate: &["cert", "sslcert"],
@@ -26,7 +28,7 @@ pub(crate) const LIBPQ: Names = Names {
 };
 
 #[cfg(feature = "mysql")]
-pub(crate) const MYSQL: Names = Names {
+pub(crate) const MYSQL: OptionNames = OptionNames {
     mode: &["ssl-mode", "ssl_mode", "sslmode", "sslaccept", "ssl"],
     roots: &["ca", "ssl-ca", "ssl_ca"],
     certificate: &["cert", "ssl-cert", "ssl_cert"],
@@ -34,13 +36,20 @@ pub(crate) const MYSQL: Names = Names {
     ssl: Mode::Full,
 };
 
-/// The modes, from the weakest to the strongest.
+/// The place of the authorities among the files.
+const ROOTS: usize = 0;
+
+/// The modes, from the weakest to the strongest. Each verifies what the stronger modes verify, or less.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Mode {
     Off,
+    /// Encrypted if both sides support it.
     Preferred,
+    /// Encrypted, without verification.
     Required,
+    /// The certificate must be signed by a trusted authority.
     Authority,
+    /// The certificate must also be for this host.
     Full,
 }
 
@@ -48,55 +57,58 @@ enum Mode {
 pub(crate) fn encryption(
     url: &mut Url,
     connect: &Connect,
-    names: &Names,
+    names: &OptionNames,
 ) -> Result<Option<Encryption>, Error> {
     #[cfg(feature = "tls")]
-    let given = connect.tls.is_some();
+    let has_config = connect.tls.is_some();
     #[cfg(not(feature = "tls"))]
-    let given = false;
-    let ours = given || ["ca", "cert", "key"].iter().any(|key| url.has(key));
-    let asked = mode(url, names)?;
+    let has_config = false;
+    let has_own_options = has_config || ["ca", "cert", "key"].iter().any(|key| url.has(key));
+    let requested = mode(url, names)?;
+    // The files of the authorities, the certificate and its key.
     let mut files = [names.roots, names.certificate, names.key]
         .map(|names| names.iter().filter_map(|name| url.take(name)).last());
-    let system = names.roots.contains(&"sslrootcert") && files[0].as_deref() == Some("system");
-    if system {
-        files[0] = None;
+    let uses_system_roots = names.roots.contains(&"sslrootcert") && files[ROOTS].as_deref() == Some("system");
+    if uses_system_roots {
+        files[ROOTS] = None;
     }
     let has_files = files.iter().any(Option::is_some);
-    let mode = match asked {
-        Some(Mode::Off) if ours => {
+    let mode = match requested {
+        Some(Mode::Off) if has_own_options => {
             return Err(Error::misconfigured(
                 "the URL turns TLS off, by tls=off or sslmode=disable, and has options for it: leave one out",
             ));
         }
-        Some(mode) if system && mode < Mode::Full => {
+        Some(mode) if uses_system_roots && mode < Mode::Full => {
             return Err(Error::misconfigured("the URL option sslrootcert=system needs sslmode=verify-full"));
         }
         Some(mode) => mode,
-        None if ours || system => Mode::Full,
+        None if has_own_options || uses_system_roots => Mode::Full,
         None if has_files => Mode::Preferred,
         None => return Ok(None),
     };
-    let mode = if mode == Mode::Required && files[0].is_some() { Mode::Authority } else { mode };
-    of(mode, files, connect).map(Some)
+    let mode = if mode == Mode::Required && files[ROOTS].is_some() { Mode::Authority } else { mode };
+    build(mode, files, connect).map(Some)
 }
 
 /// The default of a URL without such options: encrypted if both sides support it, as in the clients of the databases.
-pub(crate) fn preferred(connect: &Connect) -> Result<Encryption, Error> {
-    of(Mode::Preferred, [None, None, None], connect)
+pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error> {
+    build(Mode::Preferred, [None, None, None], connect)
 }
 
-fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
-    let ours = match url.take("tls").as_deref() {
+/// The mode that the options of the URL name, if any.
+fn mode(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
+    let own_option = match url.take("tls").as_deref() {
         None => None,
         Some("on") => Some(Mode::Full),
         Some("off") => Some(Mode::Off),
         Some(_) => return Err(Error::misconfigured("the URL option tls is unknown: on and off are known")),
     };
-    let theirs: Vec<_> = names.mode.iter().filter_map(|name| Some((*name, url.take(name)?))).collect();
-    match (ours, &theirs[..]) {
-        (ours, []) => Ok(ours),
-        (None, [(name, value)]) => read(value, names).map(Some).ok_or_else(|| {
+    let client_options: Vec<_> =
+        names.mode.iter().filter_map(|name| Some((*name, url.take(name)?))).collect();
+    match (own_option, &client_options[..]) {
+        (own_option, []) => Ok(own_option),
+        (None, [(name, value)]) => mode_of_value(value, names).map(Some).ok_or_else(|| {
             Error::misconfigured(format!(
                 "the URL option {name} is unknown: disable, prefer, require, verify-ca and verify-full are known"
             ))
@@ -105,9 +117,10 @@ fn mode(url: &mut Url, names: &Names) -> Result<Option<Mode>, Error> {
     }
 }
 
-/// The words for a mode: libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`, drivers for Node.js
+/// The mode that a value of an option means: libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`,
+/// drivers for Node.js
 /// `no-verify` or an object.
-fn read(value: &str, names: &Names) -> Option<Mode> {
+fn mode_of_value(value: &str, names: &OptionNames) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
         "allow" | "prefer" | "preferred" => Mode::Preferred,
@@ -119,8 +132,9 @@ fn read(value: &str, names: &Names) -> Option<Mode> {
     })
 }
 
+/// Builds the encryption from the mode and the files: authorities, certificate, key.
 #[cfg(feature = "tls")]
-fn of(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+fn build(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
     use leasehold_sql::Verify;
     if mode == Mode::Off {
         return Ok(Encryption::Off);
@@ -128,7 +142,7 @@ fn of(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encry
     let verify = match mode {
         Mode::Full => Verify::Full,
         Mode::Authority => Verify::Authority,
-        _ if files[0].is_some() => Verify::Authority,
+        _ if files[ROOTS].is_some() => Verify::Authority,
         _ => Verify::Nothing,
     };
     let tls = crate::tls::from(files, connect)?.verify(verify);
@@ -136,7 +150,7 @@ fn of(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encry
 }
 
 #[cfg(not(feature = "tls"))]
-fn of(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+fn build(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
     if mode <= Mode::Preferred {
         Ok(Encryption::Off)
     } else {
@@ -150,7 +164,7 @@ mod tests {
     use super::*;
 
     /// The mode, the authorities and the identity, as text.
-    fn settings(names: &Names, query: &str) -> String {
+    fn settings(names: &OptionNames, query: &str) -> String {
         let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
         let encryption = encryption(&mut url, &Connect::default(), names).unwrap();
         url.check_all_taken().unwrap();

@@ -32,8 +32,8 @@ pub(crate) enum EngineHandle {
     Sql { schema: &'static str },
 }
 
-/// The engine that a URL opens; an error where its feature is not compiled in.
-macro_rules! compiled_in {
+/// Evaluates to the engine that `$opened` opens, or to an error if `$feature` is not compiled in.
+macro_rules! if_compiled_in {
     ($feature:literal, $connect:expr, $opened:expr) => {{
         #[cfg(feature = $feature)]
         let opened = $opened;
@@ -43,41 +43,44 @@ macro_rules! compiled_in {
     }};
 }
 
-/// The configuration with the TLS settings of the URL and of the caller; an error where TLS is not compiled in.
+/// Evaluates to `$with_tls`, a configuration with the TLS settings `$tls` of the URL or of the caller. Returns an error
+/// if TLS is not compiled in.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
-macro_rules! encrypted {
-    ($url:expr, $connect:expr, $config:ident, $tls:ident => $encrypted:expr) => {{
+macro_rules! with_tls {
+    ($url:expr, $connect:expr, $config:ident, $tls:ident => $with_tls:expr) => {{
         #[cfg(feature = "tls")]
         let $tls = crate::tls::of($url, $connect)?;
         #[cfg(feature = "tls")]
-        let config = $encrypted;
+        let config = $with_tls;
         #[cfg(not(feature = "tls"))]
         let config = crate::open::not_encrypted($config, $connect)?;
         config
     }};
 }
 #[cfg(feature = "redis")]
-pub(crate) use encrypted;
+pub(crate) use with_tls;
 
+/// Opens the engine that a URL names; explains frequent mistakes in the error.
 pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     open_scheme(url, connect).map_err(|error| url.explain(error))
 }
 
-/// Each engine takes its options and refuses unknown ones before it creates anything.
+/// Opens the engine of the URL's scheme. Each engine takes its options out of the URL, and refuses unknown options
+/// before it creates anything.
 fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
-        "memory" => compiled_in!("memory", connect, open_memory(url)),
-        "file" => compiled_in!("file", connect, open_file(url)),
+        "memory" => if_compiled_in!("memory", connect, open_memory(url)),
+        "file" => if_compiled_in!("file", connect, open_file(url)),
         "redis" | "rediss" | "redis+unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
-        | "rediss+cluster" => compiled_in!("redis", connect, crate::redis_url::open_redis(url, connect)),
-        "redlock" => compiled_in!("redis", connect, crate::redlock_url::open_redlock(url, connect)),
-        "etcd" | "etcds" => compiled_in!("etcd", connect, open_etcd(url, connect)),
-        "zookeeper" | "zookeepers" => compiled_in!("zookeeper", connect, open_zookeeper(url, connect)),
+        | "rediss+cluster" => if_compiled_in!("redis", connect, crate::redis_url::open_redis(url, connect)),
+        "redlock" => if_compiled_in!("redis", connect, crate::redlock_url::open_redlock(url, connect)),
+        "etcd" | "etcds" => if_compiled_in!("etcd", connect, open_etcd(url, connect)),
+        "zookeeper" | "zookeepers" => if_compiled_in!("zookeeper", connect, open_zookeeper(url, connect)),
         "postgres" | "postgresql" => {
-            compiled_in!("postgres", connect, crate::sql::open_postgres(url, connect))
+            if_compiled_in!("postgres", connect, crate::sql::open_postgres(url, connect))
         }
-        "mysql" | "mariadb" => compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
-        "sqlite" => compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
+        "mysql" | "mariadb" => if_compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
+        "sqlite" => if_compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
         // Only the scheme is shown: the rest may contain a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
@@ -99,7 +102,7 @@ pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leaseh
     let in_url = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
     let file = url.take("password_file").map(leasehold_core::Password::file);
     let given = connect.password.clone();
-    if [in_url, file.is_some(), given.is_some()].into_iter().filter(|&is| is).count() > 1 {
+    if [in_url, file.is_some(), given.is_some()].into_iter().filter(|&is_given| is_given).count() > 1 {
         return Err(Error::misconfigured(
             "the password is given twice: in the URL, by its option password_file, or by Connect::password",
         ));
@@ -157,7 +160,7 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         config = config.prefix(&prefix)?;
     }
     if url.scheme == "etcds" {
-        config = encrypted!(url, connect, config, tls => config.tls(tls));
+        config = with_tls!(url, connect, config, tls => config.tls(tls));
     }
     url.check_all_taken()?;
     let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
@@ -191,7 +194,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         config = config.acl(&acl)?;
     }
     if url.scheme == "zookeepers" {
-        config = encrypted!(url, connect, config, tls => config.tls(tls));
+        config = with_tls!(url, connect, config, tls => config.tls(tls));
     }
     url.check_all_taken()?;
     let zookeeper = Arc::new(ZookeeperEngine::new(config, &leasehold_core::Env::system()));
@@ -202,6 +205,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     any(feature = "redis", feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "mysql"),
     not(feature = "tls")
 ))]
+/// The error for encryption that is not compiled in.
 pub(crate) fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     Err(Error::misconfigured("TLS is not compiled in: build leasehold with its feature \"tls\""))
 }
@@ -216,6 +220,7 @@ pub(crate) fn not_encrypted<T>(_: T, _: &Connect) -> Result<T, Error> {
     feature = "mysql",
     feature = "sqlite"
 )))]
+/// The error for an engine that is not compiled in.
 fn not_compiled_in(feature: &str, _: &Connect) -> Result<Opened, Error> {
     Err(Error::misconfigured(format!(
         "the {feature} engine is not compiled in: build leasehold with its feature {feature:?}"

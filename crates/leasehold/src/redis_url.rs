@@ -7,13 +7,14 @@ use leasehold_redis::{AddressMap, Config, Layout, RedisEngine, Servers};
 
 use crate::{
     connect::Connect,
-    open::{EngineHandle, Opened, encrypted, password},
+    open::{EngineHandle, Opened, password, with_tls},
     url::Url,
 };
 
 /// More replicas than any installation has: a larger number is a mistake.
-const MOST_REPLICAS: u32 = 64;
+const MAX_REPLICAS: u32 = 64;
 
+/// Opens the engine, with the options of the URL and of the caller.
 pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     let mut config = Config::from_url(&url.scheme, &url.rest)?;
     if let Some(timeout) = connect.connect_timeout {
@@ -42,14 +43,14 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         config = config.wake(wake.parse()?)?;
     }
     if let Some(wait) = url.take("wait") {
-        let wait = wait.parse().ok().filter(|&wait| wait <= MOST_REPLICAS);
+        let wait = wait.parse().ok().filter(|&wait| wait <= MAX_REPLICAS);
         config = config.wait(wait.ok_or_else(|| {
             Error::misconfigured(format!(
-                "the URL option wait is not a number of replicas up to {MOST_REPLICAS}"
+                "the URL option wait is not a number of replicas up to {MAX_REPLICAS}"
             ))
         })?);
     }
-    let sentinel = matches!(config.servers(), Servers::Sentinel(_));
+    let has_sentinels = matches!(config.servers(), Servers::Sentinel(_));
     if !matches!(config.servers(), Servers::One(_))
         && let Some(map) = url.take("map")
     {
@@ -64,17 +65,17 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
         }
         config = config.db(db);
     }
-    if sentinel {
-        config = sentinels(url, config)?;
+    if has_sentinels {
+        config = with_sentinel_login(url, config)?;
     }
-    config = with_encryption(url, connect, config, sentinel)?;
+    config = with_encryption(url, connect, config, has_sentinels)?;
     url.check_all_taken()?;
     let redis = Arc::new(RedisEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&redis) as _, handle: EngineHandle::Redis(redis) })
 }
 
-/// The login at the Sentinels.
-fn sentinels(url: &mut Url, config: Config) -> Result<Config, Error> {
+/// Sets the login at the Sentinels.
+fn with_sentinel_login(url: &mut Url, config: Config) -> Result<Config, Error> {
     let (user, file) = (url.take("sentinel_user"), url.take("sentinel_password_file"));
     match (user, file) {
         (user, Some(file)) => {
@@ -93,23 +94,23 @@ fn with_encryption(
     url: &mut Url,
     connect: &Connect,
     config: Config,
-    sentinel: bool,
+    has_sentinels: bool,
 ) -> Result<Config, Error> {
-    let servers = url.scheme.starts_with("rediss");
-    let watchers = match url.take_if(sentinel, "sentinel_tls").as_deref() {
-        None => servers && sentinel,
+    let encrypts_servers = url.scheme.starts_with("rediss");
+    let encrypts_sentinels = match url.take_if(has_sentinels, "sentinel_tls").as_deref() {
+        None => encrypts_servers && has_sentinels,
         Some("on") => true,
         Some("off") => false,
         Some(_) => {
             return Err(Error::misconfigured("the URL option sentinel_tls is unknown: on and off are known"));
         }
     };
-    if !servers && !watchers {
+    if !encrypts_servers && !encrypts_sentinels {
         return Ok(config);
     }
-    Ok(encrypted!(url, connect, config, tls => {
-        let config = if watchers { config.sentinel_tls(tls.clone()) } else { config };
-        if servers { config.tls(tls) } else { config }
+    Ok(with_tls!(url, connect, config, tls => {
+        let config = if encrypts_sentinels { config.sentinel_tls(tls.clone()) } else { config };
+        if encrypts_servers { config.tls(tls) } else { config }
     }))
 }
 

@@ -7,10 +7,11 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
     connect::Connect,
-    open::{EngineHandle, Opened, encrypted},
+    open::{EngineHandle, Opened, with_tls},
     url::Url,
 };
 
+/// Opens the engine, with the options of the URL and of the caller.
 pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     let mut config = RedlockConfig::from_url(&url.rest)?;
     if let Some(timeout) = connect.connect_timeout {
@@ -30,11 +31,11 @@ pub(crate) fn open_redlock(url: &mut Url, connect: &Connect) -> Result<Opened, E
     if let Some(timeout) = url.take_duration("node_timeout")? {
         config = config.node_timeout(timeout)?;
     }
-    if let Some(longest) = url.take_duration("max_ttl")? {
-        config = config.max_ttl(longest)?;
+    if let Some(max_ttl) = url.take_duration("max_ttl")? {
+        config = config.max_ttl(max_ttl)?;
     }
     if config.wants_tls() {
-        config = encrypted!(url, connect, config, tls => config.tls(&tls));
+        config = with_tls!(url, connect, config, tls => config.tls(&tls));
     }
     url.check_all_taken()?;
     let engine = Arc::new(RedlockEngine::new(config, &leasehold_core::Env::system()));

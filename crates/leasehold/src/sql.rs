@@ -15,7 +15,7 @@ use crate::encryption::MYSQL;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 use crate::{
     connect::Connect,
-    encryption::{encryption, preferred},
+    encryption::{default_encryption, encryption},
 };
 use crate::{
     open::{EngineHandle, Opened},
@@ -27,7 +27,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     use leasehold_sql::postgres::{SCHEMA, engine};
     let listen = url.take("listen_url");
     let (mut config, encryption) = postgres(url, connect)?;
-    let encryption = encryption.map_or_else(|| preferred(connect), Ok)?;
+    let encryption = encryption.map_or_else(|| default_encryption(connect), Ok)?;
     config = config.encryption(encryption.clone());
     if let Some(listen) = listen {
         let mut listen = Url::parse(&listen)?;
@@ -36,9 +36,9 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
                 "the URL option listen_url is to be written like postgres://user@host:5432/database",
             ));
         }
-        let (server, own) = postgres(&mut listen, connect)?;
+        let (server, listen_encryption) = postgres(&mut listen, connect)?;
         listen.check_all_taken()?;
-        config = config.listen(server.encryption(own.unwrap_or(encryption)));
+        config = config.listen(server.encryption(listen_encryption.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
@@ -52,7 +52,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     if let Some(role) = url.take("table_owner") {
         config = config.table_owner(&role);
     }
-    leases(url)?;
+    check_hold_option(url)?;
     url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
@@ -82,10 +82,10 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     if let Some(timeout) = connect.connect_timeout {
         config = config.connect_timeout(timeout);
     }
-    leases(url)?;
-    charset(url)?;
+    check_hold_option(url)?;
+    check_charset(url)?;
     let wanted = encryption(url, connect, &MYSQL)?;
-    config = config.encryption(wanted.map_or_else(|| preferred(connect), Ok)?);
+    config = config.encryption(wanted.map_or_else(|| default_encryption(connect), Ok)?);
     url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
@@ -93,7 +93,7 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
 #[cfg(feature = "sqlite")]
 pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     use leasehold_sql::sqlite::{SCHEMA, engine};
-    leases(url)?;
+    check_hold_option(url)?;
     let mode = url.take("mode");
     url.check_all_taken()?;
     let path = crate::url::decode(&url.rest)?;
@@ -103,7 +103,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
             "a sqlite URL names the file of a database: write it like sqlite:///path/to/file.db",
         ));
     }
-    // Like sqlx, from which such URLs come.
+    // A relative path is relative to the working directory, as in sqlx, from which such URLs come.
     let path = std::path::absolute(path)
         .map_err(|error| Error::misconfigured(format!("the path of the sqlite URL is relative: {error}")))?;
     match mode.as_deref() {
@@ -122,23 +122,26 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
     Ok(opened(engine(&path, &Env::system())?, SCHEMA))
 }
 
+/// An opened engine with the statements that create its tables.
 fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
     Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
 }
 
-/// The option `charset`, which clients of other languages need. Only UTF-8 is accepted.
+/// Takes the option `check_charset`, which clients of other languages need, and checks it: only UTF-8 is accepted.
 #[cfg(feature = "mysql")]
-fn charset(url: &mut Url) -> Result<(), Error> {
+fn check_charset(url: &mut Url) -> Result<(), Error> {
     match url.take("charset") {
-        Some(charset) if !charset.to_ascii_lowercase().starts_with("utf8") => Err(Error::misconfigured(
-            "the URL option charset is unknown: names are UTF-8, so utf8mb4 and utf8 are known",
-        )),
+        Some(check_charset) if !check_charset.to_ascii_lowercase().starts_with("utf8") => {
+            Err(Error::misconfigured(
+                "the URL option charset is unknown: names are UTF-8, so utf8mb4 and utf8 are known",
+            ))
+        }
         _ => Ok(()),
     }
 }
 
-/// The option `hold`: how the database stores a hold. Only leases are known.
-fn leases(url: &mut Url) -> Result<(), Error> {
+/// Takes the option `hold` (how the database stores a hold), and checks it: only leases are known.
+fn check_hold_option(url: &mut Url) -> Result<(), Error> {
     match url.take("hold").as_deref() {
         None | Some("lease") => Ok(()),
         // The value is not shown: it may be the end of a password with a `?` in it.

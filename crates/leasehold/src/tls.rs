@@ -27,14 +27,14 @@ const ENCRYPTED: [&str; 9] = [
 
 /// Refuses `Connect::tls` for a URL whose connections are not encrypted.
 pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
-    // Encrypted to the Sentinels only, or to some nodes.
-    let to_some = url.scheme == "redis+sentinel" && url.has_value("sentinel_tls", "on")
+    // Whether only the connections to the Sentinels are encrypted, or only those to some nodes.
+    let encrypts_some = url.scheme == "redis+sentinel" && url.has_value("sentinel_tls", "on")
         || url.scheme == "redlock" && url.rest.contains("rediss://");
-    if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || to_some {
+    if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || encrypts_some {
         return Ok(());
     }
-    let plain: Vec<_> = ENCRYPTED.into_iter().filter(|scheme| !scheme.contains('+')).collect();
-    let (scheme, encrypted) = (&url.scheme, plain.join(" or "));
+    let shown_schemes: Vec<_> = ENCRYPTED.into_iter().filter(|scheme| !scheme.contains('+')).collect();
+    let (scheme, encrypted) = (&url.scheme, shown_schemes.join(" or "));
     Err(Error::misconfigured(format!(
         "Connect::tls is given, but {scheme} URLs are not encrypted: write {encrypted}, or leave it out"
     )))
@@ -46,7 +46,7 @@ pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     from([url.take("ca"), url.take("cert"), url.take("key")], connect)
 }
 
-/// The same, from the values of these options: the authorities, the certificate and its key.
+/// The TLS configuration from `Connect::tls`, or else from files: the authorities, the certificate and its key.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",

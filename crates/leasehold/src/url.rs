@@ -17,11 +17,12 @@ pub(crate) struct Url {
     pub(crate) scheme: String,
     /// The text between `scheme:` and `?`, still encoded: an engine splits it before it decodes the parts.
     pub(crate) rest: String,
+    /// The decoded options that no engine has taken yet.
     options: Vec<(String, String)>,
-    /// The apparent options may be the end of a password with a `?` in it: no error may show them.
-    doubtful: bool,
-    /// The options that were asked for so far.
-    known: Vec<&'static str>,
+    /// Whether the apparent options may be the end of a password with a `?` in it: then no error may show them.
+    is_ambiguous: bool,
+    /// The options that the engine has tried to take so far: the known options of its scheme.
+    known_options: Vec<&'static str>,
 }
 
 impl Url {
@@ -39,21 +40,22 @@ impl Url {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             options.push((decode(key)?, decode(value)?));
         }
-        let (scheme, rest, doubtful) = (scheme.to_ascii_lowercase(), rest.to_owned(), query.contains('@'));
-        Ok(Self { scheme, rest, options, doubtful, known: Vec::new() })
+        let (scheme, rest, is_ambiguous) =
+            (scheme.to_ascii_lowercase(), rest.to_owned(), query.contains('@'));
+        Ok(Self { scheme, rest, options, is_ambiguous, known_options: Vec::new() })
     }
 
-    /// Takes an option out. If it is given twice, the last value counts.
+    /// Takes an option out of the URL. If the option is given twice, the last value counts.
     pub(crate) fn take(&mut self, key: &'static str) -> Option<String> {
-        self.known.push(key);
+        self.known_options.push(key);
         let taken = self.options.extract_if(.., |(known, _)| known == key).last();
         taken.map(|(_, value)| value)
     }
 
-    /// The same for an option that exists only if `known`.
+    /// Takes out an option that is known only if `exists`.
     #[cfg(feature = "redis")]
-    pub(crate) fn take_if(&mut self, known: bool, key: &'static str) -> Option<String> {
-        if known { self.take(key) } else { None }
+    pub(crate) fn take_if(&mut self, exists: bool, key: &'static str) -> Option<String> {
+        if exists { self.take(key) } else { None }
     }
 
     /// Whether an option has this value.
@@ -71,30 +73,31 @@ impl Url {
     /// An error if the apparent options may be the end of a password.
     #[cfg(feature = "postgres")]
     pub(crate) fn check_unambiguous(&self) -> Result<(), Error> {
-        if self.doubtful { Err(doubt()) } else { Ok(()) }
+        if self.is_ambiguous { Err(ambiguous()) } else { Ok(()) }
     }
 
     /// Takes an option out and parses it as a duration. In the URLs of databases a number without a unit is in
     /// seconds, as in their clients, and 0 means none.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
-        let doubtful = self.doubtful;
-        let bare = |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty();
-        let seconds = DATABASES.contains(&self.scheme.as_str());
-        let read = |value: String| {
-            let value = if seconds && bare(&value) { value + "s" } else { value };
+        let is_ambiguous = self.is_ambiguous;
+        let is_bare_number =
+            |value: &str| value.bytes().all(|byte| byte.is_ascii_digit()) && !value.is_empty();
+        let is_in_seconds = DATABASES.contains(&self.scheme.as_str());
+        let parse = |value: String| {
+            let value = if is_in_seconds && is_bare_number(&value) { value + "s" } else { value };
             parse_duration(&value).map_err(|error| {
-                if doubtful {
-                    doubt()
+                if is_ambiguous {
+                    ambiguous()
                 } else {
                     Error::misconfigured(format!("the URL option {key}: {error}"))
                 }
             })
         };
-        let time = self.take(key).map(read).transpose()?;
-        Ok(time.filter(|time| !(seconds && time.is_zero())))
+        let time = self.take(key).map(parse).transpose()?;
+        Ok(time.filter(|time| !(is_in_seconds && time.is_zero())))
     }
 
-    /// Options that were not taken are errors, which list the known ones.
+    /// Fails if an option was not taken; the error lists the known options.
     #[cfg_attr(
         not(any(
             feature = "memory",
@@ -110,10 +113,10 @@ impl Url {
     )]
     pub(crate) fn check_all_taken(&self) -> Result<(), Error> {
         let Some((key, _)) = self.options.first() else { return Ok(()) };
-        if self.doubtful {
-            return Err(doubt());
+        if self.is_ambiguous {
+            return Err(ambiguous());
         }
-        let (scheme, known) = (&self.scheme, self.known.join(", "));
+        let (scheme, known) = (&self.scheme, self.known_options.join(", "));
         Err(Error::misconfigured(format!(
             "the URL option {key:?} is unknown to {scheme}: known options are {known}"
         )))
@@ -122,7 +125,7 @@ impl Url {
     /// Adds a frequent cause to an error: unescaped special characters in the user or password.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
-        let has_signs =
+        let has_special_characters =
             login.is_some_and(|(login, _)| login.contains(['@', '/', '#']) || login.matches(':').count() > 1);
         if !error.is_misconfigured() {
             return error;
@@ -130,10 +133,10 @@ impl Url {
         // As in `user:begin-of-a-password`.
         let may_be_cut =
             self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
-        if self.doubtful && login.is_none() && may_be_cut {
-            return doubt();
+        if self.is_ambiguous && login.is_none() && may_be_cut {
+            return ambiguous();
         }
-        if !has_signs {
+        if !has_special_characters {
             return error;
         }
         Error::misconfigured(format!(
@@ -142,7 +145,8 @@ impl Url {
     }
 }
 
-fn doubt() -> Error {
+/// The error for a URL whose apparent options may be the end of a password.
+fn ambiguous() -> Error {
     Error::misconfigured(
         "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
     )

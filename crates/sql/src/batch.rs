@@ -12,30 +12,32 @@ use tokio::sync::oneshot;
 use crate::{database::Failed, runtime};
 
 /// The maximum number of requests in one statement.
-const MOST: usize = 256;
-/// How many statements run at once: while one waits for the disk, the server works on another.
-const AT_ONCE: usize = 2;
+const MAX_REQUESTS: usize = 256;
+/// How many statements of one batch run at once: while one waits for the disk, the server works on another.
+const MAX_STATEMENTS: usize = 2;
 
-/// Collects requests, each about one name.
+/// Collects requests (`Q`), each about one name, and runs them together; each request gets its own answer (`A`).
 pub(crate) struct Batch<Q, A>(Mutex<Inner<Q, A>>);
 
 struct Inner<Q, A> {
+    /// The requests that no worker has taken yet, each with the channel for its answer.
     waiting: VecDeque<(Q, oneshot::Sender<Result<A, Failed>>)>,
-    under_way: usize,
+    /// How many workers run; each executes one statement at a time.
+    workers: usize,
 }
 
 impl<Q, A> Default for Batch<Q, A> {
     fn default() -> Self {
-        Self(Mutex::new(Inner { waiting: VecDeque::new(), under_way: 0 }))
+        Self(Mutex::new(Inner { waiting: VecDeque::new(), workers: 0 }))
     }
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
-    /// The answer to one request. `run` answers many, in order; requests with the same `key` may not share a
-    /// statement.
+    /// Adds a request and waits for its answer. `run` executes a statement for many requests, and returns the answers
+    /// in the same order; requests with the same `key` never share a statement.
     pub(crate) async fn ask<K, F>(
         self: &Arc<Self>,
-        question: Q,
+        request: Q,
         key: fn(&Q) -> K,
         run: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
     ) -> Result<A, Failed>
@@ -44,14 +46,14 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         F: Future<Output = Result<Vec<A>, Failed>> + Send + 'static,
     {
         let (tx, rx) = oneshot::channel();
-        let begins = {
+        let starts_worker = {
             let mut inner = self.lock();
-            inner.waiting.push_back((question, tx));
-            let begins = inner.under_way < AT_ONCE;
-            inner.under_way += usize::from(begins);
-            begins
+            inner.waiting.push_back((request, tx));
+            let starts_worker = inner.workers < MAX_STATEMENTS;
+            inner.workers += usize::from(starts_worker);
+            starts_worker
         };
-        if begins {
+        if starts_worker {
             runtime::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
         }
         rx.await.unwrap_or_else(|_| {
@@ -63,37 +65,39 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next requests for one statement, sorted by their keys; empty: this worker is done.
-    fn next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
+    /// Takes the requests for the next statement out of the queue, sorted by their keys. If there are none, the calling
+    /// worker must end, and is no longer counted.
+    fn take_next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
         let mut inner = self.lock();
         let mut next: Vec<(Q, _)> = Vec::new();
-        let mut rest = VecDeque::new();
+        let mut postponed = VecDeque::new();
         let mut keys = std::collections::BTreeSet::new();
-        // A request without a waiting caller may have been released since.
+        // Drops requests whose caller has gone: the claim of such a request may have been released since.
         inner.waiting.retain(|(_, reply)| !reply.is_closed());
-        while let Some((question, reply)) = inner.waiting.pop_front() {
-            if next.len() == MOST || !keys.insert(key(&question)) {
-                rest.push_back((question, reply));
-                if next.len() == MOST {
+        while let Some((request, reply)) = inner.waiting.pop_front() {
+            if next.len() == MAX_REQUESTS || !keys.insert(key(&request)) {
+                postponed.push_back((request, reply));
+                if next.len() == MAX_REQUESTS {
                     break;
                 }
             } else {
-                next.push((question, reply));
+                next.push((request, reply));
             }
         }
-        rest.append(&mut inner.waiting);
-        inner.waiting = rest;
+        postponed.append(&mut inner.waiting);
+        inner.waiting = postponed;
         // Under the lock, so that a later request starts a new worker.
-        inner.under_way -= usize::from(next.is_empty());
+        inner.workers -= usize::from(next.is_empty());
         drop(inner);
-        next.sort_by_key(|(question, _)| key(question));
+        next.sort_by_key(|(request, _)| key(request));
         next
     }
 }
 
-/// Runs statements until no request waits. However it ends, another worker may start.
+/// Runs statements until no request waits. However this worker ends, another one may start.
 struct Worker<Q: Send + 'static, A: Send + 'static> {
     batch: Arc<Batch<Q, A>>,
+    /// Whether this worker is part of [`Inner::workers`].
     counted: bool,
 }
 
@@ -104,12 +108,12 @@ impl<Q: Send + 'static, A: Send + 'static> Worker<Q, A> {
         F: Future<Output = Result<Vec<A>, Failed>> + Send,
     {
         loop {
-            let (questions, replies): (Vec<Q>, Vec<_>) = self.batch.next(key).into_iter().unzip();
-            if questions.is_empty() {
+            let (requests, replies): (Vec<Q>, Vec<_>) = self.batch.take_next(key).into_iter().unzip();
+            if requests.is_empty() {
                 self.counted = false;
                 return;
             }
-            match run(questions).await {
+            match run(requests).await {
                 Ok(answers) => {
                     for (reply, answer) in replies.into_iter().zip(answers) {
                         let _ = reply.send(Ok(answer));
@@ -127,6 +131,6 @@ impl<Q: Send + 'static, A: Send + 'static> Worker<Q, A> {
 
 impl<Q: Send + 'static, A: Send + 'static> Drop for Worker<Q, A> {
     fn drop(&mut self) {
-        self.batch.lock().under_way -= usize::from(self.counted);
+        self.batch.lock().workers -= usize::from(self.counted);
     }
 }

@@ -26,15 +26,15 @@ use crate::{
     waiting_claims::{Arrival, WaitingClaims},
 };
 
-/// The maximum number of connections to a server. One is enough for most clients; the others serve requests while the
-/// row of one name is locked by another client for long.
+/// The maximum number of connections of a client to its server. One is enough for most clients; the others serve
+/// requests while the row of one name is locked by another client for long.
 pub(crate) const CONNECTIONS: usize = 4;
-/// A statement that takes longer waits for a lock of another client.
+/// A statement that takes longer than this probably waits for a row lock of another client.
 const SLOW: Duration = Duration::from_millis(500);
-/// The tolerance between two reports of the same time.
-const ROUND: Duration = Duration::from_millis(2);
-/// How many holds one statement extends.
-const RENEWED_AT_ONCE: usize = 1000;
+/// Two reports of the end of a hold that differ by less than this are the same report.
+const CLOCK_TOLERANCE: Duration = Duration::from_millis(2);
+/// The maximum number of holds that one statement extends.
+const MAX_RENEWALS: usize = 1000;
 
 /// The state that the verbs of one engine share.
 pub(crate) struct Client {
@@ -47,20 +47,25 @@ pub(crate) struct Client {
     env: Env,
     /// The claims that this client holds, as far as it knows, until they are released or lost.
     held: Mutex<HashSet<ClaimId>>,
+    /// What is known of the clock of the database.
     server: Mutex<ServerClock>,
-    takes: Arc<Batch<Claim, Option<Timed<Taken>>>>,
-    frees: Arc<Batch<Release, Option<Timed<()>>>>,
+    /// Combines fast-path claims into statements.
+    claim_batch: Arc<Batch<Claim, Option<Timed<Taken>>>>,
+    /// Combines fast-path releases into statements.
+    release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
     /// Notified when a claim enters the queue.
     pub(crate) queued: Arc<Notify>,
-    maintained: AtomicBool,
-    /// When to check next whether the holds that waiting claims wait for have ended.
+    /// Whether the maintenance task was started.
+    maintenance_started: AtomicBool,
+    /// When to check next whether the holds ahead of the waiting claims have ended.
     next_check: Mutex<Instant>,
-    /// A claim entered the queue; not polled since.
+    /// Whether a claim entered the queue since the last poll.
     new_entry: AtomicBool,
-    /// Notifications stopped; not polled since.
+    /// Whether notifications stopped since the last poll.
     listener_lost: AtomicBool,
     /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
-    claims: Semaphore,
+    row_wait_permits: Semaphore,
+    /// This client, for its maintenance task.
     me: Weak<Client>,
 }
 
@@ -76,26 +81,26 @@ impl Client {
             env: env.clone(),
             held: Mutex::default(),
             server: Mutex::default(),
-            takes: Arc::default(),
-            frees: Arc::default(),
+            claim_batch: Arc::default(),
+            release_batch: Arc::default(),
             queued: Arc::default(),
-            maintained: AtomicBool::new(false),
+            maintenance_started: AtomicBool::new(false),
             next_check: Mutex::new(Instant::NEVER),
             new_entry: AtomicBool::new(false),
             listener_lost: AtomicBool::new(false),
-            claims: Semaphore::new(CONNECTIONS - 1),
+            row_wait_permits: Semaphore::new(CONNECTIONS - 1),
             me: Weak::clone(me),
         })
     }
 
-    /// The LISTEN connection was lost.
+    /// Records that the LISTEN connection was lost, and wakes the maintenance.
     #[cfg(feature = "postgres")]
     pub(crate) fn note_listener_lost(&self) {
         self.listener_lost.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
-    /// Whether that happened since the last call.
+    /// Whether the LISTEN connection was lost since the last call.
     pub(crate) fn listener_was_lost(&self) -> bool {
         self.listener_lost.swap(false, Ordering::Relaxed)
     }
@@ -107,42 +112,44 @@ impl Client {
 
     /// Whether this client holds anything.
     pub(crate) fn holds(&self) -> bool {
-        !lock_of(&self.held).is_empty()
+        !lock_unpoisoned(&self.held).is_empty()
     }
 
+    /// Records that this client holds the claim.
     pub(crate) fn note_held(&self, id: ClaimId) {
-        lock_of(&self.held).insert(id);
+        lock_unpoisoned(&self.held).insert(id);
     }
 
-    /// A claim entered the queue.
+    /// Records that a claim entered the queue, and wakes the maintenance.
     pub(crate) fn note_queued(&self) {
         self.new_entry.store(true, Ordering::Relaxed);
         self.queued.notify_one();
     }
 
-    /// Whether that happened since the last call.
+    /// Whether a claim entered the queue since the last call.
     pub(crate) fn was_queued(&self) -> bool {
         self.new_entry.swap(false, Ordering::Relaxed)
     }
 
-    /// A hold that a claim waits for ends after `left`, unless it is extended.
-    pub(crate) fn check_in(&self, left: Duration) {
-        let at = self.now().after(left);
-        let mut next_check = lock_of(&self.next_check);
+    /// Schedules a check of the waiting claims after `remaining`, when a hold ahead of them ends unless it is extended.
+    pub(crate) fn check_in(&self, remaining: Duration) {
+        let check_at = self.now().after(remaining);
+        let mut next_check = lock_unpoisoned(&self.next_check);
         // A repeated report of the same time is not earlier only because it travelled faster.
-        if at.after(ROUND) < *next_check {
-            *next_check = at;
+        if check_at.after(CLOCK_TOLERANCE) < *next_check {
+            *next_check = check_at;
             self.queued.notify_one();
         }
     }
 
+    /// When the waiting claims are checked next.
     pub(crate) fn next_check(&self) -> Instant {
-        *lock_of(&self.next_check)
+        *lock_unpoisoned(&self.next_check)
     }
 
-    /// A check starts now; the next one starts after `again` at the latest.
+    /// Records that a check starts now; the next one starts after `again` at the latest.
     pub(crate) fn check_started(&self, again: Duration) {
-        *lock_of(&self.next_check) = self.now().after(again);
+        *lock_unpoisoned(&self.next_check) = self.now().after(again);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -152,7 +159,7 @@ impl Client {
     /// Learns the time of the database from an answer to a request sent at `sent`.
     pub(crate) fn learn(&self, sent: Instant, micros: i64) {
         let server = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
-        let ahead = lock_of(&self.server).learn(sent, self.now(), server);
+        let ahead = lock_unpoisoned(&self.server).learn(sent, self.now(), server);
         if let Some(ahead) = ahead {
             tracing::warn!(?ahead, "the clock of the database went forward: holds are in doubt");
             self.mailbox.push(Notification::Doubt);
@@ -161,11 +168,12 @@ impl Client {
 
     /// A local time that is certainly not after the moment at which the database's clock showed `micros`.
     pub(crate) fn not_after(&self, micros: i64) -> Option<Instant> {
-        lock_of(&self.server).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
+        lock_unpoisoned(&self.server).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
     }
 
+    /// Claims a name: by the fast path where that is possible, else in a transaction.
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        if !self.maintained.swap(true, Ordering::Relaxed) {
+        if !self.maintenance_started.swap(true, Ordering::Relaxed) {
             self.start_maintenance();
         }
         let now = self.now();
@@ -174,16 +182,16 @@ impl Client {
         }
         // The same number for all connections: no connection shows when the statements of another one have ended.
         let in_flight = self.in_flight.start(claim.id, 0, now);
-        let fresh = how == How::Create && !self.is_queued(claim.id);
-        if fresh && claim.mode == Mode::Exclusive {
+        let is_new = how == How::Create && !self.is_queued(claim.id);
+        if is_new && claim.mode == Mode::Exclusive {
             let sent = self.now();
             let (database, client) = (Arc::clone(&self.database), self.id);
             let run = move |claims: Vec<Claim>| {
                 let database = Arc::clone(&database);
                 async move { bounded(database.take(&claims, client)).await }
             };
-            let taken = self.takes.ask(claim.clone(), |claim| claim.name.clone(), run).await;
-            let taken = settled(taken)?;
+            let taken = self.claim_batch.ask(claim.clone(), |claim| claim.name.clone(), run).await;
+            let taken = or_engine_error(taken)?;
             if let Some(Timed { now, value: Taken { token, previous } }) = taken {
                 in_flight.complete();
                 self.learn(sent, now);
@@ -199,16 +207,16 @@ impl Client {
         let entry_life = self.queue_entry_life(claim.ttl);
         let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, entry_life };
         let arrival = Arrival::new(self, claim.id);
-        let reply = settled(self.apply(&claim.name, &verb).await)?;
+        let reply = or_engine_error(self.apply(&claim.name, &verb).await)?;
         in_flight.complete();
-        let Reply::Claim(reply) = reply else { return Err(unreadable()) };
+        let Reply::Claim(reply) = reply else { return Err(reply_mismatch()) };
         let mut answer = reply.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
             // A single check serves all claims of this client when a hold ends.
-            let left = hint.ask_in.take();
-            self.note_waiting(claim, left.is_some(), hint.ahead);
-            if let Some(left) = left {
-                self.check_in(left);
+            let remaining = hint.ask_in.take();
+            self.note_waiting(claim, remaining.is_some(), hint.ahead);
+            if let Some(remaining) = remaining {
+                self.check_in(remaining);
             }
             if let Some(notification) = arrival.deferred() {
                 self.receive(&notification);
@@ -222,6 +230,7 @@ impl Client {
         Ok(answer)
     }
 
+    /// Starts the task that maintains waiting claims and sweeps the tables.
     fn start_maintenance(&self) {
         let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
         let client = Weak::clone(&self.me);
@@ -239,36 +248,38 @@ impl Client {
         ));
     }
 
+    /// Renews holds: many in one statement first, then each hold that had no answer in a transaction of its own.
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
         let mut order: Vec<usize> = (0..holds.len()).collect();
-        order.sort_by(|&one, &other| holds[one].name.cmp(&holds[other].name));
+        order.sort_by(|&remaining, &right| holds[remaining].name.cmp(&holds[right].name));
         let mut answers: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
         let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
-        for part in order.chunks(RENEWED_AT_ONCE) {
-            let asked: Vec<Hold> = part.iter().map(|&at| holds[at].clone()).collect();
+        for chunk in order.chunks(MAX_RENEWALS) {
+            let requested: Vec<Hold> = chunk.iter().map(|&index| holds[index].clone()).collect();
             let sent = self.now();
-            // Other clients may have locked some rows for long: then each hold is renewed by itself.
-            let limit = Some(shortest / 16).filter(|limit| asked.len() > 1 && *limit >= SLOW);
-            let work = bounded(self.database.renew(&asked));
+            // Other clients may have locked some rows for long. So this statement has a short limit, after which each
+            // hold is renewed by itself.
+            let limit = Some(shortest / 16).filter(|limit| requested.len() > 1 && *limit >= SLOW);
+            let work = bounded(self.database.renew(&requested));
             let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else {
                 continue;
             };
             match renewed {
                 Ok(extended) => {
-                    for (&at, extended) in part.iter().zip(extended) {
+                    for (&index, extended) in chunk.iter().zip(extended) {
                         if let Some(Timed { now, .. }) = extended {
                             self.learn(sent, now);
-                            // Equal rows in other tables are not ours.
-                            if holds[at].token.lineage != self.database.lineage() {
+                            // A copy of the row in other tables is not this hold.
+                            if holds[index].token.lineage != self.database.lineage() {
                                 continue;
                             }
-                            answers[at] = Some(Renewed::Extended { ttl: Some(holds[at].ttl) });
+                            answers[index] = Some(Renewed::Extended { ttl: Some(holds[index].ttl) });
                         }
                     }
                 }
                 Err(failed) => {
-                    for &at in part {
-                        answers[at] = Some(Renewed::Unknown(failed.clone().into()));
+                    for &index in chunk {
+                        answers[index] = Some(Renewed::Unknown(failed.clone().into()));
                     }
                 }
             }
@@ -276,7 +287,7 @@ impl Client {
         let renewals = holds.iter().zip(answers).map(|(hold, answer)| async {
             match answer {
                 Some(answer) => answer,
-                // Ends before the caller gives up on the answers for all holds.
+                // Ends before core gives up on the answers for all holds.
                 None => runtime::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
             }
         });
@@ -290,10 +301,10 @@ impl Client {
         match self.apply(&hold.name, &verb).await {
             Ok(Reply::Renewed(Ok(()))) => Renewed::Extended { ttl: Some(hold.ttl) },
             Ok(Reply::Renewed(Err(loss))) => {
-                lock_of(&self.held).remove(&hold.id);
+                lock_unpoisoned(&self.held).remove(&hold.id);
                 Renewed::Lost(loss)
             }
-            Ok(_) => Renewed::Unknown(unreadable()),
+            Ok(_) => Renewed::Unknown(reply_mismatch()),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
     }
@@ -302,27 +313,29 @@ impl Client {
         let all = releases.iter().map(|release| async {
             let released = self.release_one(release).await;
             if !matches!(released, Released::Unknown(_)) {
-                lock_of(&self.held).remove(&release.id);
+                lock_unpoisoned(&self.held).remove(&release.id);
             }
             released
         });
         futures_util::future::join_all(all).await
     }
 
+    /// Releases one claim: by the fast path where that is possible, else in a transaction.
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
         // The release is on no connection that shows when the requests of the claim have ended.
         let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
         let had_waited = self.forget(release.id);
-        let fast = release.token.is_some() && release.mode == Mode::Exclusive && release.min_hold.is_none();
-        if fast && !doubtful && !had_waited {
+        let on_fast_path =
+            release.token.is_some() && release.mode == Mode::Exclusive && release.min_hold.is_none();
+        if on_fast_path && !doubtful && !had_waited {
             let database = Arc::clone(&self.database);
             let run = move |releases: Vec<Release>| {
                 let database = Arc::clone(&database);
                 async move { bounded(database.free(&releases)).await }
             };
             let sent = self.now();
-            match self.frees.ask(release.clone(), |release| release.name.clone(), run).await {
+            match self.release_batch.ask(release.clone(), |release| release.name.clone(), run).await {
                 Ok(Some(Timed { now, .. })) => {
                     self.learn(sent, now);
                     return Released::Freed;
@@ -337,34 +350,37 @@ impl Client {
                 self.in_flight.settle(release.id);
                 if freed { Released::Freed } else { Released::NotThere }
             }
-            Ok(_) => Released::Unknown(unreadable()),
+            Ok(_) => Released::Unknown(reply_mismatch()),
             Err(failed) => Released::Unknown(failed.into()),
         }
     }
 
-    /// Runs one transaction, and handles the resulting notifications to this client.
+    /// Applies a verb to one name in a transaction, and handles the notifications in its result that are for this
+    /// client.
     pub(crate) async fn apply(&self, name: &Name, verb: &Verb) -> Result<Reply, Failed> {
-        let waits = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
+        let may_wait = !matches!(verb, Verb::Renew { .. } | Verb::Release { .. });
         // The semaphore is never closed.
-        let _permit = if waits { self.claims.acquire().await.ok() } else { None };
+        let _permit = if may_wait { self.row_wait_permits.acquire().await.ok() } else { None };
         let sent = self.now();
-        let Timed { now, value: done } = bounded(self.database.apply(name, verb)).await?;
+        let Timed { now, value: changes } = bounded(self.database.apply(name, verb)).await?;
         self.learn(sent, now);
-        for notification in done.notifications.iter().filter(|notification| notification.client == self.id) {
+        for notification in changes.notifications.iter().filter(|notification| notification.client == self.id)
+        {
             self.receive(notification);
         }
-        Ok(done.reply)
+        Ok(changes.reply)
     }
 
-    /// Ends what has expired in a part of the tables and was not ended by its owner; returns where the next part
-    /// begins.
+    /// Ends the expired claims and holds of a part of the tables: of `count` names after the name `after`. Returns the
+    /// name after which the next part begins; `None` at the end of the tables.
     pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
         let (stale, last) = bounded(self.database.sweep(after, count)).await?;
         self.end_expired(stale.iter()).await;
         Ok(last)
     }
 
-    /// All at once, so that a row that is locked for long does not delay the others.
+    /// Ends the expired claims and holds of these names: all at once, so that a row that is locked for long does not
+    /// delay the others.
     pub(crate) async fn end_expired(&self, names: impl Iterator<Item = &Name>) {
         let all = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
@@ -372,6 +388,7 @@ impl Client {
         }
     }
 
+    /// The token with this number, of the current lineage.
     fn token(&self, number: i64) -> Token {
         Token { lineage: self.database.lineage(), number: number.unsigned_abs() }
     }
@@ -379,10 +396,11 @@ impl Client {
 
 /// Bounds the wait for an answer: a silent connection must not block its caller.
 pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
-    let late = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
-    runtime::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(late()))
+    let timed_out = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
+    runtime::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(timed_out()))
 }
 
+/// The answer for a hold whose row other clients have locked for too long.
 fn slow() -> Renewed {
     Renewed::Unknown(EngineError::new(
         Fault::Unknown,
@@ -390,11 +408,13 @@ fn slow() -> Renewed {
     ))
 }
 
-/// A claim whose statement has no answer may have been granted.
-fn settled<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
+/// Converts the error of a statement. On such an error the request stays in flight, because the claim may have been
+/// granted.
+fn or_engine_error<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }
 
+/// The error for a claim that the lock rules refuse.
 fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
     use leasehold_core::lock_state::Refusal;
     let fault = match refusal {
@@ -404,11 +424,13 @@ fn refused(refusal: leasehold_core::lock_state::Refusal) -> EngineError {
     EngineError::new(fault, refusal.to_string())
 }
 
-pub(crate) fn unreadable() -> EngineError {
+/// The error for a reply of another kind than the request.
+pub(crate) fn reply_mismatch() -> EngineError {
     EngineError::new(Fault::Internal, "the reply of the database does not match the request")
 }
 
-pub(crate) fn lock_of<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks a mutex, even if a thread panicked while it had the lock.
+pub(crate) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -25,37 +25,38 @@ pub(crate) struct Timed<T> {
     pub(crate) value: T,
 }
 
-/// A hold that one statement has taken (the fast path).
+/// A hold that one fast-path statement has granted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Taken {
-    /// The first token.
+    /// The first token of the grant.
     pub(crate) token: i64,
+    /// How the previous hold ended, as the [code](crate::row::previous_code) in the tables.
     pub(crate) previous: i16,
 }
 
-/// A waiting claim, as its client remembers it.
+/// A waiting claim, as its client stores it.
 #[derive(Clone, Debug)]
 pub(crate) struct QueueEntry {
     pub(crate) name: Name,
     pub(crate) id: leasehold_core::ClaimId,
     /// How many microseconds its queue entry lasts.
     pub(crate) life: i64,
-    /// Whether no other claim can hold the name together with it.
+    /// Whether the claim is exclusive: no other claim can hold the name together with this one.
     pub(crate) alone: bool,
-    /// Whether it is near the head of the queue, where claims check the time at which a hold ends.
+    /// Whether the claim is near the head of the queue. The clients of such claims check when a hold ahead ends.
     pub(crate) near: bool,
-    /// The longest time that a grant by notification lasts.
+    /// The claim time: how long a pushed grant lasts without a confirmation, at most.
     pub(crate) claim_time: Duration,
 }
 
-/// The state of waiting claims.
+/// The state of waiting claims, as the database reports it when their queue entries are extended.
 #[derive(Debug, Default)]
 pub(crate) struct Refreshed {
-    /// For each claim: its current state, if its row still exists.
+    /// For each claim, in order: the code of its current state (`stand`), if its row still exists.
     pub(crate) states: Vec<Option<Timed<i16>>>,
-    /// Where the database notifies clients: the result of [`expiries`](Database::expiries).
+    /// The result of [`expiries`](Database::expiries), where the database notifies clients; else empty.
     pub(crate) expiries: Vec<(Name, i64)>,
-    /// How many claims wait ahead of the first of them.
+    /// How many claims wait ahead of the first of these claims.
     pub(crate) ahead: u32,
 }
 
@@ -83,7 +84,7 @@ pub(crate) enum Absent {
 }
 
 /// The rows found for some names, and whether a replica returned them.
-pub(crate) struct Looked {
+pub(crate) struct LookResult {
     pub(crate) snapshots: Vec<(Name, Snapshot)>,
     /// The replica may be behind its primary, and its tables do not count as a lineage.
     pub(crate) by_replica: bool,
@@ -91,7 +92,7 @@ pub(crate) struct Looked {
 
 /// The guarantee of a read-only server, such as a replica: names cannot be locked there, but inspection works.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> Guarantee {
+pub(crate) fn replica_guarantee(setting: &str, found: &str, wanted: &str) -> Guarantee {
     let mut judged = Guarantee::new(Level::BestEffort, &[]);
     judged.lower(
         setting,
@@ -102,7 +103,7 @@ pub(crate) fn promised_by_replica(setting: &str, found: &str, wanted: &str) -> G
     judged
 }
 
-/// The server was replaced; grants of its predecessor are void.
+/// The error for a request to a server that was replaced: grants of its predecessor are void.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "the server was replaced by another one")
@@ -115,7 +116,7 @@ pub(crate) fn misconfigured(what: &str) -> Failed {
     Failed::new(Fault::Misconfigured, line)
 }
 
-/// Columns, grouped by type.
+/// The columns of a table, grouped by type: for each type its name, and the names of the columns.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
 
@@ -174,26 +175,29 @@ impl From<Failed> for EngineError {
     }
 }
 
-pub(crate) type Answered<'a, T> = BoxFuture<'a, Result<T, Failed>>;
+/// The future result of a [`Database`] method.
+pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 
 /// A database with our tables. A method that takes several names gets them sorted and without duplicates; a name for
 /// which nothing is done does not affect the others.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Takes names that have neither holder nor waiter; `None` for every other name.
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>>;
+    /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
+    /// claims; `None` for every other name.
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>>;
 
-    /// Releases fast-path holds that have no waiters; `None` for every other hold.
-    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>>;
+    /// Releases fast-path holds that have no waiters, and returns the time of each release; `None` for every other
+    /// hold.
+    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
-    /// Extends holds; `None` for each hold that does not exist as stated.
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>>;
+    /// Extends holds, and returns the time of each extension; `None` for each hold that does not exist as stated.
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends the queue entries of waiting claims, and returns their state.
-    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed>;
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed>;
 
     /// For each of these names that is held: in how many microseconds the first of its holds ends, unless it is
     /// extended. Not called where the database notifies clients.
-    fn expiries<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>>;
+    fn expiries<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>>;
 
     /// Whether the database notifies clients of their grants. Otherwise they poll.
     fn notifies(&self) -> bool {
@@ -208,9 +212,10 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
     /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
     /// second. Not called where the database notifies clients.
-    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>>;
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>>;
 
-    /// Returns when something changed since the last return, where the database can report changes.
+    /// Completes when something changed since the last completion. Never completes where the database cannot report
+    /// changes.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -240,24 +245,24 @@ pub(crate) trait Database: Send + Sync + 'static {
     }
 
     /// Applies one verb to one name, in a transaction.
-    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>>;
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>>;
 
-    /// The rows of these names. Needs no right to write, and works on a read-only server.
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked>;
+    /// Reads the rows of these names. Needs no right to write, and works on a read-only server.
+    fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult>;
 
     /// The names with rows that begin with `prefix`. Needs as little as [`look`](Self::look).
-    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>>;
+    fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>>;
 
-    /// Examines `count` names after `after`: returns those with something expired, and the last examined name if
-    /// there are more. Deletes rows that carry no information any more.
-    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)>;
+    /// Examines `count` names after the name `after`. Returns the names with expired claims or holds, and the last
+    /// examined name if there are more names. Deletes rows that carry no information any more.
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
 
     /// Identifies these tables of this database, as far as they are known, to distinguish their tokens from others.
     fn lineage(&self) -> Lineage;
 
-    /// One round trip; creates nothing.
-    fn ping(&self) -> Answered<'_, ()>;
+    /// Makes one round trip to the database; creates nothing.
+    fn ping(&self) -> DbFuture<'_, ()>;
 
     /// The guarantee of the database as it is configured.
-    fn guarantee(&self) -> Answered<'_, Guarantee>;
+    fn guarantee(&self) -> DbFuture<'_, Guarantee>;
 }

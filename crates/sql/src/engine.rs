@@ -8,8 +8,8 @@ use leasehold_core::{
 };
 
 use crate::{
-    client::{Client, bounded, unreadable},
-    database::Looked,
+    client::{Client, bounded, reply_mismatch},
+    database::LookResult,
     step::{REQUEST_LIFE, Reply, Snapshot, Verb},
 };
 
@@ -17,9 +17,10 @@ use crate::{
 /// waiting claims, so this is only the last fallback: a thousand waiting claims cost less than two transactions a
 /// second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+/// The ttls that a hold may have.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
-/// How many names one look reads.
-const LOOKED_AT: usize = 500;
+/// The maximum number of names that one statement inspects.
+const MAX_LOOKED_AT: usize = 500;
 
 /// Locks in the tables of one database.
 pub struct SqlEngine {
@@ -28,6 +29,7 @@ pub struct SqlEngine {
 }
 
 impl SqlEngine {
+    /// Builds the engine, with the profile that all databases share.
     pub(crate) fn of(client: Arc<Client>, engine: &'static str, contact: Option<Contact>) -> Self {
         let mut profile = Profile::new(engine);
         profile.push = true;
@@ -43,28 +45,31 @@ impl SqlEngine {
         Self { client, profile }
     }
 
+    /// The views of these names.
     async fn look(&self, names: &[Name]) -> Result<Vec<View>, EngineError> {
-        Ok(views(&self.looked(names).await?))
+        Ok(views(&self.look_rows(names).await?))
     }
 
-    async fn looked(&self, names: &[Name]) -> Result<Looked, EngineError> {
+    /// The rows of these names.
+    async fn look_rows(&self, names: &[Name]) -> Result<LookResult, EngineError> {
         Ok(bounded(self.client.database.look(names)).await?)
     }
 }
 
-fn views(looked: &Looked) -> Vec<View> {
+/// Converts rows to views, as operators see them.
+fn views(look_rows: &LookResult) -> Vec<View> {
     let view = |(name, snapshot): &(Name, Snapshot)| {
         let mut view = snapshot.view(name);
-        if looked.by_replica {
+        if look_rows.by_replica {
             view.lineage = None;
         }
         view
     };
-    looked.snapshots.iter().map(view).collect()
+    look_rows.snapshots.iter().map(view).collect()
 }
 
-/// Whether a single row may cause this error: one that leasehold did not write, or one that is too large.
-const fn is_of_a_row(error: &EngineError) -> bool {
+/// Whether a single row may cause this error: a row that leasehold did not write, or a row that is too large.
+const fn may_be_of_one_row(error: &EngineError) -> bool {
     matches!(error.fault, Fault::Misconfigured | Fault::Refused)
 }
 
@@ -88,13 +93,13 @@ impl Inspect for SqlEngine {
         Box::pin(async move {
             let names = bounded(self.client.database.names(prefix)).await?;
             let mut views = Vec::new();
-            for part in names.chunks(LOOKED_AT) {
-                match self.look(part).await {
+            for chunk in names.chunks(MAX_LOOKED_AT) {
+                match self.look(chunk).await {
                     // One unreadable row does not hide the others.
-                    Err(error) if is_of_a_row(&error) => {
-                        for name in part {
+                    Err(error) if may_be_of_one_row(&error) => {
+                        for name in chunk {
                             match self.look(std::slice::from_ref(name)).await {
-                                Err(error) if is_of_a_row(&error) => {
+                                Err(error) if may_be_of_one_row(&error) => {
                                     views.push(View::unreadable(name.clone(), key(name), &error));
                                 }
                                 seen => views.extend(seen?),
@@ -107,7 +112,7 @@ impl Inspect for SqlEngine {
             views.retain(|view| {
                 !view.holders.is_empty() || !view.waiters.is_empty() || view.problem.is_some()
             });
-            views.sort_by(|one, other| one.name.cmp(&other.name));
+            views.sort_by(|left, right| left.name.cmp(&right.name));
             Ok(views)
         })
     }
@@ -127,16 +132,16 @@ impl Inspect for SqlEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
             // Breaking a hold that does not exist creates no tables.
-            let looked = self.looked(std::slice::from_ref(name)).await?;
+            let look_rows = self.look_rows(std::slice::from_ref(name)).await?;
             // A replica may lack rows that the primary has, so a missing row there proves nothing: the break fails
             // there, and says why.
-            if looked.snapshots.is_empty() && !looked.by_replica {
+            if look_rows.snapshots.is_empty() && !look_rows.by_replica {
                 return Ok(Broken::NotHeld);
             }
             let verb = Verb::Break { name: name.clone(), token, force };
             match self.client.apply(name, &verb).await? {
                 Reply::Broken(broken) => Ok(broken),
-                _ => Err(unreadable()),
+                _ => Err(reply_mismatch()),
             }
         })
     }

@@ -72,9 +72,9 @@ impl Fence {
         format!("UPDATE {table} SET {set}, {column} = {number} WHERE ({condition}) AND {column} <= {number}")
     }
 
-    /// Judges by the number of rows that such a statement affected. MySQL counts rows that changed, unless the client
-    /// asks for the number of rows found: `client_found_rows` or the like. Without that, seal a row only once with
-    /// each token.
+    /// Checks the number of rows that a [`seal`](Self::seal) or [`update`](Self::update) statement affected. MySQL
+    /// counts rows that changed, unless the client asks for the number of rows found (`client_found_rows` or the like).
+    /// Without that option, seal a row only once with each token.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`] for 0 rows: they were shown a larger token, or no row meets the condition.

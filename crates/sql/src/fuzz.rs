@@ -54,6 +54,7 @@ mod rows {
 
     /// The maximum number of columns of our rows.
     const COLUMNS: usize = 16;
+    /// Returns its parameters as one row.
     const ECHO: &str = "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16";
 
     thread_local! {
@@ -79,6 +80,7 @@ mod rows {
         drop(snapshot.view(&name));
     }
 
+    /// Decodes the values as a row of a name, and as a row of a claim.
     fn read(values: &[Value]) -> (Option<LockRow>, Option<ClaimRow>) {
         DATABASE.with(|database| {
             let mut echo = database.prepare_cached(ECHO).expect("it is SQL");
@@ -117,15 +119,18 @@ mod rows {
         }
     }
 
+    /// Takes a text: one byte for its length, then its bytes.
     fn text<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
         let length = take(bytes, 1).first().map_or(0, |length| usize::from(*length));
         take(bytes, length)
     }
 
+    /// Takes bytes as a big-endian number.
     fn number(bytes: &[u8]) -> i64 {
         bytes.iter().fold(0, |number: i64, byte| number << 8 | i64::from(*byte))
     }
 
+    /// Takes up to `count` bytes from the front.
     fn take<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
         let (taken, rest) = bytes.split_at(count.min(bytes.len()));
         *bytes = rest;

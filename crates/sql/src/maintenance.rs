@@ -17,22 +17,23 @@ use crate::{
     slots::{Slots, jittered, pause},
 };
 
-/// How often a client checks whether the holds ahead of its claims have ended; sooner if their end is known.
-const LOOK: Duration = Duration::from_secs(1);
-/// The same for a client with many claims ahead.
-const LOOK_FAR: Duration = Duration::from_secs(3);
+/// How often a client checks whether the holds ahead of its claims have ended. It checks sooner if their end is known.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a client with many claims ahead does so.
+const FAR_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How often a client with notifications extends its queue entries, and checks what no notification reports: the
 /// death of a client.
-const SELDOM: Duration = Duration::from_secs(30);
-/// How often a part of the tables is swept; the first time sooner, because many clients live for seconds only.
-const SWEEP: Duration = Duration::from_secs(20);
-const FIRST_SWEEP: Duration = Duration::from_secs(3);
+const LISTENING_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+/// How often a part of the tables is swept.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
+/// When a client sweeps for the first time: soon, because many clients live for seconds only.
+const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(3);
 /// How much longer a sweep may wait while claims wait: clients that hold a lock sweep, too.
-const SWEEP_WAITING: Duration = Duration::from_secs(600);
+const WAITING_SWEEP_DELAY: Duration = Duration::from_secs(600);
 /// How many names one sweep examines.
-const SWEPT: i64 = 1000;
+const MAX_SWEPT: i64 = 1000;
 
-/// Runs until the client is gone.
+/// Runs the maintenance until the client is dropped. `queued` wakes it.
 pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut maintenance = Maintenance::new(now);
@@ -42,7 +43,7 @@ pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
         let Some((waits, database)) = maintenance.round(&client).await else { return };
         let polls = waits && !database.notifies();
         // Timers stop while the machine is suspended: soon after that, check again what is due.
-        let next = if waits { maintenance.next(polls) } else { LOOK };
+        let next = if waits { maintenance.next(polls) } else { CHECK_INTERVAL };
         tokio::select! {
             () = runtime::sleep(next) => {}
             () = database.changed(), if polls => {}
@@ -51,33 +52,38 @@ pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
     }
 }
 
+/// The state of the maintenance task of one client.
 struct Maintenance {
-    /// The time of this round; the next fields say when each step is due.
+    /// The time of this round.
     now: Instant,
-    sweep: Instant,
-    refresh: Instant,
-    settle: Instant,
+    /// When a part of the tables is swept next.
+    sweep_due: Instant,
+    /// When the queue entries are extended next.
+    refresh_due: Instant,
+    /// When the holds ahead of the waiting claims are checked next.
+    check_due: Instant,
     /// The name after which the next sweep begins.
-    swept_to: String,
+    swept_upto: String,
     poll_interval: PollInterval,
     /// How many claims wait ahead of the first waiting claim.
     ahead: u32,
-    /// Whether the last poll failed: once the database answers again, core has to ask for the state of all claims.
+    /// Whether the last maintenance failed: once the database answers again, core has to ask for the state of all
+    /// claims.
     failed: bool,
-    /// Slots are few: the client has closed its connections, and polls from time to time.
+    /// Whether the client has closed its connections, because slots are few, and polls from time to time.
     asleep: bool,
 }
 
 impl Maintenance {
     fn new(now: Instant) -> Self {
-        let (swept_to, poll_interval, sweep) =
-            (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP));
+        let (swept_upto, poll_interval, sweep_due) =
+            (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP_DELAY));
         Self {
             now,
-            sweep,
-            refresh: now,
-            settle: now,
-            swept_to,
+            sweep_due,
+            refresh_due: now,
+            check_due: now,
+            swept_upto,
             poll_interval,
             ahead: 0,
             failed: false,
@@ -85,16 +91,16 @@ impl Maintenance {
         }
     }
 
-    /// Does what is due; returns whether claims wait, and the database. `None` when the client is gone.
+    /// Does what is due; returns whether claims wait, and the database. `None` once the client is dropped.
     async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
         self.poll_interval.set_now(self.now);
         let waits = client.waits();
-        if self.now >= if waits { self.sweep.after(SWEEP_WAITING) } else { self.sweep } {
-            self.sweep = self.now.after(SWEEP);
-            match client.sweep(&self.swept_to, SWEPT).await {
-                Ok(last) => self.swept_to = last.unwrap_or_default(),
+        if self.now >= if waits { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due } {
+            self.sweep_due = self.now.after(SWEEP_INTERVAL);
+            match client.sweep(&self.swept_upto, MAX_SWEPT).await {
+                Ok(last) => self.swept_upto = last.unwrap_or_default(),
                 Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
             }
         }
@@ -102,14 +108,14 @@ impl Maintenance {
         if waits {
             let maintained = self.maintain(&client).await;
             if maintained.is_err() {
-                client.check_in(LOOK);
+                client.check_in(CHECK_INTERVAL);
             }
-            (self.settle, self.ahead) = (client.next_check(), client.ahead());
+            (self.check_due, self.ahead) = (client.next_check(), client.ahead());
             if let Err(failed) = &maintained {
                 tracing::debug!(%failed, "waiting claims could not be maintained");
             }
-            // Once more when the database answers again; and at once when it does not, so that callers that give up
-            // meanwhile learn that.
+            // Core asks for all claims once more when the database answers again; and also as soon as it does not
+            // answer, so that callers that give up meanwhile get that error.
             if maintained.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
@@ -121,43 +127,43 @@ impl Maintenance {
         Some((client.waits(), Arc::clone(&client.database)))
     }
 
-    /// The maintenance of waiting claims.
+    /// Maintains the waiting claims of an awake or sleeping client.
     async fn maintain(&mut self, client: &Client) -> Result<(), Failed> {
         if !self.asleep && self.is_crowded(client) {
             self.set_asleep(client, true);
-            return self.wake(client).await;
+            return self.poll_asleep(client).await;
         }
         if self.asleep {
-            return if self.now >= client.next_check() { self.wake(client).await } else { Ok(()) };
+            return if self.now >= client.next_check() { self.poll_asleep(client).await } else { Ok(()) };
         }
-        let looked = self.look(client).await;
-        self.unless_full(client, looked)
+        let check_result = self.check(client).await;
+        self.unless_full(client, check_result)
     }
 
-    /// The maintenance of waiting claims that are notified of their grants, or poll often.
-    async fn look(&mut self, client: &Client) -> Result<(), Failed> {
+    /// Maintains the waiting claims of a client that is awake: it is notified of grants, or polls often.
+    async fn check(&mut self, client: &Client) -> Result<(), Failed> {
         let database = &client.database;
-        let look = match (database.notifies(), database.is_listening()) {
-            (true, true) => SELDOM,
-            (false, _) if client.ahead() as usize >= WATCHERS => LOOK_FAR,
+        let interval = match (database.notifies(), database.is_listening()) {
+            (true, true) => LISTENING_CHECK_INTERVAL,
+            (false, _) if client.ahead() as usize >= WATCHERS => FAR_CHECK_INTERVAL,
             // A grant without a confirmation lasts for two seconds.
-            _ => LOOK,
+            _ => CHECK_INTERVAL,
         };
-        client.check_in(look);
-        let checks = self.now >= client.next_check();
-        if checks {
-            client.check_started(look);
+        client.check_in(interval);
+        let is_due = self.now >= client.next_check();
+        if is_due {
+            client.check_started(interval);
         }
         if database.notifies() {
-            return if checks { client.refresh(false).await.map(drop) } else { Ok(()) };
+            return if is_due { client.refresh(false).await.map(drop) } else { Ok(()) };
         }
-        if self.now >= self.refresh {
-            self.refresh = self.now.after(client.refresh_interval());
+        if self.now >= self.refresh_due {
+            self.refresh_due = self.now.after(client.refresh_interval());
             client.refresh(false).await?;
         } else if client.poll_grants().await? {
             self.poll_interval.note_change(self.now);
         }
-        if checks {
+        if is_due {
             client.settle().await?;
         }
         Ok(())
@@ -169,15 +175,16 @@ impl Maintenance {
         !client.holds() && client.database.slots().is_some_and(few)
     }
 
+    /// Puts the client to sleep, without connections, or wakes it.
     fn set_asleep(&mut self, client: &Client, asleep: bool) {
         tracing::debug!(asleep, "changed whether this client waits without a connection: the server has few");
         self.asleep = asleep;
         client.database.set_asleep(asleep);
     }
 
-    /// The maintenance of waiting claims without notifications: polls on a connection made only for that, and sleeps
-    /// on, unless enough slots are free by now.
-    async fn wake(&mut self, client: &Client) -> Result<(), Failed> {
+    /// Maintains the waiting claims of a sleeping client: polls once, on a connection made only for this poll, and
+    /// keeps the client asleep unless enough slots are free by now.
+    async fn poll_asleep(&mut self, client: &Client) -> Result<(), Failed> {
         let position = client.position();
         client.check_started(jittered(pause(position), client.jitter()));
         let refreshed = client.refresh(true).await;
@@ -188,7 +195,7 @@ impl Maintenance {
         if refreshed? {
             // Core asks for the claim, and this client may hold the lock by now, so it stays connected.
             self.set_asleep(client, false);
-            client.check_in(LOOK);
+            client.check_in(CHECK_INTERVAL);
             return Ok(());
         }
         // Nearer to the head of the queue, the next poll comes sooner.
@@ -200,13 +207,14 @@ impl Maintenance {
             return Ok(());
         }
         self.set_asleep(client, false);
-        self.refresh = self.now.after(client.refresh_interval());
+        self.refresh_due = self.now.after(client.refresh_interval());
         client.refresh(false).await.map(drop)
     }
 
-    /// A server without a free slot is not unreachable: the claims keep waiting, and the client sleeps.
-    fn unless_full(&mut self, client: &Client, looked: Result<(), Failed>) -> Result<(), Failed> {
-        match looked {
+    /// Passes a result on, unless the server had no free slot: then puts the client to sleep, and the claims keep
+    /// waiting.
+    fn unless_full(&mut self, client: &Client, check_result: Result<(), Failed>) -> Result<(), Failed> {
+        match check_result {
             Err(failed) if failed.fault == Fault::Full && !client.holds() => {
                 self.set_asleep(client, true);
                 client.check_started(jittered(
@@ -215,25 +223,26 @@ impl Maintenance {
                 ));
                 Ok(())
             }
-            looked => looked,
+            check_result => check_result,
         }
     }
 
-    /// The time until something is due.
+    /// The time until the next step is due.
     fn next(&self, polls: bool) -> Duration {
         let polls = polls && !self.asleep;
-        let due = if polls { self.settle.min(self.refresh) } else { self.settle };
+        let due = if polls { self.check_due.min(self.refresh_due) } else { self.check_due };
         due.since(self.now)
-            .min(if polls { self.poll_interval.next(self.ahead) } else { LOOK })
+            .min(if polls { self.poll_interval.next(self.ahead) } else { CHECK_INTERVAL })
             .max(Duration::from_millis(1))
     }
 
+    /// Makes the next poll come sooner, after a claim entered the queue or the LISTEN connection was lost.
     fn poll_soon(&mut self, client: &Weak<Client>) {
         let Some(client) = client.upgrade() else { return };
         if client.was_queued() {
             let now = client.now();
             self.poll_interval.note_change(now);
-            self.refresh = self.refresh.min(now.after(client.refresh_interval()));
+            self.refresh_due = self.refresh_due.min(now.after(client.refresh_interval()));
             if self.asleep {
                 // The poll tells the server for how long grants to the new claim must last.
                 client.check_in(Duration::ZERO);

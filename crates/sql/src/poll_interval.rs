@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// A grant is found after at most this share of the time without changes: a claim that has waited for long hardly
-/// notices the delay.
+/// The interval is this share (1/8) of the time since the last change: a claim that has waited for long hardly notices
+/// the delay.
 const SHARE: u32 = 8;
+/// The shortest interval, right after a change.
 const FASTEST: Duration = Duration::from_millis(4);
+/// The longest interval of the claims at the head of the queue.
 const SLOWEST: Duration = Duration::from_millis(250);
-/// The longer interval per claim ahead: after a quiet time the claims find their grants one after the other, each
-/// after half of [`SLOWEST`] on average, and every poll notices that something has changed.
-const EACH: Duration = Duration::from_millis(60);
+/// By how much each further claim ahead lengthens the longest interval. After a quiet time the claims find their grants
+/// one after the other, each after half of [`SLOWEST`] on average, and every poll notices that something has changed.
+const STEP_PER_CLAIM: Duration = Duration::from_millis(60);
 /// This many claims at the head of the queue poll as often as the first.
-const FIRST: u32 = 2;
-/// Half of the time that a grant lasts without a confirmation.
-const SELDOM: Duration = Duration::from_secs(1);
+const FAST_POLLERS: u32 = 2;
+/// The longest interval of any claim: half of the time that a grant lasts without a confirmation.
+const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Polls often after a change, and ever less often without one.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl PollInterval {
         Self { last_change: now, now }
     }
 
-    /// A claim entered the queue, or was granted.
+    /// Records that a claim entered the queue, or was granted.
     pub(crate) fn note_change(&mut self, now: Instant) {
         self.last_change = now;
     }
@@ -40,7 +42,10 @@ impl PollInterval {
 
     /// The pause until the next poll of a client with `ahead` claims ahead.
     pub(crate) fn next(&self, ahead: u32) -> Duration {
-        let slowest = EACH.saturating_mul(ahead.saturating_sub(FIRST)).saturating_add(SLOWEST).min(SELDOM);
+        let slowest = STEP_PER_CLAIM
+            .saturating_mul(ahead.saturating_sub(FAST_POLLERS))
+            .saturating_add(SLOWEST)
+            .min(MAX_INTERVAL);
         (self.now.since(self.last_change) / SHARE).clamp(FASTEST, slowest)
     }
 }
@@ -55,14 +60,14 @@ mod tests {
         let mut poll_interval = PollInterval::new(at(1000));
         let mut next = |millis: u64| {
             poll_interval.set_now(at(millis));
-            poll_interval.next(FIRST)
+            poll_interval.next(FAST_POLLERS)
         };
         assert_eq!(next(1000), FASTEST);
         assert_eq!(next(1400), Duration::from_millis(50));
         assert_eq!(next(9000), SLOWEST);
         poll_interval.note_change(at(9000));
         poll_interval.set_now(at(9016));
-        assert_eq!(poll_interval.next(FIRST), FASTEST);
+        assert_eq!(poll_interval.next(FAST_POLLERS), FASTEST);
     }
 
     #[test]
@@ -70,7 +75,7 @@ mod tests {
         let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
         poll_interval.set_now(Instant::from_nanos(60_000_000_000));
         assert_eq!([0, 2].map(|ahead| poll_interval.next(ahead)), [SLOWEST; 2]);
-        assert_eq!(poll_interval.next(9), SLOWEST + EACH * 7);
-        assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next(ahead)), [SELDOM; 2]);
+        assert_eq!(poll_interval.next(9), SLOWEST + STEP_PER_CLAIM * 7);
+        assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next(ahead)), [MAX_INTERVAL; 2]);
     }
 }

@@ -7,17 +7,18 @@ use tokio::sync::Notify;
 use crate::runtime;
 
 /// The longest wait for a connection that another request uses, where the server accepts no more.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// The result of `free` after a connection was returned; `None` when none was returned in time.
-pub(crate) async fn returned<T>(rings: &Notify, free: impl Fn() -> Option<T>) -> Option<T> {
-    let returned = async {
+/// Waits until a connection was returned to the pool and `take_idle` takes it; `None` if no connection was returned in
+/// time.
+pub(crate) async fn returned<T>(notified: &Notify, take_idle: impl Fn() -> Option<T>) -> Option<T> {
+    let waiting = async {
         loop {
-            rings.notified().await;
-            if let Some(conn) = free() {
+            notified.notified().await;
+            if let Some(conn) = take_idle() {
                 return conn;
             }
         }
     };
-    runtime::within(LONGEST, returned).await
+    runtime::within(MAX_WAIT, waiting).await
 }

@@ -22,8 +22,11 @@ pub(crate) struct LockRow {
     pub(crate) holder: Option<ClaimRow>,
     /// The number of claim rows of the name. The fast path is only used where it is 0.
     pub(crate) claims: i32,
+    /// How the last hold ended, as a [code](previous_code).
     pub(crate) ended: i16,
+    /// The last token of that hold.
     pub(crate) ended_upto: i64,
+    /// The time until which a new holder is told how that hold ended.
     pub(crate) ended_until: i64,
 }
 
@@ -31,31 +34,41 @@ pub(crate) struct LockRow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRow {
     pub(crate) id: ClaimId,
-    /// The state, see [`kind_of`]; [`DEAD`] for an ended claim of which a request may still arrive.
+    /// The state, see [`kind_of`]; [`TOMBSTONE`] for an ended claim of which a request may still arrive.
     pub(crate) stand: i16,
-    /// The position in the order of arrival; 0 where that does not matter.
+    /// The place in the queue, in the order of arrival; 0 for a claim that never waited.
     pub(crate) place: i64,
     /// 0: exclusive, 1: shared, 2: permits, `count` of `most`.
     pub(crate) mode: i16,
+    /// The number of permits that the claim wants.
     pub(crate) count: i64,
+    /// The limit of permits of the name.
     pub(crate) most: i64,
     /// The first token of its grant.
     pub(crate) token: i64,
+    /// The number of tokens of its grant.
     pub(crate) tokens: i32,
+    /// How the previous hold ended, as a [code](previous_code).
     pub(crate) previous: i16,
     pub(crate) owner: String,
+    /// When the claim was granted or entered the queue.
     pub(crate) since: i64,
+    /// When the hold or the queue entry ends, unless it is extended.
     pub(crate) expires: i64,
-    /// Microseconds.
+    /// How long a grant lasts without a confirmation, in microseconds.
     pub(crate) claim_time: i64,
+    /// For an unconfirmed grant: `since` of its queue entry, to which it may return.
     pub(crate) place_since: i64,
+    /// For an unconfirmed grant: `expires` of its queue entry.
     pub(crate) place_expires: i64,
+    /// The client that is notified of its grant.
     pub(crate) client: ClientId,
 }
 
 /// The value of [`ClaimRow::stand`] for an ended claim (a tombstone).
-pub(crate) const DEAD: i16 = 6;
+pub(crate) const TOMBSTONE: i16 = 6;
 
+/// The kinds of entries, in the order of their codes in the column `stand`.
 const KINDS: [EntryKind; 6] = [
     EntryKind::Held,
     EntryKind::Pushed,
@@ -71,29 +84,33 @@ pub(crate) fn first(last: i64, tokens: i32) -> i64 {
     last.saturating_sub(tokens.into()).saturating_add(1)
 }
 
-/// The state that a number in a row means.
+/// The kind of entry that a value of the column `stand` means.
 pub(crate) fn kind_of(number: i16) -> Option<EntryKind> {
     KINDS.get(usize::try_from(number).ok()?).copied()
 }
 
-pub(crate) fn kind_number(kind: EntryKind) -> i16 {
-    KINDS.iter().position(|&other| other == kind).map_or(DEAD, |at| at as i16)
+/// The value of the column `stand` for an entry of this kind.
+pub(crate) fn kind_code(kind: EntryKind) -> i16 {
+    KINDS.iter().position(|&other| other == kind).map_or(TOMBSTONE, |at| at as i16)
 }
 
+/// The ways in which a hold can end, in the order of their codes in the columns `previous` and `ended`.
 const PREVIOUS: [Previous; 5] =
     [Previous::Clean, Previous::Abandoned, Previous::Lapsed, Previous::Broken, Previous::Unknown];
 
+/// The way in which a hold ended, from its code.
 pub(crate) fn previous_of(number: i16) -> Previous {
     let known = usize::try_from(number).ok().and_then(|number| PREVIOUS.get(number));
     known.copied().unwrap_or(Previous::Unknown)
 }
 
-pub(crate) fn previous_number(previous: Previous) -> i16 {
+/// The code of the way in which a hold ended.
+pub(crate) fn previous_code(previous: Previous) -> i16 {
     PREVIOUS.iter().position(|&other| other == previous).unwrap_or(PREVIOUS.len() - 1) as i16
 }
 
-/// The mode as three numbers.
-pub(crate) fn mode_numbers(mode: Mode) -> (i16, i64, i64) {
+/// The mode as the values of the columns `mode`, `count` and `most`.
+pub(crate) fn mode_codes(mode: Mode) -> (i16, i64, i64) {
     match mode {
         Mode::Exclusive => (0, 0, 0),
         Mode::Shared => (1, 0, 0),
@@ -101,6 +118,7 @@ pub(crate) fn mode_numbers(mode: Mode) -> (i16, i64, i64) {
     }
 }
 
+/// The mode from the values of the columns `mode`, `count` and `most`; `None` for values that leasehold does not write.
 fn mode_of((mode, count, most): (i16, i64, i64)) -> Option<Mode> {
     match mode {
         0 => Some(Mode::Exclusive),
@@ -110,24 +128,27 @@ fn mode_of((mode, count, most): (i16, i64, i64)) -> Option<Mode> {
     }
 }
 
+/// The time from its microseconds in a row.
 pub(crate) fn instant(micros: i64) -> Instant {
     Instant::from_nanos(u64::try_from(micros).unwrap_or(0).saturating_mul(1000))
 }
 
+/// The time as microseconds, for a row.
 pub(crate) fn micros(instant: Instant) -> i64 {
     i64::try_from(instant.as_nanos() / 1000).unwrap_or(i64::MAX)
 }
 
+/// The duration as microseconds, for a row.
 pub(crate) fn micros_in(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl ClaimRow {
-    /// Until when no request of this ended claim may create anything. For a name in its minimum hold time, it is in
-    /// `place_expires`.
-    pub(crate) fn dead_until(&self) -> Option<i64> {
+    /// The time until which no request of this ended claim may create anything; `None` for a claim that has not ended.
+    /// The claim of a minimum hold has ended, too: its time is in `place_expires`.
+    pub(crate) fn tombstone_until(&self) -> Option<i64> {
         match self.stand {
-            DEAD => Some(self.expires),
+            TOMBSTONE => Some(self.expires),
             stand if kind_of(stand) == Some(EntryKind::MinHold) => {
                 Some(self.place_expires).filter(|until| *until > 0)
             }
@@ -155,20 +176,21 @@ impl ClaimRow {
         })
     }
 
+    /// The row for an entry at this place in the queue.
     pub(crate) fn of(entry: &Entry<ClientId>, place: i64) -> Self {
-        let (mode, count, most) = mode_numbers(entry.mode);
+        let (mode, count, most) = mode_codes(entry.mode);
         let (place_since, place_expires) =
             entry.queue_entry.map_or((0, 0), |(since, expires)| (micros(since), micros(expires)));
         Self {
             id: entry.id,
-            stand: kind_number(entry.kind),
+            stand: kind_code(entry.kind),
             place,
             mode,
             count,
             most,
             token: i64::try_from(entry.token).unwrap_or(i64::MAX),
             tokens: i32::try_from(entry.tokens).unwrap_or(i32::MAX),
-            previous: previous_number(entry.previous),
+            previous: previous_code(entry.previous),
             owner: entry.owner.as_ref().to_owned(),
             since: micros(entry.since),
             expires: micros(entry.expires),
@@ -179,11 +201,11 @@ impl ClaimRow {
         }
     }
 
-    /// A tombstone: until then no request of the claim may create anything.
-    pub(crate) fn dead(id: ClaimId, until: Instant) -> Self {
+    /// The row of a tombstone: until the given time no request of the claim may create anything.
+    pub(crate) fn tombstone(id: ClaimId, until: Instant) -> Self {
         Self {
             id,
-            stand: DEAD,
+            stand: TOMBSTONE,
             place: 0,
             mode: 0,
             count: 0,

@@ -1,4 +1,4 @@
-//! The shim over the async runtime: that of core (spawning, sleeping, time limits), with threads and clocks for this
+//! The shim over the async runtime: the functions of core (spawn, sleep, time limits), and threads and clocks for this
 //! crate. All other code gets the time as an argument.
 #![cfg_attr(
     any(feature = "postgres", feature = "sqlite"),
@@ -19,7 +19,7 @@ pub(crate) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Re
     thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
-/// Sleeps; only for a thread of its own.
+/// Blocks the thread for a time; only for the database thread.
 #[cfg(feature = "sqlite")]
 pub(crate) fn pause(time: Duration) {
     thread::sleep(time);

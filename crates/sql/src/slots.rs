@@ -9,30 +9,33 @@ use std::time::Duration;
 
 use leasehold_core::lock_state::WATCHERS;
 
-/// A client far back in the queue closes its connection when less than 1/4 of all slots is free; a client near the
-/// head, of which there are few per name, when less than 1/8 is free.
-const FAR: u32 = 4;
-const NEAR: u32 = 8;
+/// A client far back in the queue closes its connection when less than 1/4 of all slots is free.
+const FAR_SHARE: u32 = 4;
+/// A client near the head of the queue, of which there are few per name, closes it when less than 1/8 is free.
+const NEAR_SHARE: u32 = 8;
 /// A further 1/8 of all slots must be free before a client keeps a connection again. Otherwise polling clients would
 /// take and free the last slot in turns.
-const MARGIN: u32 = 8;
+const MARGIN_SHARE: u32 = 8;
 
 /// The poll interval of a sleeping client, per claim ahead of it: a grant that comes sooner waits for the poll.
-const EACH: Duration = Duration::from_millis(500);
+const PAUSE_PER_CLAIM: Duration = Duration::from_millis(500);
 /// The shortest interval: each poll is a new connection, which costs the server milliseconds.
-const SHORTEST: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
 /// The longest interval, and so the longest wait of an early grant.
-const LONGEST: Duration = Duration::from_secs(20);
-/// How long a poll may take, including the confirmation of what it found.
-const LOOK: Duration = Duration::from_secs(2);
+const MAX_PAUSE: Duration = Duration::from_secs(20);
+/// How long a poll may take, including the confirmation of a grant that it found.
+const POLL_TIME: Duration = Duration::from_secs(2);
 
 /// How many connections a user may have and how many of them are in use, for each limit of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slots([Limit; 3]);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One limit of the server on its connections.
 struct Limit {
+    /// How many connections are in use.
     used: u32,
+    /// How many are allowed.
     most: u32,
 }
 
@@ -47,24 +50,26 @@ impl Slots {
         }))
     }
 
-    /// Whether a waiting client with `ahead` claims ahead of it may keep its connection, which counts as used.
+    /// Whether a waiting client with `ahead` claims ahead of it may keep its connection, which counts as used; for a
+    /// client that is `asleep`: whether it may connect again.
     pub(crate) fn lets_stay(self, ahead: u32, asleep: bool) -> bool {
-        let part = if is_near(ahead) { NEAR } else { FAR };
+        let part = if is_near(ahead) { NEAR_SHARE } else { FAR_SHARE };
         self.0.iter().all(|limit| limit.leaves(part) && (!asleep || limit.leaves_margin(part)))
     }
 }
 
 impl Limit {
-    /// Whether this part of all slots is free.
+    /// Whether one `part`-th of all slots is free.
     fn leaves(self, part: u32) -> bool {
         self.most.saturating_sub(self.used) >= self.part(part)
     }
 
+    /// Whether one `part`-th of all slots is free, and the margin.
     fn leaves_margin(self, part: u32) -> bool {
-        self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(MARGIN))
+        self.most.saturating_sub(self.used) >= self.part(part).saturating_add(self.part(MARGIN_SHARE))
     }
 
-    /// At least one slot, however few there are.
+    /// One `part`-th of all slots: at least one slot, however few there are.
     fn part(self, part: u32) -> u32 {
         (self.most / part).max(1)
     }
@@ -76,13 +81,13 @@ const fn is_near(ahead: u32) -> bool {
 
 /// The longest sleep without a connection for a client with `ahead` claims ahead of it.
 pub(crate) fn pause(ahead: u32) -> Duration {
-    EACH.saturating_mul(ahead.saturating_add(1)).clamp(SHORTEST, LONGEST)
+    PAUSE_PER_CLAIM.saturating_mul(ahead.saturating_add(1)).clamp(MIN_PAUSE, MAX_PAUSE)
 }
 
 /// How long a grant to such a sleeping client lasts until it is confirmed. The number of claims ahead of a claim only
 /// decreases, so the next pause is no longer than one computed now.
 pub(crate) fn sleeper_claim_time(ahead: u32) -> Duration {
-    pause(ahead) + LOOK
+    pause(ahead) + POLL_TIME
 }
 
 /// A time between half of the pause and all of it: clients that went to sleep together do not wake up together.
@@ -135,7 +140,7 @@ mod tests {
         let seconds = [0, 1, 2, 9, 39, 40, u32::MAX].map(|ahead| pause(ahead).as_millis());
         assert_eq!(seconds, [1000, 1000, 1500, 5000, 20_000, 20_000, 20_000]);
         for ahead in 0..100 {
-            assert!(sleeper_claim_time(ahead) >= pause(ahead) + LOOK);
+            assert!(sleeper_claim_time(ahead) >= pause(ahead) + POLL_TIME);
             assert!(jittered(pause(ahead), u32::MAX) <= pause(ahead));
             assert!(jittered(pause(ahead), 0) * 2 >= pause(ahead));
         }

@@ -16,25 +16,27 @@ use leasehold_core::{
 
 use crate::{
     database::{Failed, bad_value},
-    row::{
-        ClaimRow, ClientId, LockRow, instant, kind_number, micros, micros_in, previous_number, previous_of,
-    },
+    row::{ClaimRow, ClientId, LockRow, instant, kind_code, micros, micros_in, previous_code, previous_of},
 };
 
 /// The longest time after sending for which the server may still execute a request.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
-/// No token above this is granted. One step mints fewer tokens than are left then.
+/// The largest token up to which names are granted. One step creates fewer tokens than there are numbers above this
+/// one.
 const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
 /// The rows of one name, and the time of the database when they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Snapshot {
+    /// The time of the database, in microseconds.
     pub(crate) now: i64,
-    /// No token below this one is minted.
+    /// No token below this one is created.
     pub(crate) floor: i64,
     pub(crate) lineage: Lineage,
+    /// The row of the name.
     pub(crate) lock: LockRow,
+    /// The claim rows of the name.
     pub(crate) claims: Vec<ClaimRow>,
 }
 
@@ -53,7 +55,7 @@ pub(crate) enum Verb {
         token: Token,
         ttl: Duration,
     },
-    /// `doubtful`: a request of the claim may still arrive.
+    /// Releases a claim. `doubtful`: a request of the claim may still arrive, so a tombstone is left.
     Release {
         release: Release,
         doubtful: bool,
@@ -68,8 +70,8 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// The asking claim, and how long its queue entry lasts.
-    fn asks(&self) -> Option<(ClaimId, Duration)> {
+    /// The claim that this verb grants or queues, if any, and how long its queue entry lasts.
+    fn asking(&self) -> Option<(ClaimId, Duration)> {
         match self {
             Self::Claim { claim, entry_life, .. } => Some((claim.id, *entry_life)),
             _ => None,
@@ -82,39 +84,36 @@ impl Verb {
 pub(crate) enum Reply {
     Claim(Result<Answer, Refusal>),
     Renewed(Result<(), Loss>),
+    /// Whether a hold with the given token was released.
     Released(bool),
     Broken(Broken),
     Settled,
 }
 
-/// A notification to a client.
+/// A notification to the client of a claim.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerNotification {
     pub(crate) client: ClientId,
     pub(crate) id: ClaimId,
-    pub(crate) what: Message,
+    pub(crate) message: PeerMessage,
 }
 
 impl PeerNotification {
+    /// Whether the notification reports a grant.
     pub(crate) fn is_grant(&self) -> bool {
-        matches!(self.what, Message::Granted { .. })
+        matches!(self.message, PeerMessage::Granted { .. })
     }
 }
 
+/// The content of a notification.
 #[derive(Clone, Debug)]
-pub(crate) enum Message {
+pub(crate) enum PeerMessage {
     /// The claim was granted at this time of the database.
-    Granted {
-        grant: Grant,
-        since: i64,
-    },
-    Broken {
-        name: Name,
-    },
+    Granted { grant: Grant, since: i64 },
+    /// An operator broke the hold.
+    Broken { name: Name },
     /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
-    HoldEnds {
-        left: i64,
-    },
+    HoldEnds { left: i64 },
 }
 
 /// What to write, and which clients to notify.
@@ -125,6 +124,7 @@ pub(crate) struct Changes {
     pub(crate) lock: Option<LockRow>,
     /// New or changed rows.
     pub(crate) put: Vec<ClaimRow>,
+    /// The claims whose rows are deleted.
     pub(crate) drop: Vec<ClaimId>,
     pub(crate) notifications: Vec<PeerNotification>,
 }
@@ -148,6 +148,7 @@ impl Snapshot {
         Ok(self.step(verb))
     }
 
+    /// Restores the lock state from the rows, applies the verb, and computes the changes.
     fn step(&self, verb: &Verb) -> Changes {
         let now = instant(self.now);
         let mut tombstones = self.tombstones(now);
@@ -161,17 +162,17 @@ impl Snapshot {
             newest = first.saturating_add(i64::from(tokens) - 1);
             Token { lineage, number: first.unsigned_abs() }
         };
-        let life = match verb {
+        let tombstone_life = match verb {
             Verb::Release { doubtful: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
             // Every request of the claim was answered; otherwise its client releases it.
             _ => Duration::ZERO,
         };
-        let mut step = StepContext::new(now, life, &mut tombstones, &mut mint);
+        let mut step = StepContext::new(now, tombstone_life, &mut tombstones, &mut mint);
         let mut notifications = Vec::new();
         // An expired hold does not tell when the name will be free next.
-        let (known, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
-        // The asking claim learns it from the answer.
-        let asks = verb.asks();
+        let (informed, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
+        // The claim of this verb gets that time in its answer, not by a notification.
+        let asking = verb.asking();
         let reply = match verb {
             Verb::Claim { claim, how, client, .. } => {
                 Reply::Claim(queue.claim(claim, *how, client, &mut step))
@@ -186,8 +187,8 @@ impl Snapshot {
                 let broken = queue.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
-                    let what = Message::Broken { name: name.clone() };
-                    notifications.push(PeerNotification { client, id, what });
+                    let message = PeerMessage::Broken { name: name.clone() };
+                    notifications.push(PeerNotification { client, id, message });
                 }
                 Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
@@ -196,22 +197,24 @@ impl Snapshot {
         notifications.extend(pushed.into_iter().map(|pushed| PeerNotification {
             client: pushed.client,
             id: pushed.id,
-            what: Message::Granted { grant: pushed.grant, since: self.now },
+            message: PeerMessage::Granted { grant: pushed.grant, since: self.now },
         }));
         // Notifies claims that wait for the end of a hold and do not know yet that it may come sooner.
         if let Some(left) = queue.frees_in(now) {
-            let sooner = known_left.is_none_or(|known| left < known);
+            let is_sooner = known_left.is_none_or(|last_place| left < last_place);
             let left = micros_in(left);
-            let unaware = watchers(&queue).into_iter();
-            let unaware = unaware.filter(|watcher| {
-                asks.is_none_or(|asks| asks.0 != watcher.0) && (sooner || !known.contains(watcher))
+            let uninformed = watchers(&queue).into_iter();
+            let uninformed = uninformed.filter(|watcher| {
+                asking.is_none_or(|asking| asking.0 != watcher.0)
+                    && (is_sooner || !informed.contains(watcher))
             });
-            let ends = |(id, client)| PeerNotification { client, id, what: Message::HoldEnds { left } };
-            notifications.extend(unaware.map(ends));
+            let ends =
+                |(id, client)| PeerNotification { client, id, message: PeerMessage::HoldEnds { left } };
+            notifications.extend(uninformed.map(ends));
         }
         let mut saved = queue.save();
         let waits = |entry: &&mut Entry<_>| matches!(entry.kind, EntryKind::Waiting | EntryKind::Silent);
-        if let Some((id, life)) = asks
+        if let Some((id, life)) = asking
             && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
         {
             entry.expires = entry.expires.max(now.after(life));
@@ -224,6 +227,7 @@ impl Snapshot {
         self.queue().view(name, name.as_str(), instant(self.now))
     }
 
+    /// The lock state that the rows describe.
     fn queue(&self) -> LockState<ClientId> {
         let newest = u64::try_from(self.lock.token).unwrap_or(0);
         let LockRow { ended, ended_upto, ended_until, .. } = self.lock;
@@ -234,10 +238,11 @@ impl Snapshot {
         LockState::restore(Saved { newest, ended, entries }, self.lineage)
     }
 
+    /// The tombstones among the claim rows.
     fn tombstones(&self, now: Instant) -> Tombstones {
         let mut tombstones = Tombstones::default();
         for row in &self.claims {
-            if let Some(until) = row.dead_until() {
+            if let Some(until) = row.tombstone_until() {
                 tombstones.add(row.id, now, instant(until));
             }
         }
@@ -255,23 +260,24 @@ impl Snapshot {
     ) -> Changes {
         // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
         // row. So the client of the head of the queue is written there.
-        let next =
+        let head_client =
             saved.entries.iter().find(|entry| entry.kind == EntryKind::Waiting).map(|entry| entry.client);
         for entry in saved.entries.iter_mut().filter(|entry| entry.kind == EntryKind::MinHold) {
-            entry.client = next.unwrap_or(entry.client);
+            entry.client = head_client.unwrap_or(entry.client);
         }
         let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
-        let mut last = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
+        let mut largest_place = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
         let mut lock = LockRow {
             token: newest,
             holder: None,
             claims: 0,
-            ended: previous_number(saved.ended.0),
+            ended: previous_code(saved.ended.0),
             ended_upto: i64::try_from(saved.ended.1).unwrap_or(i64::MAX),
             ended_until: micros(saved.ended.2),
         };
         let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved.entries.len());
-        let mut before = 0;
+        // The place of the previous waiting entry.
+        let mut last_place = 0;
         for entry in &saved.entries {
             if self.is_fast_path(entry) {
                 lock.holder = Some(ClaimRow::of(entry, 0));
@@ -280,21 +286,21 @@ impl Snapshot {
             let place = known.get(&entry.id).map_or(0, |row| row.place);
             let place = match entry.kind {
                 // A claim that returned to the queue goes to its end.
-                EntryKind::Waiting if place <= before => {
-                    last = last.saturating_add(1);
-                    last
+                EntryKind::Waiting if place <= last_place => {
+                    largest_place = largest_place.saturating_add(1);
+                    largest_place
                 }
                 _ => place,
             };
             if entry.kind == EntryKind::Waiting {
-                before = place;
+                last_place = place;
             }
             rows.push(ClaimRow::of(entry, place));
         }
         for (id, until) in tombstones.iter() {
             match rows.iter_mut().find(|row| row.id == id) {
                 Some(row) => row.place_expires = micros(until),
-                None => rows.push(ClaimRow::dead(id, until)),
+                None => rows.push(ClaimRow::tombstone(id, until)),
             }
         }
         lock.claims = i32::try_from(rows.len()).unwrap_or(i32::MAX);
@@ -307,14 +313,15 @@ impl Snapshot {
     /// Whether the claim is stored in the row of its name: a fast-path hold that was neither broken nor given a minimum
     /// hold since, or a hold that the fast path could have taken.
     fn is_fast_path(&self, entry: &Entry<ClientId>) -> bool {
-        let there = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
+        let in_lock_row = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let known = self.claims.iter().any(|row| row.id == entry.id);
-        let (mode, ..) = crate::row::mode_numbers(entry.mode);
-        mode == 0 && kind_number(entry.kind) == 0 && (there || !known)
+        let (mode, ..) = crate::row::mode_codes(entry.mode);
+        // Code 0 is an exclusive mode, and a confirmed hold.
+        mode == 0 && kind_code(entry.kind) == 0 && (in_lock_row || !known)
     }
 }
 
-/// The claims that check the time at which a hold ends.
+/// The claims near the head of the queue, whose clients check when a hold ahead ends.
 fn watchers(queue: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
     queue.watchers().map(|(id, client)| (id, *client)).collect()
 }

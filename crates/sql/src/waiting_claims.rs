@@ -16,24 +16,26 @@ use leasehold_core::{
 };
 
 use crate::{
-    client::{Client, bounded, lock_of},
+    client::{Client, bounded, lock_unpoisoned},
     database::{Failed, QueueEntry, Timed},
     row::{kind_of, micros_in},
     slots,
-    step::{Message, PeerNotification},
+    step::{PeerMessage, PeerNotification},
 };
 
-/// How often a queue entry is extended in its life.
+/// How many times a queue entry is extended within its life.
 const REFRESHES_PER_LIFE: u32 = 4;
 
-/// The waiting claims.
+/// The waiting claims of one client.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
+    /// How many claims delay the first of these claims; 0 if one of these can share the name with the claims ahead.
     ahead: AtomicU32,
-    /// How many claims, in any mode, wait ahead of the first of these.
+    /// How many claims, in any mode, wait ahead of the first of these claims.
     position: AtomicU32,
+    /// The queue entries, by claim.
     entries: Mutex<HashMap<ClaimId, QueueEntry>>,
-    /// Claims that may be entering the queue right now, and the notification that arrived before that was known.
+    /// Claims that may be entering the queue right now, each with a notification that arrived before the answer.
     /// Locked before `entries`.
     arriving: Mutex<HashMap<ClaimId, Option<PeerNotification>>>,
     /// Claims that waited and were granted, until they are released: they are no fast-path holds.
@@ -43,8 +45,8 @@ pub(crate) struct WaitingClaims {
 impl Client {
     /// Handles a notification to this client.
     pub(crate) fn receive(&self, notification: &PeerNotification) {
-        match &notification.what {
-            Message::Granted { grant, since } => {
+        match &notification.message {
+            PeerMessage::Granted { grant, since } => {
                 let Some(entry) = self.entry_or_defer(notification) else { return };
                 let since = self.not_after(*since);
                 self.note_held(notification.id);
@@ -60,13 +62,13 @@ impl Client {
                     since,
                 });
             }
-            Message::HoldEnds { left } => {
-                if let Some(entry) = lock_of(&self.waiting.entries).get_mut(&notification.id) {
+            PeerMessage::HoldEnds { left } => {
+                if let Some(entry) = lock_unpoisoned(&self.waiting.entries).get_mut(&notification.id) {
                     entry.near = true;
                 }
                 self.check_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
             }
-            Message::Broken { name } => {
+            PeerMessage::Broken { name } => {
                 self.mailbox.push(Notification::Lost {
                     name: name.clone(),
                     id: notification.id,
@@ -76,7 +78,7 @@ impl Client {
         }
     }
 
-    /// Polls for what no notification reports; returns whether there was a grant.
+    /// Polls for grants and ends of holds that no notification reports; returns whether there was a grant.
     pub(crate) async fn poll_grants(&self) -> Result<bool, Failed> {
         let mut granted = false;
         for notification in bounded(self.database.poll_grants(self.id)).await? {
@@ -91,8 +93,8 @@ impl Client {
     /// Reads the state of the waiting claims and extends their queue entries, also for a client that gets no
     /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
     pub(crate) async fn refresh(&self, asleep: bool) -> Result<bool, Failed> {
-        let mut entries: Vec<QueueEntry> = lock_of(&self.waiting.entries).values().cloned().collect();
-        entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
+        let mut entries: Vec<QueueEntry> = lock_unpoisoned(&self.waiting.entries).values().cloned().collect();
+        entries.sort_by(|left, right| (&left.name, left.id).cmp(&(&right.name, right.id)));
         for entry in entries.iter_mut().filter(|_| asleep) {
             entry.claim_time = slots::sleeper_claim_time(self.position());
             entry.life = entry.life.max(micros_in(MAX_ENTRY_LIFE));
@@ -121,7 +123,7 @@ impl Client {
     /// Ends expired holds of the names that claims wait for.
     pub(crate) async fn settle(&self) -> Result<(), Failed> {
         let mut names: Vec<Name> =
-            lock_of(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
+            lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
         names.sort();
         names.dedup();
         let expiries = bounded(self.database.expiries(&names)).await?;
@@ -151,7 +153,7 @@ impl Client {
 
     /// How often queue entries are extended: several times in their lives.
     pub(crate) fn refresh_interval(&self) -> Duration {
-        let lives = lock_of(&self.waiting.entries).values().map(|entry| entry.life).min();
+        let lives = lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.life).min();
         Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
     }
 
@@ -160,19 +162,22 @@ impl Client {
         if self.database.notifies() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
 
+    /// Whether any claim waits.
     pub(crate) fn waits(&self) -> bool {
-        !lock_of(&self.waiting.entries).is_empty()
+        !lock_unpoisoned(&self.waiting.entries).is_empty()
     }
 
+    /// Whether this claim waits.
     pub(crate) fn is_queued(&self, id: ClaimId) -> bool {
-        lock_of(&self.waiting.entries).contains_key(&id)
+        lock_unpoisoned(&self.waiting.entries).contains_key(&id)
     }
 
+    /// Records that a claim waits, with `ahead` claims ahead of it.
     pub(crate) fn note_waiting(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
         let (life, alone) = (micros_in(self.queue_entry_life(claim.ttl)), claim.mode == Mode::Exclusive);
         let claim_time = claim.claim_time.min(claim.ttl);
         let entry = QueueEntry { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
-        let mut entries = lock_of(&self.waiting.entries);
+        let mut entries = lock_unpoisoned(&self.waiting.entries);
         entries.insert(claim.id, entry);
         let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
         drop(entries);
@@ -181,23 +186,23 @@ impl Client {
         self.note_queued();
     }
 
-    /// The claim was granted; it may have waited before.
+    /// Records that a claim was granted, and whether it had waited.
     pub(crate) fn note_granted(&self, id: ClaimId) {
-        if lock_of(&self.waiting.entries).remove(&id).is_some() {
-            lock_of(&self.waiting.granted).insert(id);
+        if lock_unpoisoned(&self.waiting.entries).remove(&id).is_some() {
+            lock_unpoisoned(&self.waiting.granted).insert(id);
         }
     }
 
     /// Forgets the claim; true if it had waited, granted or not.
     pub(crate) fn forget(&self, id: ClaimId) -> bool {
-        let granted = lock_of(&self.waiting.granted).remove(&id);
-        lock_of(&self.waiting.entries).remove(&id).is_some() || granted
+        let granted = lock_unpoisoned(&self.waiting.granted).remove(&id);
+        lock_unpoisoned(&self.waiting.entries).remove(&id).is_some() || granted
     }
 
-    /// The queue entry of the claim. If it has none yet, stores the notification until it has one.
+    /// The queue entry of the notified claim. If the claim has no entry yet, stores the notification until it has one.
     fn entry_or_defer(&self, notification: &PeerNotification) -> Option<QueueEntry> {
-        let mut arriving = lock_of(&self.waiting.arriving);
-        let entry = lock_of(&self.waiting.entries).get(&notification.id).cloned();
+        let mut arriving = lock_unpoisoned(&self.waiting.arriving);
+        let entry = lock_unpoisoned(&self.waiting.entries).get(&notification.id).cloned();
         if entry.is_none()
             && let Some(early) = arriving.get_mut(&notification.id)
         {
@@ -211,18 +216,20 @@ impl Client {
 pub(crate) struct Arrival<'a>(&'a Client, ClaimId);
 
 impl<'a> Arrival<'a> {
+    /// Expects the claim to enter the queue.
     pub(crate) fn new(client: &'a Client, id: ClaimId) -> Self {
-        lock_of(&client.waiting.arriving).insert(id, None);
+        lock_unpoisoned(&client.waiting.arriving).insert(id, None);
         Self(client, id)
     }
 
+    /// Takes the notification that arrived meanwhile.
     pub(crate) fn deferred(&self) -> Option<PeerNotification> {
-        lock_of(&self.0.waiting.arriving).get_mut(&self.1).and_then(Option::take)
+        lock_unpoisoned(&self.0.waiting.arriving).get_mut(&self.1).and_then(Option::take)
     }
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        lock_of(&self.0.waiting.arriving).remove(&self.1);
+        lock_unpoisoned(&self.0.waiting.arriving).remove(&self.1);
     }
 }

@@ -5,9 +5,13 @@ use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
 use crate::TlsStream;
 
+/// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), DER.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+/// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), DER.
 const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
+/// The DER tag of a sequence.
 const SEQUENCE: u8 = 0x30;
+/// The DER tag of an object identifier.
 const OBJECT_IDENTIFIER: u8 = 6;
 
 /// The hash of the server's certificate, by the hash algorithm of its signature. `None` where the signature names
@@ -15,17 +19,20 @@ const OBJECT_IDENTIFIER: u8 = 6;
 #[must_use]
 pub fn end_point<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
-    let algorithm = of_signature(certificate)?;
+    let algorithm = signature_hash(certificate)?;
     Some(digest(algorithm, certificate).as_ref().to_vec())
 }
 
-fn of_signature(certificate: &[u8]) -> Option<&'static Algorithm> {
-    let (whole, _) = part(certificate, SEQUENCE)?;
-    let (_, behind) = part(whole, SEQUENCE)?;
-    let (signature, _) = part(behind, SEQUENCE)?;
-    let (name, _) = part(signature, OBJECT_IDENTIFIER)?;
+/// The hash algorithm that the signature of a certificate uses. A certificate is a sequence of its body, the signature
+/// algorithm (<https://www.rfc-editor.org/rfc/rfc5280#section-4.1>) and the signature.
+fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
+    let (certificate_content, _) = der_element(certificate, SEQUENCE)?;
+    let (_, after_body) = der_element(certificate_content, SEQUENCE)?;
+    let (signature, _) = der_element(after_body, SEQUENCE)?;
+    let (name, _) = der_element(signature, OBJECT_IDENTIFIER)?;
     match (name.strip_prefix(RSA), name.strip_prefix(ECDSA)) {
-        // By the RFC, SHA-256 replaces MD5 and SHA-1.
+        // The last bytes of the identifiers: with MD5, SHA-1 or SHA-256 (by the RFC, SHA-256 replaces the first two),
+        // then with SHA-384, then with SHA-512.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Some(&SHA256),
         (Some([12]), _) | (_, Some([3, 3])) => Some(&SHA384),
         (Some([13]), _) | (_, Some([3, 4])) => Some(&SHA512),
@@ -33,15 +40,21 @@ fn of_signature(certificate: &[u8]) -> Option<&'static Algorithm> {
     }
 }
 
-/// The content of the first DER element, which must be of this kind, and the bytes after the element.
-fn part(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
+/// In DER, a first length byte from this number on tells how many bytes the length has.
+const LONG_LENGTH: usize = 0x80;
+/// The maximum number of such bytes: no certificate is longer.
+const MAX_LENGTH_BYTES: usize = 4;
+
+/// The content of the first DER element, which must have this tag, and the bytes after the element.
+fn der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
-    let (&length, rest) = rest.split_first().filter(|_| found == kind)?;
+    let (&length, rest) = rest.split_first().filter(|_| found == tag)?;
     let (length, rest) = match usize::from(length) {
-        short @ 0..0x80 => (short, rest),
+        short @ 0..LONG_LENGTH => (short, rest),
         long => {
-            let (digits, rest) =
-                rest.split_at_checked(long - 0x80).filter(|(digits, _)| digits.len() <= 4)?;
+            let (digits, rest) = rest
+                .split_at_checked(long - LONG_LENGTH)
+                .filter(|(digits, _)| digits.len() <= MAX_LENGTH_BYTES)?;
             (digits.iter().fold(0, |length, &digit| length << 8 | usize::from(digit)), rest)
         }
     };
@@ -70,16 +83,16 @@ mod tests {
             (ECDSA, &[3, 3], Some(&SHA384)),
             (RSA, &[10], None),
         ] {
-            assert_eq!(of_signature(&certificate(&[prefix, rest].concat())), expected, "{rest:?}");
+            assert_eq!(signature_hash(&certificate(&[prefix, rest].concat())), expected, "{rest:?}");
         }
     }
 
     #[test]
     fn an_invalid_certificate_has_no_hash() {
-        let whole = certificate(&[RSA, &[11]].concat());
-        for length in 0..whole.len() {
-            assert_eq!(of_signature(&whole[..length]), None);
+        let certificate_content = certificate(&[RSA, &[11]].concat());
+        for length in 0..certificate_content.len() {
+            assert_eq!(signature_hash(&certificate_content[..length]), None);
         }
-        assert_eq!(of_signature(&[SEQUENCE, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), None);
+        assert_eq!(signature_hash(&[SEQUENCE, 0x88, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]), None);
     }
 }

@@ -1,21 +1,21 @@
-//! Sorts errors of a handshake by whether a retry may help.
+//! Classifies errors of a handshake by whether a retry may help.
 
 use std::io;
 
 use tokio_rustls::rustls;
 
 /// The hint when the bytes of the other side are not TLS.
-const IS_PLAIN: &str = "does the server speak TLS on this port?";
+const NOT_TLS_HINT: &str = "does the server speak TLS on this port?";
 
 /// The name that rustls prints for an authority's certificate that a server presents as its own.
-const AUTHORITY: &str = "Other(OtherError(CaUsedAsEndEntity))";
+const AUTHORITY_ERROR: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
 /// The explanation in place of that name.
-const IS_AUTHORITY: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
+const AUTHORITY_EXPLANATION: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
     give it a certificate with CA:FALSE, signed by this authority";
 
 /// How rustls begins the text of an alert from the other side.
-const ALERT: &str = "received fatal alert";
+const ALERT_PREFIX: &str = "received fatal alert";
 
 /// Why a connection was not encrypted.
 #[derive(Debug, thiserror::Error)]
@@ -29,13 +29,13 @@ pub enum TlsError {
     Broken(io::Error),
 }
 
-/// Sorts an error of a handshake.
+/// Classifies an error of a handshake.
 pub(crate) fn classify(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {IS_PLAIN}")),
+        Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {NOT_TLS_HINT}")),
         Some(_) => TlsError::Wrong(in_words(&error.to_string())),
         None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
-            let what = format!("the server closed the connection during the TLS handshake: {IS_PLAIN}");
+            let what = format!("the server closed the connection during the TLS handshake: {NOT_TLS_HINT}");
             TlsError::Broken(io::Error::new(error.kind(), what))
         }
         None => TlsError::Broken(error),
@@ -45,15 +45,15 @@ pub(crate) fn classify(error: io::Error) -> TlsError {
 /// The text of an error of rustls, with an explanation in place of a mere name.
 #[must_use]
 pub fn in_words(text: &str) -> String {
-    text.replace(AUTHORITY, IS_AUTHORITY)
+    text.replace(AUTHORITY_ERROR, AUTHORITY_EXPLANATION)
 }
 
-/// Whether this is the text of an error by which the other side refuses us. A server may refuse our certificate only
-/// after the handshake: then its alert arrives at the first read, and a client library may have hidden the type of
-/// the error.
+/// Whether this is the text of an error by which the other side refuses this client. A server may refuse our
+/// certificate only after the handshake: then its alert arrives at the first read, and a client library may have hidden
+/// the type of the error.
 #[must_use]
 pub fn is_alert(text: &str) -> bool {
-    text.starts_with(ALERT)
+    text.starts_with(ALERT_PREFIX)
 }
 
 #[cfg(test)]

@@ -10,6 +10,6 @@ pub use error::{TlsError, in_words, is_alert};
 pub use tls::{Material, Tls};
 /// The result of [`Tls::connect`].
 pub use tokio_rustls::client::TlsStream;
-/// The `rustls` of the configuration that [`Tls::with`] takes, in the same version.
+/// The `rustls` whose configuration [`Tls::with`] accepts, in the same version.
 pub use tokio_rustls::rustls;
 pub use verify::Verify;

@@ -26,10 +26,13 @@ use crate::{
 /// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
+    /// The file of the trusted authorities; `None`: those of the operating system.
     roots: Option<PathBuf>,
+    /// The files of the client's certificate and of its key.
     identity: Option<(PathBuf, PathBuf)>,
     verify: Verify,
-    given: Option<Arc<ClientConfig>>,
+    /// The configuration of the caller, which replaces the fields above.
+    custom: Option<Arc<ClientConfig>>,
 }
 
 /// The same configuration as the contents and paths of files.
@@ -54,7 +57,7 @@ impl Tls {
     /// [`roots`](Self::roots), [`identity`](Self::identity) and [`verify`](Self::verify) do not change it.
     #[must_use]
     pub fn with(config: Arc<ClientConfig>) -> Self {
-        Self { given: Some(config), ..Self::default() }
+        Self { custom: Some(config), ..Self::default() }
     }
 
     /// Trusts the authorities of this PEM file, and no others.
@@ -106,10 +109,11 @@ impl Tls {
         TlsConnector::from(config).connect(name, stream).await.map_err(classify)
     }
 
+    /// The rustls configuration, with these protocols.
     fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
-        let mut config = match &self.given {
-            Some(given) => Arc::clone(given),
-            None => Arc::new(self.read()?),
+        let mut config = match &self.custom {
+            Some(custom) => Arc::clone(custom),
+            None => Arc::new(self.build()?),
         };
         if config.alpn_protocols.is_empty() && !protocols.is_empty() {
             Arc::make_mut(&mut config).alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
@@ -117,25 +121,27 @@ impl Tls {
         Ok(config)
     }
 
-    fn read(&self) -> Result<ClientConfig, String> {
+    /// Builds the rustls configuration from the files.
+    fn build(&self) -> Result<ClientConfig, String> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?;
         let builder = if self.verify == Verify::Full {
-            builder.with_root_certificates(self.trusted()?)
+            builder.with_root_certificates(self.trusted_roots()?)
         } else {
-            let trusted = (self.verify == Verify::Authority).then(|| self.trusted()).transpose()?;
+            let trusted_roots =
+                (self.verify == Verify::Authority).then(|| self.trusted_roots()).transpose()?;
             builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(PartialVerifier::of(trusted, provider)?))
+                .with_custom_certificate_verifier(Arc::new(PartialVerifier::of(trusted_roots, provider)?))
         };
         let Some((certificate, key)) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
         let unreadable = |file: &PathBuf, error: &dyn fmt::Display| format!("{}: {error}", file.display());
-        regular(certificate)?;
-        regular(key)?;
+        check_regular(certificate)?;
+        check_regular(key)?;
         let chain = CertificateDer::pem_file_iter(certificate)
             .and_then(Iterator::collect)
             .map_err(|error| unreadable(certificate, &error))?;
@@ -143,25 +149,26 @@ impl Tls {
         builder.with_client_auth_cert(chain, key_der).map_err(|error| error.to_string())
     }
 
-    fn trusted(&self) -> Result<RootCertStore, String> {
-        let mut trusted = RootCertStore::empty();
+    /// The trusted authorities.
+    fn trusted_roots(&self) -> Result<RootCertStore, String> {
+        let mut trusted_roots = RootCertStore::empty();
         let Some(file) = &self.roots else {
-            trusted.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if trusted.is_empty() {
+            trusted_roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if trusted_roots.is_empty() {
                 return Err("the system trusts no authority: install ca-certificates, or give ca=".to_owned());
             }
-            return Ok(trusted);
+            return Ok(trusted_roots);
         };
         let unreadable = |error: &dyn fmt::Display| format!("{}: {error}", file.display());
-        regular(file)?;
+        check_regular(file)?;
         for certificate in CertificateDer::pem_file_iter(file).map_err(|error| unreadable(&error))? {
             let certificate = certificate.map_err(|error| unreadable(&error))?;
-            trusted.add(certificate).map_err(|error| unreadable(&error))?;
+            trusted_roots.add(certificate).map_err(|error| unreadable(&error))?;
         }
-        if trusted.is_empty() {
+        if trusted_roots.is_empty() {
             return Err(unreadable(&"it contains no certificate"));
         }
-        Ok(trusted)
+        Ok(trusted_roots)
     }
 
     /// The configuration for a client library that builds its own with the default provider of the process; sets that
@@ -170,13 +177,13 @@ impl Tls {
     /// # Errors
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
-        if self.given.is_some() {
+        if self.custom.is_some() {
             let words =
                 "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
             return Err(TlsError::Wrong(words.to_owned()));
         }
         // Checks everything here that the client library would refuse, for a clear error message.
-        self.read().map_err(TlsError::Wrong)?;
+        self.build().map_err(TlsError::Wrong)?;
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Another thread may have set one at the same moment; either one will do.
             let _ = ring::default_provider().install_default();
@@ -195,7 +202,7 @@ impl Tls {
 }
 
 /// Refuses other kinds of file: opening a pipe would wait for a writer.
-fn regular(file: &Path) -> Result<(), String> {
+fn check_regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
         Ok(found) if found.is_file() => Ok(()),
         Ok(_) => Err(format!("{}: it is no regular file", file.display())),
@@ -209,7 +216,7 @@ impl fmt::Debug for Tls {
             .field("roots", &self.roots)
             .field("identity", &self.identity)
             .field("verify", &self.verify)
-            .field("given", &self.given.is_some())
+            .field("given", &self.custom.is_some())
             .finish()
     }
 }
@@ -221,7 +228,7 @@ mod tests {
     use super::*;
 
     /// Trusts no authority, and offers these protocols.
-    fn given(protocols: &[&str]) -> Tls {
+    fn custom(protocols: &[&str]) -> Tls {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap();
         let mut config = builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
@@ -232,8 +239,8 @@ mod tests {
     #[test]
     fn a_configuration_of_the_caller_keeps_its_own_protocols() {
         let offered = |tls: &Tls, wanted: &[&[u8]]| tls.config(wanted).unwrap().alpn_protocols.clone();
-        assert_eq!(offered(&given(&["own"]), &[b"h2"]), [b"own"]);
-        let without = given(&[]);
+        assert_eq!(offered(&custom(&["own"]), &[b"h2"]), [b"own"]);
+        let without = custom(&[]);
         assert_eq!(offered(&without, &[b"h2"]), [b"h2"]);
         assert!(offered(&without, &[]).is_empty(), "the protocols of one connection do not affect another");
     }
@@ -258,11 +265,11 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_broken_connection_is_retryable() {
-        let other = connect_error(&given(&[]), Some(b"-ERR Protocol error\r\n")).await;
+        let other = connect_error(&custom(&[]), Some(b"-ERR Protocol error\r\n")).await;
         assert!(matches!(other, TlsError::Wrong(_)), "{other}");
         let unreadable = connect_error(&Tls::system().roots("/missing"), None).await;
         assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
-        let broken = connect_error(&given(&[]), None).await;
+        let broken = connect_error(&custom(&[]), None).await;
         assert!(matches!(broken, TlsError::Broken(_)), "{broken}");
     }
 }

@@ -27,16 +27,18 @@ pub enum Verify {
 /// A verifier that checks less than everything.
 #[derive(Debug)]
 pub(crate) struct PartialVerifier {
-    /// `None`: nothing is verified.
+    /// Verifies that a trusted authority signed the certificate. `None`: nothing is verified.
     authority: Option<Arc<WebPkiServerVerifier>>,
     provider: Arc<CryptoProvider>,
 }
 
 impl PartialVerifier {
+    /// The signature algorithms that are accepted.
     fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
         &self.provider.signature_verification_algorithms
     }
 
+    /// A verifier of any host name; without `trusted` authorities, of nothing.
     pub(crate) fn of(trusted: Option<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let verifier = |trusted| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider)).build()

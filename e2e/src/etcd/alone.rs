@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::{EtcdServer, etcd_command};
 
-use super::{HELD, STOPPED, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -26,8 +26,8 @@ impl Alone {
 
 impl System for Alone {
     const SCHEME: &'static str = "etcd";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         &[

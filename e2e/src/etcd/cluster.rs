@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::EtcdCluster;
 
-use super::{HELD, STOPPED, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
 use crate::{
     cluster_under_fault::ClusterUnderFault,
     rng::Rng,
@@ -35,8 +35,8 @@ const STOPS_ONE: &[Fault<Served<Three>>] = &[Three::LEADER_STOPS, Three::any_sto
 
 impl System for Three {
     const SCHEME: &'static str = "etcd";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         if promise == Promise::Exclusion { LOSES_ONE } else { STOPS_ONE }

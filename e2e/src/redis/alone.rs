@@ -14,13 +14,16 @@ use crate::{
 
 /// The engine name on the command line for locks in Redisson's layout.
 pub const REDISSON: &str = "redis-redisson";
-/// The end of its URLs.
+/// The end of the URLs of such locks.
 const LAYOUT: &str = "?layout=redisson";
 
 /// The fault that restarts the server with all acknowledged data.
 pub(crate) const RESTART: &str = "server restarts";
 /// How far the server's clock is set forward: beyond the leases.
 const STEP: i64 = 3;
+
+/// How many bytes at the end of the log a power cut loses.
+const UNSYNCED: u64 = 4000;
 
 /// The only server, with locks in the default layout or in Redisson's.
 pub struct Redis<const OF_REDISSON: bool>(RedisServer);
@@ -105,12 +108,13 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         self.0.kill();
         let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
         if let Some(log) = cut
-            && let Ok(facts) = log.metadata()
+            && let Ok(metadata) = log.metadata()
         {
-            let _ = log.set_len(facts.len() - facts.len().min(4000));
+            let _ = log.set_len(metadata.len() - metadata.len().min(UNSYNCED));
         }
     }
 
+    /// Kills the server and deletes its data.
     fn forget_all(&mut self) {
         self.0.kill();
         let _ = fs::remove_dir_all(self.0.socket().with_file_name("appendonlydir"));
@@ -119,8 +123,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
 
 impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
     const SCHEME: &'static str = "redis";
-    const STOPPED: u64 = 2500;
-    const HELD: u64 = 1500;
+    const MAX_STOP: u64 = 2500;
+    const MAX_HOLD_BACK: u64 = 1500;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         match promise {

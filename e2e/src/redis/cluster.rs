@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
-use super::{HELD, STOPPED, is_best_effort, keys_left, map};
+use super::{MAX_HOLD_BACK, MAX_STOP, is_best_effort, keys_left, map};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -21,7 +21,7 @@ const PREFIX: &str = "lock:";
 /// The cluster.
 pub struct Cluster {
     servers: RedisCluster,
-    /// The server under a fault.
+    /// The index of the server under a fault.
     target: usize,
     /// The slot that is migrating.
     open: Option<u16>,
@@ -35,12 +35,13 @@ impl Cluster {
         self.servers.slot(&format!("{PREFIX}{lock}"))
     }
 
+    /// The masters, or else the replicas.
     fn nodes(&self, masters: bool) -> Vec<usize> {
         let nodes = 0..self.servers.ports().len();
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Begins a fault at the owner of such a slot. Now and then another slot moves meanwhile.
+    /// Begins a fault at the owner of a random lock's slot. Now and then another slot moves meanwhile.
     fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
         self.target = self.servers.owner(slot);
@@ -48,6 +49,7 @@ impl Cluster {
         self.migrate_meanwhile();
     }
 
+    /// Begins a fault at a random replica.
     fn apply_to_replica(&mut self, act: fn(&mut RedisCluster, usize)) {
         let replicas = self.nodes(false);
         self.target = *self.rng.pick(&replicas);
@@ -62,7 +64,7 @@ impl Cluster {
         self.migrate_meanwhile();
     }
 
-    /// Moves such a slot to another master.
+    /// Moves the slot of a random lock to another master.
     fn migrate(&mut self) {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
@@ -73,7 +75,7 @@ impl Cluster {
             .expect("no key was created under ASKING, so the migration succeeds");
     }
 
-    /// Begins the migration of such a slot, and moves its first key.
+    /// Begins to migrate the slot of a random lock, and moves the first key of the slot.
     fn open(&mut self) {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
@@ -84,7 +86,7 @@ impl Cluster {
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
 
-    /// Now and then moves such a slot between masters without a fault, as far as possible.
+    /// Now and then moves the slot of a random lock between masters without a fault, as far as possible.
     fn migrate_meanwhile(&mut self) {
         let masters = self.nodes(true);
         let slot = self.slot();
@@ -209,8 +211,8 @@ const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
 
 impl System for Cluster {
     const SCHEME: &'static str = "redis+cluster";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_OWNER }

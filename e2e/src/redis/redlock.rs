@@ -20,13 +20,15 @@ use crate::{
 /// The engine name on the command line.
 pub const REDLOCK: &str = "redlock";
 
+/// The number of masters.
 const NODES: u64 = 3;
 /// How many seconds the clocks of the nodes are ahead, so that the nodes seem to have been running for that long.
-const AGE: i64 = 1_000_000;
+const CLOCK_AHEAD: i64 = 1_000_000;
 /// How far a clock is set forward: beyond the leases.
 const STEP: i64 = 3;
-/// The longest ttl of clients, in seconds. A restarted node has no vote for a little more than twice as long.
-const LONGEST: u64 = 1;
+/// The longest ttl of clients, in seconds.
+const MAX_TTL: u64 = 1;
+/// How long a restarted node has no vote: a little more than twice the longest ttl.
 const QUARANTINE: Duration = Duration::from_millis(2500);
 
 const RESTARTED_EMPTY: &str = "node restarted empty";
@@ -41,25 +43,30 @@ pub struct Nodes {
     /// The node under a fault.
     target: usize,
     /// When the last node has its vote again. Until then no other node gets a fault, because no claim could be granted.
-    until: Option<Instant>,
+    all_vote_at: Option<Instant>,
     rng: Rng,
 }
 
 impl Nodes {
+    /// Begins a fault at a random node, once all nodes have their votes.
     fn apply(&mut self, act: fn(&mut RedisServer)) {
-        if let Some(left) = self.until.and_then(|until| until.checked_duration_since(Instant::now())) {
+        if let Some(left) =
+            self.all_vote_at.and_then(|all_vote_at| all_vote_at.checked_duration_since(Instant::now()))
+        {
             sleep(left);
         }
         self.target = self.rng.below(NODES) as usize;
         act(&mut self.servers[self.target]);
     }
 
+    /// Ends the fault.
     fn end(&mut self, act: fn(&mut RedisServer)) {
         act(&mut self.servers[self.target]);
-        self.until = Some(Instant::now() + QUARANTINE);
+        self.all_vote_at = Some(Instant::now() + QUARANTINE);
     }
 }
 
+/// The faults of a node.
 const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
         name: RESTARTED_EMPTY,
@@ -88,21 +95,21 @@ const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
         name: CLOCK_STEPS,
         lasts: 20..800,
-        begin: |w, _| w.system.apply(|server| server.set_clock(AGE + STEP)),
-        end: |w, _| w.system.end(|server| server.set_clock(AGE)),
+        begin: |w, _| w.system.apply(|server| server.set_clock(CLOCK_AHEAD + STEP)),
+        end: |w, _| w.system.end(|server| server.set_clock(CLOCK_AHEAD)),
     },
     Fault {
         name: "clock of a node stumbles",
         lasts: 20..800,
-        begin: |w, _| w.system.apply(|server| server.set_clock(AGE - STEP)),
-        end: |w, _| w.system.end(|server| server.set_clock(AGE)),
+        begin: |w, _| w.system.apply(|server| server.set_clock(CLOCK_AHEAD - STEP)),
+        end: |w, _| w.system.end(|server| server.set_clock(CLOCK_AHEAD)),
     },
 ];
 
 impl System for Nodes {
     const SCHEME: &'static str = "redlock";
-    const STOPPED: u64 = 2500;
-    const HELD: u64 = 1500;
+    const MAX_STOP: u64 = 2500;
+    const MAX_HOLD_BACK: u64 = 1500;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         FAULTS
@@ -111,10 +118,10 @@ impl System for Nodes {
     fn start(seed: u64, _: Promise) -> Self {
         let servers: Vec<_> = (0..NODES).map(|_| RedisServer::with_clock(&[])).collect();
         for server in &servers {
-            server.set_clock(AGE);
+            server.set_clock(CLOCK_AHEAD);
             send(server, &["SET", "leasehold:{}B", "1 1000"]);
         }
-        Self { servers, target: 0, until: None, rng: Rng::new(seed, 83) }
+        Self { servers, target: 0, all_vote_at: None, rng: Rng::new(seed, 83) }
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -123,7 +130,7 @@ impl System for Nodes {
 
     fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("{}?max_ttl={LONGEST}s", Self::url(&servers.join(",")))
+        format!("{}?max_ttl={MAX_TTL}s", Self::url(&servers.join(",")))
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::RedisSentinels;
 
-use super::{HELD, STOPPED, is_best_effort, keys_left, map};
+use super::{MAX_HOLD_BACK, MAX_STOP, is_best_effort, keys_left, map};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -24,11 +24,13 @@ pub struct Group {
 }
 
 impl Group {
+    /// Begins a fault at the master.
     fn apply_to_master(&mut self, act: fn(&mut RedisSentinels, usize)) {
         self.target = self.servers.master();
         act(&mut self.servers, self.target);
     }
 
+    /// Begins a fault at a random replica.
     fn apply_to_replica(&mut self, act: fn(&mut RedisSentinels, usize)) {
         let nodes = self.servers.ports().len();
         let other = 1 + self.rng.below(nodes as u64 - 1) as usize;
@@ -36,6 +38,7 @@ impl Group {
         act(&mut self.servers, self.target);
     }
 
+    /// Begins a fault at a random Sentinel.
     fn apply_to_sentinel(&mut self, act: fn(&mut RedisSentinels, usize)) {
         self.target = self.rng.below(self.servers.sentinel_ports().len() as u64) as usize;
         act(&mut self.servers, self.target);
@@ -120,8 +123,8 @@ const LOSES_MASTER: &[Fault<Served<Group>>] = &[
 
 impl System for Group {
     const SCHEME: &'static str = "redis+sentinel";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_MASTER }

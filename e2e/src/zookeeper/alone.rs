@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperServer;
 
-use super::{HELD, STOPPED, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -16,8 +16,8 @@ pub struct One(ZookeeperServer);
 
 impl System for One {
     const SCHEME: &'static str = "zookeeper";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         &[

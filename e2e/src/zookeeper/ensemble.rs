@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::ZookeeperEnsemble;
 
-use super::{HELD, STOPPED, leftovers};
+use super::{MAX_HOLD_BACK, MAX_STOP, leftovers};
 use crate::{
     cluster_under_fault::ClusterUnderFault,
     rng::Rng,
@@ -34,8 +34,8 @@ const FAULTS: &[Fault<Served<Ensemble>>] = &[
 
 impl System for Ensemble {
     const SCHEME: &'static str = "zookeeper";
-    const STOPPED: u64 = STOPPED;
-    const HELD: u64 = HELD;
+    const MAX_STOP: u64 = MAX_STOP;
+    const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(_: Promise) -> &'static [Fault<Served<Self>>] {
         FAULTS

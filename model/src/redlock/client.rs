@@ -18,17 +18,19 @@ pub(crate) enum Stage {
 /// The state of a claim that is not granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Round {
-    /// When the first request left.
+    /// When the first request was sent.
     pub(crate) sent: Ticks,
     /// The newest token that was granted before the claim.
     pub(crate) floor: Ticks,
-    /// The nodes that it has locked, and how far the clock of each was ahead then.
+    /// The nodes that the claim has locked.
     pub(crate) votes: Nodes,
+    /// How far the clock of each locked node was ahead when it was locked.
     pub(crate) ahead: [Ticks; NODES],
     /// The largest token in the answers.
     pub(crate) seen: Ticks,
-    /// The token that it writes, and the nodes that have written it; 0 before there is one.
+    /// The token that the claim writes; 0 before there is one.
     pub(crate) token: Ticks,
+    /// The nodes that have written this token.
     pub(crate) written: Nodes,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct Round {
 pub(crate) struct Hold {
     /// Until when the hold is valid.
     pub(crate) until: Ticks,
-    /// When its renewal left, which nodes have renewed the lock, and which have no lock.
+    /// The renewal in flight: when it was sent, which nodes have renewed the lock, and which nodes have no lock.
     pub(crate) renewal: Option<(Ticks, Nodes, Nodes)>,
 }
 
@@ -45,10 +47,14 @@ pub(crate) struct Hold {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
+    /// The nodes to which a lock request is in flight.
     pub(crate) locks: Nodes,
+    /// The token in these lock requests; 0: none.
     pub(crate) guess: Ticks,
+    /// The nodes to which a token write is in flight.
     pub(crate) writes: Nodes,
     pub(crate) token: Ticks,
+    /// The nodes to which a renewal is in flight.
     pub(crate) renewals: Nodes,
 }
 
@@ -68,7 +74,7 @@ fn moved(nodes: Nodes, order: [usize; NODES]) -> Nodes {
 }
 
 impl Client {
-    /// Everything about one node, including the requests in flight to it.
+    /// Everything about one node as a comparable key, including the requests in flight to the node.
     pub(crate) fn about(&self, at: usize) -> [Ticks; 8] {
         let bit = |nodes: Nodes| (nodes >> at & 1) as Ticks;
         let [votes, ahead, written, has, lacks] = match &self.stage {

@@ -11,7 +11,7 @@ pub(crate) struct Node {
     pub(crate) lock: Option<(u8, Ticks)>,
     /// The newest token that was written there.
     pub(crate) token: Ticks,
-    /// For how long it still has no vote, by its clock.
+    /// For how long the node still has no vote after a restart, by its clock; 0: it has a vote.
     pub(crate) young: Ticks,
 }
 
@@ -20,7 +20,7 @@ impl Node {
         Self { clock, lock: None, token: 0, young: 0 }
     }
 
-    /// Time passes on the node, or its clock steps.
+    /// Advances the clock of the node: time passes, or the clock steps.
     pub(crate) fn pass(&mut self, by: Ticks, rules: &Rules) {
         self.clock += by;
         if self.young > 0 {
@@ -29,6 +29,7 @@ impl Node {
         self.lock.take_if(|(_, until)| *until <= self.clock);
     }
 
+    /// Restarts the node, without its data if it `forgets`.
     pub(crate) fn start(&mut self, forgets: bool, rules: &Rules) {
         if forgets {
             (self.lock, self.token) = (None, 0);
@@ -36,6 +37,7 @@ impl Node {
         self.young = if rules.has(Bug::NoQuarantine) { 0 } else { rules.quarantine };
     }
 
+    /// Whether the client has the lock on this node.
     pub(crate) fn is_of(&self, id: u8) -> bool {
         self.lock.is_some_and(|(holder, _)| holder == id)
     }
@@ -85,6 +87,7 @@ impl Node {
         }
     }
 
+    /// Deletes the lock of the client.
     pub(crate) fn release(&mut self, id: u8, rules: &Rules) {
         if self.is_of(id) || rules.has(Bug::DeleteWithoutCompare) {
             self.lock = None;

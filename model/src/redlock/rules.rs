@@ -7,7 +7,7 @@ pub(crate) type Ticks = i8;
 pub(crate) const NODES: usize = 3;
 /// The size of a majority.
 pub(crate) const QUORUM: u32 = 2;
-/// The most clients of a world.
+/// The maximum number of clients of a world.
 pub(crate) const MOST_CLIENTS: usize = 3;
 
 /// A set of nodes, one bit for each.
@@ -27,7 +27,7 @@ pub(crate) struct Rules {
     pub(crate) clients: u8,
     /// How long a lock lasts on a node.
     pub(crate) ttl: Ticks,
-    /// How much earlier than the lock on the nodes the client's hold ends.
+    /// By how much the client's hold ends earlier than the lock on the nodes.
     pub(crate) margin: Ticks,
     /// By how much the clocks of a deciding majority may differ.
     pub(crate) agree: Ticks,
@@ -107,6 +107,7 @@ impl Rules {
         if self.tokens { Ticks::MAX } else { clock + self.ttl }
     }
 
+    /// Whether these nodes decide: a majority.
     pub(crate) fn is_enough(&self, nodes: Nodes) -> bool {
         decide(nodes) || self.has(Bug::OneVote) && nodes != 0
     }

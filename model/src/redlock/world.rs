@@ -25,7 +25,7 @@ pub(crate) struct World {
     pub(crate) grants: u8,
     /// All tokens that were granted, a bit for each.
     pub(crate) granted: u64,
-    /// A token was granted twice, or is not larger than one that was granted before its claim began.
+    /// Whether a token was granted twice, or is not larger than a token that was granted before its claim began.
     pub(crate) went_back: bool,
 }
 
@@ -43,6 +43,7 @@ impl World {
         }
     }
 
+    /// Begins the claim of a client.
     pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
         let client = &mut self.clients[usize::from(id)];
         client.stage =
@@ -50,6 +51,7 @@ impl World {
         (client.locks, client.guess) = (ALL, guess);
     }
 
+    /// A node serves a lock request; the client receives the answer if `received`.
     pub(crate) fn serve_lock(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.locks &= !(1 << at);
@@ -86,6 +88,7 @@ impl World {
         if rules.has(Bug::NoAgreement) { nodes } else { round.agreed(nodes, rules.agree) }
     }
 
+    /// Begins to write a token on the locked nodes.
     pub(crate) fn write(&mut self, id: u8, token: Ticks) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Asks(round) = &mut client.stage else { return };
@@ -93,6 +96,7 @@ impl World {
         (client.writes, client.token) = (round.votes, token);
     }
 
+    /// A node serves a token write; the client receives the answer if `received`.
     pub(crate) fn serve_write(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.writes &= !(1 << at);
@@ -118,6 +122,7 @@ impl World {
         rules.is_enough(agreed) && !late
     }
 
+    /// Makes the client a holder.
     pub(crate) fn take(&mut self, id: u8, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Asks(round) = &client.stage else { return };
@@ -132,7 +137,8 @@ impl World {
         client.stage = Stage::Holds(Hold { until: sent + rules.validity(), renewal: None });
     }
 
-    /// A client releases its locks, or dies. A release that arrives late has the same effect as the end of the lease.
+    /// Ends a client, which releases its locks or dies. A release that arrives late has the same effect as the end of
+    /// the lease.
     pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let (stage, renewals) = (Stage::Done, 0);
@@ -153,6 +159,7 @@ impl World {
         client.renewals = ALL;
     }
 
+    /// A node serves a renewal; the client receives the answer if `received`.
     pub(crate) fn serve_renewal(&mut self, id: u8, at: usize, received: bool, rules: &Rules) {
         let (node, client) = (&mut self.nodes[at], &mut self.clients[usize::from(id)]);
         client.renewals &= !(1 << at);
@@ -181,7 +188,7 @@ impl World {
         }
     }
 
-    /// Nodes are alike: worlds that differ only in the order of their nodes become one.
+    /// Sorts the nodes, because nodes are alike: worlds that differ only in the order of their nodes become one.
     pub(crate) fn settle(&mut self) {
         let key = |at: &usize| (&self.nodes[*at], self.clients.each_ref().map(|client| client.about(*at)));
         let mut order: [usize; NODES] = std::array::from_fn(|at| at);
@@ -207,6 +214,7 @@ impl World {
         asked.max().unwrap_or(0)
     }
 
+    /// How many clients rely on a hold now.
     pub(crate) fn valid_holders(&self) -> usize {
         self.clients.iter().filter(|client| client.is_valid(self.now)).count()
     }

@@ -11,13 +11,14 @@ use crate::{
     scheduler::{Group, Moment, Scheduler, Sleeps},
 };
 
+/// The rate of the world's clock.
 const MILLION: u128 = 1_000_000;
 
 /// The clock of one client.
 pub(crate) struct ClientClock {
     journal: Arc<Journal>,
     group: Group,
-    /// Its reading when the world's clock reads zero.
+    /// The reading of this clock when the world's clock reads zero.
     boot: Duration,
     /// How many millionths of a second it advances in a second of the world.
     rate: u128,
@@ -30,10 +31,10 @@ impl ClientClock {
         Self { journal, group, boot, rate: MILLION.saturating_add_signed(fast.into()) }
     }
 
-    /// How much of the world's time passes while this clock advances by `own`.
+    /// How much of the world's time passes while this clock advances by `own_time`.
     #[must_use]
-    pub(crate) fn in_world(&self, own: Duration) -> Duration {
-        Duration::from_nanos(u64::try_from(own.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
+    pub(crate) fn in_world(&self, own_time: Duration) -> Duration {
+        Duration::from_nanos(u64::try_from(own_time.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
     }
 
     /// Stops the client here for `length`, in the middle of whatever it does, while the rest of the world goes on.
@@ -50,10 +51,11 @@ impl ClientClock {
         }
     }
 
+    /// The reading at this moment of the world.
     fn read(&self) -> Instant {
         let world = self.scheduler().now().as_nanos();
-        let own = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);
-        Instant::from_nanos(own).after(self.boot)
+        let own_time = u64::try_from(u128::from(world) * self.rate / MILLION).unwrap_or(u64::MAX);
+        Instant::from_nanos(own_time).after(self.boot)
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

@@ -19,7 +19,7 @@ use super::{Host, interface::NetworkInterface};
 use crate::{
     bug::Bug,
     network::Network,
-    plan::{Manner, Plan},
+    plan::{Plan, Protocol},
     server::{REQUEST_LIFE, Reply, Request},
 };
 
@@ -32,26 +32,30 @@ pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// The longest interval between two requests of a claim that waits for a notification.
 pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 
+/// The number of tokens that a grant brings where tokens come in blocks.
+const TOKEN_BLOCK: u32 = 65;
+
 /// The engine of one client of the modelled server.
-pub(crate) struct Remote {
+pub(crate) struct SimEngine {
     interface: Arc<NetworkInterface>,
     profile: Profile,
     level: Level,
     /// The first of two groups of names, for plans in which names have groups.
     first_group: Option<u16>,
-    /// Numbers the requests. Where requests may overtake each other, each is sent as on a connection of its own.
+    /// How many requests were sent. Where requests may overtake each other, each request counts as on its own
+    /// connection.
     requests: AtomicU64,
     /// Ends the engine's tasks when it is dropped.
     _alive: [oneshot::Sender<()>; 2],
 }
 
-impl Remote {
+impl SimEngine {
     /// The engine of a client that runs on `host`.
     #[must_use]
     pub(crate) fn new(plan: &Plan, host: &Host, network: &Arc<Network>) -> Self {
         let inbox = network.plug_in(host.group);
         let interface =
-            Arc::new(NetworkInterface::new(host.clone(), Arc::clone(network), plan.manner, plan.bug));
+            Arc::new(NetworkInterface::new(host.clone(), Arc::clone(network), plan.protocol, plan.bug));
         let _alive = [
             while_alive(host, Arc::clone(&interface).listen(inbox)),
             while_alive(host, Arc::clone(&interface).keep_connected()),
@@ -60,7 +64,7 @@ impl Remote {
         let first_group = plan.groups().then_some(plan.seed as u16);
         Self {
             interface,
-            profile: profile(plan.manner),
+            profile: profile(plan.protocol),
             level,
             first_group,
             requests: AtomicU64::new(0),
@@ -68,10 +72,11 @@ impl Remote {
         }
     }
 
+    /// The number of the connection for the next request.
     async fn conn(&self) -> Result<u64, EngineError> {
-        match self.interface.manner {
-            Manner::Push => self.interface.conn().await,
-            Manner::Watch | Manner::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
+        match self.interface.protocol {
+            Protocol::Push => self.interface.conn().await,
+            Protocol::Watch | Protocol::Poll => Ok(self.requests.fetch_add(1, Ordering::Relaxed)),
         }
     }
 
@@ -86,8 +91,8 @@ impl Remote {
             reply => reply,
         };
         in_flight.complete();
-        let Reply::Claim(answer) = reply? else { return Err(unreadable()) };
-        self.interface.waits(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
+        let Reply::Claim(answer) = reply? else { return Err(reply_mismatch()) };
+        self.interface.note_waiting(claim.id, matches!(answer, Ok(Answer::Waiting(_))));
         answer
     }
 
@@ -95,25 +100,26 @@ impl Remote {
         let conn = self.conn().await?;
         match self.interface.call(conn, Request::Renew(holds.to_vec())).await? {
             Reply::Renew(renewed) => Ok(renewed),
-            _ => Err(unreadable()),
+            _ => Err(reply_mismatch()),
         }
     }
 
     async fn release_now(&self, releases: &[Release]) -> Result<Vec<Released>, EngineError> {
-        releases.iter().for_each(|release| self.interface.waits(release.id, false));
+        releases.iter().for_each(|release| self.interface.note_waiting(release.id, false));
         let conn = self.conn().await?;
         let now = self.interface.now();
-        let orders = releases.iter().map(|release| {
-            let late = self.interface.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
-            let mark_dead = late || self.interface.manner != Manner::Push;
-            (release.clone(), mark_dead && self.interface.bug != Some(Bug::NeverAsksForTombstones))
+        let with_tombstones = releases.iter().map(|release| {
+            let is_doubtful =
+                self.interface.in_flight.release(release.id, conn, now, now.after(REQUEST_LIFE));
+            let leaves_tombstone = is_doubtful || self.interface.protocol != Protocol::Push;
+            (release.clone(), leaves_tombstone && self.interface.bug != Some(Bug::NeverAsksForTombstones))
         });
-        match self.interface.call(conn, Request::Release(orders.collect())).await? {
+        match self.interface.call(conn, Request::Release(with_tombstones.collect())).await? {
             Reply::Release(released) => {
                 releases.iter().for_each(|release| self.interface.in_flight.settle(release.id));
                 Ok(released)
             }
-            _ => Err(unreadable()),
+            _ => Err(reply_mismatch()),
         }
     }
 
@@ -121,12 +127,12 @@ impl Remote {
         let conn = self.conn().await?;
         match self.interface.call(conn, Request::Break(name.clone(), token, force)).await? {
             Reply::Break(broken) => Ok(broken),
-            _ => Err(unreadable()),
+            _ => Err(reply_mismatch()),
         }
     }
 }
 
-impl Engine for Remote {
+impl Engine for SimEngine {
     fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -145,7 +151,7 @@ impl Engine for Remote {
         Box::pin(async move {
             self.renew_now(holds)
                 .await
-                .unwrap_or_else(|error| holds.iter().map(|_| Renewed::Unknown(same(&error))).collect())
+                .unwrap_or_else(|error| holds.iter().map(|_| Renewed::Unknown(copy_of(&error))).collect())
         })
     }
 
@@ -153,7 +159,7 @@ impl Engine for Remote {
         Box::pin(async move {
             self.release_now(releases)
                 .await
-                .unwrap_or_else(|error| releases.iter().map(|_| Released::Unknown(same(&error))).collect())
+                .unwrap_or_else(|error| releases.iter().map(|_| Released::Unknown(copy_of(&error))).collect())
         })
     }
 
@@ -162,7 +168,7 @@ impl Engine for Remote {
     }
 }
 
-impl Inspect for Remote {
+impl Inspect for SimEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         Box::pin(async { Err(not_modelled()) })
     }
@@ -189,13 +195,13 @@ impl Inspect for Remote {
     }
 }
 
-impl Drop for Remote {
+impl Drop for SimEngine {
     fn drop(&mut self) {
         self.interface.unplug();
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for SimEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Remote").field("profile", &self.profile.engine).finish_non_exhaustive()
     }
@@ -214,11 +220,13 @@ fn while_alive(host: &Host, task: impl Future<Output = ()> + Send + 'static) -> 
     alive
 }
 
-fn same(error: &EngineError) -> EngineError {
+/// The same error, for another request.
+fn copy_of(error: &EngineError) -> EngineError {
     EngineError::new(error.fault, error.message.clone())
 }
 
-fn unreadable() -> EngineError {
+/// The error for a reply of another kind than the request.
+fn reply_mismatch() -> EngineError {
     EngineError::new(Fault::Internal, "an answer to another question")
 }
 
@@ -226,14 +234,15 @@ fn not_modelled() -> EngineError {
     EngineError::new(Fault::Refused, "the modelled server cannot do this")
 }
 
-fn profile(manner: Manner) -> Profile {
+/// The profile of the modelled server.
+fn profile(protocol: Protocol) -> Profile {
     let mut profile = Profile::new("sim");
-    profile.push = manner != Manner::Poll;
-    profile.poll = match manner {
-        Manner::Push | Manner::Watch => Duration::from_millis(250)..=SLOWEST_POLL,
-        Manner::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
+    profile.push = protocol != Protocol::Poll;
+    profile.poll = match protocol {
+        Protocol::Push | Protocol::Watch => Duration::from_millis(250)..=SLOWEST_POLL,
+        Protocol::Poll => Duration::from_millis(50)..=Duration::from_secs(1),
     };
-    profile.tokens = if manner == Manner::Push { 65 } else { 1 };
+    profile.tokens = if protocol == Protocol::Push { TOKEN_BLOCK } else { 1 };
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;

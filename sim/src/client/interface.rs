@@ -16,13 +16,13 @@ use super::{Host, link::Link};
 use crate::{
     bug::Bug,
     network::{Delivery, Network},
-    plan::Manner,
+    plan::Protocol,
     server::{Notification, Reply, Request},
 };
 
 /// How long the client library waits for an answer. It sometimes waits longer than core, which has less time for a
 /// renewal.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(700);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_millis(700);
 
 /// The result of a request.
 pub(super) type RequestResult = Result<Reply, EngineError>;
@@ -30,24 +30,29 @@ pub(super) type RequestResult = Result<Reply, EngineError>;
 /// A client's end of the network.
 pub(super) struct NetworkInterface {
     pub(super) host: Host,
-    pub(super) manner: Manner,
+    pub(super) protocol: Protocol,
     pub(super) bug: Option<Bug>,
     pub(super) mailbox: Mailbox,
     pub(super) in_flight: InFlight,
     pub(super) link: Link,
     network: Arc<Network>,
-    evidence: Mutex<ServerClock>,
+    /// What is known of the server's clock.
+    server_clock: Mutex<ServerClock>,
     pending: Mutex<PendingCalls>,
     /// The claims that are in a queue.
     waiting: Mutex<BTreeSet<ClaimId>>,
 }
 
+/// The requests that wait for their answers.
 #[derive(Default)]
 struct PendingCalls {
+    /// The requests, by number.
     calls: BTreeMap<u64, Call>,
-    numbers: u64,
+    /// The number of the last request.
+    last_number: u64,
 }
 
+/// A request that waits for its answer.
 struct Call {
     conn: u64,
     sent: Instant,
@@ -55,16 +60,16 @@ struct Call {
 }
 
 impl NetworkInterface {
-    pub(super) fn new(host: Host, network: Arc<Network>, manner: Manner, bug: Option<Bug>) -> Self {
+    pub(super) fn new(host: Host, network: Arc<Network>, protocol: Protocol, bug: Option<Bug>) -> Self {
         Self {
             host,
-            manner,
+            protocol,
             bug,
             mailbox: Mailbox::default(),
             in_flight: InFlight::default(),
             link: Link::default(),
             network,
-            evidence: Mutex::default(),
+            server_clock: Mutex::default(),
             pending: Mutex::default(),
             waiting: Mutex::default(),
         }
@@ -80,8 +85,8 @@ impl NetworkInterface {
         let sent = self.now();
         let number = {
             let mut pending = lock(&self.pending);
-            pending.numbers += 1;
-            let number = pending.numbers;
+            pending.last_number += 1;
+            let number = pending.last_number;
             pending.calls.insert(number, Call { conn, sent, reply });
             number
         };
@@ -89,7 +94,7 @@ impl NetworkInterface {
         tokio::select! {
             biased;
             reply = answer => reply.unwrap_or_else(|_| Err(self.unknown("the connection broke"))),
-            () = self.host.nap(PATIENCE) => Err(self.unknown("no answer came in time")),
+            () = self.host.nap(ANSWER_LIMIT) => Err(self.unknown("no answer came in time")),
         }
     }
 
@@ -97,10 +102,10 @@ impl NetworkInterface {
     pub(super) async fn listen(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Delivery>) {
         while let Some(delivery) = inbox.recv().await {
             match delivery {
-                Delivery::Reply { number, clock, reply } => self.answered(number, clock, reply),
+                Delivery::Reply { number, clock, reply } => self.handle_reply(number, clock, reply),
                 Delivery::Refused { number } => {
                     let refused = EngineError::new(Fault::Retry, "the server is down");
-                    if let Some(call) = self.take(number) {
+                    if let Some(call) = self.take_call(number) {
                         let _ = call.reply.send(Err(refused));
                     }
                 }
@@ -110,47 +115,51 @@ impl NetworkInterface {
         }
     }
 
-    /// Ends the requests of a broken connection: they get no answer any more.
+    /// Ends the requests of a broken connection, which get no answer any more.
     pub(super) fn give_up(&self, conn: u64) {
         // Dropped after the lock is released, because the drop wakes other tasks.
         let _gone: Vec<Call> = {
             let mut pending = lock(&self.pending);
             let calls = std::mem::take(&mut pending.calls);
-            let (gone, rest) = calls.into_iter().partition(|(_, call)| call.conn == conn);
-            pending.calls = rest;
+            let (gone, remaining) = calls.into_iter().partition(|(_, call)| call.conn == conn);
+            pending.calls = remaining;
             let gone: BTreeMap<u64, Call> = gone;
             gone.into_values().collect()
         };
     }
 
-    pub(super) fn waits(&self, claim: ClaimId, waits: bool) {
+    /// Records whether a claim is in a queue.
+    pub(super) fn note_waiting(&self, claim: ClaimId, waits: bool) {
         let mut waiting = lock(&self.waiting);
         let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
     }
 
     /// Whether a claim waits for a notification or a request for its answer.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(super) fn needs_connection(&self) -> bool {
         !lock(&self.waiting).is_empty() || !lock(&self.pending).calls.is_empty()
     }
 
+    /// Disconnects the client from the network.
     pub(super) fn unplug(&self) {
         self.network.unplug(self.host.group);
     }
 
+    /// The error for a request whose outcome is unknown.
     pub(super) fn unknown(&self, message: &str) -> EngineError {
         let fault =
             if self.bug == Some(Bug::ReportsUnknownAsNotApplied) { Fault::Retry } else { Fault::Unknown };
         EngineError::new(fault, message)
     }
 
-    fn answered(&self, number: u64, clock: Duration, reply: Reply) {
-        let Some(call) = self.take(number) else { return };
+    /// Handles an answer and the server's clock in it.
+    fn handle_reply(&self, number: u64, clock: Duration, reply: Reply) {
+        let Some(call) = self.take_call(number) else { return };
         // Messages on a connection that was replaced by a newer one are not read.
-        if self.manner == Manner::Push && self.link.is_past(call.conn) {
+        if self.protocol == Protocol::Push && self.link.is_past(call.conn) {
             return;
         }
         let now = self.now();
-        let ahead = lock(&self.evidence).learn(call.sent, now, clock);
+        let ahead = lock(&self.server_clock).learn(call.sent, now, clock);
         if ahead.is_some() {
             self.network.journal().doubt(self.host.group);
             self.mailbox.push(CoreNotification::Doubt);
@@ -158,17 +167,18 @@ impl NetworkInterface {
         let _ = call.reply.send(Ok(reply));
     }
 
+    /// Passes a notification on to core.
     fn receive(&self, notification: Notification) {
         let notification = match notification {
-            Notification::Granted { name, id, .. } if self.manner == Manner::Watch => {
+            Notification::Granted { name, id, .. } if self.protocol == Protocol::Watch => {
                 CoreNotification::Recheck { name, id }
             }
             Notification::Granted { name, id, grant, at } => {
-                self.waits(id, false);
+                self.note_waiting(id, false);
                 let since = if self.bug == Some(Bug::DatesByArrival) {
                     Some(self.now())
                 } else {
-                    lock(&self.evidence).not_after(at)
+                    lock(&self.server_clock).not_after(at)
                 };
                 CoreNotification::Granted { name, id, grant, since }
             }
@@ -177,7 +187,8 @@ impl NetworkInterface {
         self.mailbox.push(notification);
     }
 
-    fn take(&self, number: u64) -> Option<Call> {
+    /// Removes a request that waits.
+    fn take_call(&self, number: u64) -> Option<Call> {
         lock(&self.pending).calls.remove(&number)
     }
 }

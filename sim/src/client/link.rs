@@ -14,13 +14,14 @@ use crate::server::Request;
 
 /// The time limit for connecting.
 const DIAL_LIMIT: Duration = Duration::from_millis(600);
-/// The first and the longest pause after a failed attempt to connect.
+/// The pause after the first failed attempt to connect.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// The longest pause after a failed attempt.
+const MAX_PAUSE: Duration = Duration::from_millis(500);
 /// How often the server is asked for its clock while a request or a waiter needs the connection.
-const PULSE: Duration = Duration::from_millis(400);
+const PULSE_INTERVAL: Duration = Duration::from_millis(400);
 /// After this time without any answer the server counts as gone.
-const SILENCE: Duration = Duration::from_millis(800);
+const SILENCE_LIMIT: Duration = Duration::from_millis(800);
 
 /// The state of the connection.
 #[derive(Default)]
@@ -38,6 +39,7 @@ pub(super) struct Link {
 struct LinkState {
     /// The number of the newest connection.
     number: u64,
+    /// Whether that connection is usable.
     up: bool,
 }
 
@@ -54,6 +56,7 @@ impl Link {
         conn < self.lock().number
     }
 
+    /// The number of the usable connection, if there is one.
     fn up(&self) -> Option<u64> {
         let state = self.lock();
         state.up.then_some(state.number)
@@ -80,20 +83,20 @@ impl NetworkInterface {
     /// Keeps a connection from the time when one is first wanted.
     pub(super) async fn keep_connected(self: Arc<Self>) {
         self.link.wanted.notified().await;
-        let (mut pause, mut made) = (FIRST_PAUSE, false);
+        let (mut pause, mut was_connected) = (FIRST_PAUSE, false);
         loop {
             let conn = self.dial().await;
             self.link.lock().up = conn.is_some();
-            if made && conn.is_some() {
+            if was_connected && conn.is_some() {
                 self.mailbox.push(Notification::AskAll);
             }
             self.link.dialed.notify_waiters();
             let Some(conn) = conn else {
                 self.host.nap(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
                 continue;
             };
-            (pause, made) = (FIRST_PAUSE, true);
+            (pause, was_connected) = (FIRST_PAUSE, true);
             tokio::select! {
                 biased;
                 () = self.link.broken.notified() => {}
@@ -104,6 +107,7 @@ impl NetworkInterface {
         }
     }
 
+    /// Tries to make a connection.
     async fn dial(&self) -> Option<u64> {
         let conn = {
             let mut state = self.link.lock();
@@ -121,14 +125,14 @@ impl NetworkInterface {
     /// server does not answer.
     async fn pulse(&self, conn: u64) {
         loop {
-            self.host.nap(PULSE).await;
-            if !self.is_wanted() {
+            self.host.nap(PULSE_INTERVAL).await;
+            if !self.needs_connection() {
                 continue;
             }
             let reply = tokio::select! {
                 biased;
                 reply = self.call(conn, Request::Time) => reply.ok(),
-                () = self.host.nap(SILENCE) => None,
+                () = self.host.nap(SILENCE_LIMIT) => None,
             };
             if reply.is_none() {
                 return;

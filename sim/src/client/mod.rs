@@ -7,6 +7,6 @@ mod interface;
 mod link;
 
 pub(crate) use clock::ClientClock;
-pub(crate) use engine::{CLAIM_TIME, REQUEST_TIMEOUT, Remote, SLOWEST_POLL};
+pub(crate) use engine::{CLAIM_TIME, REQUEST_TIMEOUT, SLOWEST_POLL, SimEngine};
 pub(crate) use host::{ClientRng, Host};
-pub(crate) use interface::PATIENCE;
+pub(crate) use interface::ANSWER_LIMIT;

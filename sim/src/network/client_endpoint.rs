@@ -9,12 +9,17 @@ use crate::server::{Notification, Reply};
 
 /// The network's side of one client.
 pub(super) struct ClientEndpoint {
+    /// The messages to the client.
     pub(super) inbox: mpsc::UnboundedSender<Delivery>,
+    /// How many requests the client has sent.
     pub(super) requests: u64,
+    /// How many notifications were sent to it.
     pub(super) notifications: u64,
+    /// How many messages were sent to it.
     pub(super) replies: u64,
     /// Until this time no message passes to the server.
     pub(super) cut_up: Instant,
+    /// Until this time no message passes to the client.
     pub(super) cut_down: Instant,
     pub(super) conn: Conn,
 }
@@ -38,10 +43,13 @@ impl ClientEndpoint {
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) number: u64,
-    /// When the last message in this direction arrives.
+    /// When the last message to the server arrives.
     pub(super) up: Option<Instant>,
+    /// When the last message to the client arrives.
     pub(super) down: Option<Instant>,
+    /// Whether all further messages to the server are lost.
     pub(super) up_broken: bool,
+    /// Whether all further messages to the client are lost.
     pub(super) down_broken: bool,
 }
 
@@ -58,7 +66,7 @@ pub(crate) enum Delivery {
     Reset { conn: u64 },
 }
 
-/// When a message arrives that may not overtake the one before on its connection.
+/// The arrival of a message that must not overtake the previous message on its connection; stores it as the `last` one.
 pub(super) fn in_order(last: &mut Option<Instant>, arrival: Instant) -> Instant {
     let arrival = last.map_or(arrival, |last| arrival.max(last.after(Duration::from_nanos(1))));
     *last.insert(arrival)

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     journal::Journal,
-    plan::{Fault, Manner, Plan},
+    plan::{Fault, Plan, Protocol},
     rng::Rng,
     scheduler::{Group, Scheduler},
     server::Machine,
@@ -24,34 +24,54 @@ use crate::{
 use client_endpoint::ClientEndpoint;
 pub(crate) use client_endpoint::Delivery;
 
-/// The percentage of messages that take ten times as long.
-const SLOW: u64 = 2;
+/// The percentage of messages that are slow.
+const SLOW_PERCENT: u64 = 2;
+/// How many times longer these messages need.
+const SLOWNESS: u64 = 10;
+
+/// Numbers of independent streams of random numbers.
+mod stream {
+    /// The delays of messages to the server.
+    pub(super) const UPLINK: u64 = 0;
+    /// The delays of messages to clients.
+    pub(super) const DOWNLINK: u64 = 1;
+    /// Who notices a broken connection.
+    pub(super) const BREAK: u64 = 2;
+    /// The delays until clients notice.
+    pub(super) const RESET: u64 = 3;
+}
 
 /// The network, and the server behind it.
 pub(crate) struct Network {
     journal: Arc<Journal>,
-    manner: Manner,
+    protocol: Protocol,
     seed: u64,
+    /// The least and the largest delay of a message.
     delay: (Duration, Duration),
     inner: Mutex<NetworkState>,
 }
 
+/// The state of the network.
 struct NetworkState {
     machine: Machine,
-    ends: BTreeMap<Group, ClientEndpoint>,
+    /// The clients.
+    endpoints: BTreeMap<Group, ClientEndpoint>,
     /// The clients that the server knows to be disconnected.
-    deaf: BTreeSet<Group>,
-    /// The faults of single requests and notifications, by client and number.
+    disconnected: BTreeSet<Group>,
+    /// The faults of single requests, by client and number.
     requests: BTreeMap<(Group, u64), Fault>,
+    /// The faults of single notifications, by client and number.
     notifications: BTreeMap<(Group, u64), Fault>,
-    /// For each claim, when the last request left by which the server granted or renewed it, or when the server granted
-    /// it by itself. The second time is the same, later by as much as the server's clock was set back since.
-    asked: BTreeMap<ClaimId, (Instant, Instant)>,
+    /// For each claim: the time from which its lease counts at the latest. That is when the request was sent by which
+    /// the server last granted or renewed the claim, or when the server granted the claim by itself. The second time is
+    /// later by as much as the server's clock was set back since.
+    lease_start: BTreeMap<ClaimId, (Instant, Instant)>,
     /// Until when every second answer is late, and by how much.
     lag: (Instant, Duration),
-    /// Until when the server is stalled or down.
-    still: Instant,
-    down: Instant,
+    /// Until when the server is stalled.
+    stalled_until: Instant,
+    /// Until when the server is down.
+    down_until: Instant,
 }
 
 impl Network {
@@ -69,19 +89,19 @@ impl Network {
             }
         }
         let inner = NetworkState {
-            machine: Machine::new(plan.manner, plan.bug, plan.forgets()),
-            ends: BTreeMap::new(),
-            deaf: BTreeSet::new(),
+            machine: Machine::new(plan.protocol, plan.bug, plan.forgets()),
+            endpoints: BTreeMap::new(),
+            disconnected: BTreeSet::new(),
             requests,
             notifications,
-            asked: BTreeMap::new(),
+            lease_start: BTreeMap::new(),
             lag: (Instant::from_nanos(0), Duration::ZERO),
-            still: Instant::from_nanos(0),
-            down: Instant::from_nanos(0),
+            stalled_until: Instant::from_nanos(0),
+            down_until: Instant::from_nanos(0),
         };
         Arc::new(Self {
             journal,
-            manner: plan.manner,
+            protocol: plan.protocol,
             seed: plan.seed,
             delay: plan.delay,
             inner: Mutex::new(inner),
@@ -91,13 +111,13 @@ impl Network {
     /// Connects a client to the network. Its messages arrive at the returned receiver.
     pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Delivery> {
         let (inbox, deliveries) = mpsc::unbounded_channel();
-        self.lock().ends.insert(client, ClientEndpoint::new(inbox));
+        self.lock().endpoints.insert(client, ClientEndpoint::new(inbox));
         deliveries
     }
 
     /// Disconnects a client: messages in flight to it are lost.
     pub(crate) fn unplug(&self, client: Group) {
-        self.lock().ends.remove(&client);
+        self.lock().endpoints.remove(&client);
     }
 
     /// Calls `read` with the server.
@@ -105,11 +125,11 @@ impl Network {
         read(&mut self.lock().machine)
     }
 
-    /// When the last request left by which the server granted or renewed a claim, or when the server granted it by
-    /// itself. No lease of the claim can count from later than the second of these times, which includes the time by
-    /// which the server's clock was set back since. A lease that lapsed before that counts from the first.
-    pub(crate) fn asked(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
-        self.lock().asked.get(&claim).copied()
+    /// The times from which the lease of a claim counts: see [`NetworkState`]. No lease of the claim can count from
+    /// later than the second of these times, which includes the time by which the server's clock was set back since. A
+    /// lease that lapsed before that counts from the first.
+    pub(crate) fn lease_start(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
+        self.lock().lease_start.get(&claim).copied()
     }
 
     /// The journal of the run.
@@ -117,16 +137,17 @@ impl Network {
         &self.journal
     }
 
+    /// Whether messages of one connection arrive in the order in which they were sent.
     fn keeps_order(&self) -> bool {
-        self.manner == Manner::Push
+        self.protocol == Protocol::Push
     }
 
-    /// How long the `nth` message of a client takes in this direction.
-    fn takes(&self, client: Group, way: u64, nth: u64) -> Duration {
+    /// The delay of the `nth` message of a client in this direction, see [`stream`].
+    fn message_delay(&self, client: Group, way: u64, nth: u64) -> Duration {
         let mut rng = Rng::of(&[self.seed, client.number().into(), way, nth]);
         let nanos = |time: Duration| time.as_nanos() as u64;
-        let takes = rng.among(nanos(self.delay.0)..=nanos(self.delay.1));
-        Duration::from_nanos(if rng.percent(SLOW) { takes * 10 } else { takes })
+        let message_delay = rng.among(nanos(self.delay.0)..=nanos(self.delay.1));
+        Duration::from_nanos(if rng.percent(SLOW_PERCENT) { message_delay * SLOWNESS } else { message_delay })
     }
 
     fn scheduler(&self) -> &Arc<Scheduler> {

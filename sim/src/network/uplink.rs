@@ -7,7 +7,8 @@ use leasehold_core::Instant;
 use super::{
     Network,
     client_endpoint::{Conn, Delivery, in_order},
-    faults::NOTICED,
+    faults::NOTICED_PERCENT,
+    stream,
 };
 use crate::{
     plan::{Fate, Fault},
@@ -25,14 +26,14 @@ struct InTransit {
     transit: Transit,
 }
 
-/// How a request travels.
+/// How a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transit {
     /// It is answered.
     Answered,
     /// It is not answered.
     Unanswered,
-    /// It is not answered, and arrives after requests that left later.
+    /// It is not answered, and arrives after requests that were sent later.
     Overtaken,
 }
 
@@ -46,23 +47,23 @@ impl Network {
         let now = scheduler.now();
         let mut inner = self.lock();
         let inner = &mut *inner;
-        let Some(end) = inner.ends.get_mut(&from) else { return };
-        let nth = end.requests;
-        end.requests += 1;
+        let Some(endpoint) = inner.endpoints.get_mut(&from) else { return };
+        let nth = endpoint.requests;
+        endpoint.requests += 1;
         scheduler
             .note(nth, || format!("client {} sends {} as its request {nth}", from.number(), request.verb()));
-        let mut arrival = now.after(self.takes(from, 0, nth));
+        let mut arrival = now.after(self.message_delay(from, stream::UPLINK, nth));
         if self.keeps_order() {
             if matches!(request, Request::Hello) {
-                end.conn = Conn { number: conn, ..Conn::default() };
+                endpoint.conn = Conn { number: conn, ..Conn::default() };
             }
-            if end.conn.number != conn || end.conn.up_broken {
+            if endpoint.conn.number != conn || endpoint.conn.up_broken {
                 return;
             }
-            arrival = in_order(&mut end.conn.up, arrival);
+            arrival = in_order(&mut endpoint.conn.up, arrival);
         }
-        if now < end.cut_up {
-            end.conn.up_broken = true;
+        if now < endpoint.cut_up {
+            endpoint.conn.up_broken = true;
             return;
         }
         let message = |request, transit| InTransit { from, conn, number, request, sent: now, transit };
@@ -86,27 +87,29 @@ impl Network {
             }
         }
         if fate != Fate::Unanswered {
-            self.break_conn(inner, from, NOTICED);
+            self.break_conn(inner, from, NOTICED_PERCENT);
         }
     }
 
+    /// Delivers a request at this time.
     fn deliver(self: &Arc<Self>, at: Instant, message: InTransit) {
         let network = Arc::clone(self);
         self.scheduler().at(at, move || network.arrive(message));
     }
 
+    /// Handles a request that arrives: the server serves it, unless it is stalled or down.
     fn arrive(self: &Arc<Self>, message: InTransit) {
         let now = self.scheduler().now();
         let mut inner = self.lock();
-        if now < inner.still {
-            return self.deliver(inner.still, message);
+        if now < inner.stalled_until {
+            return self.deliver(inner.stalled_until, message);
         }
         let InTransit { from, conn, number, request, sent, transit } = message;
         let may_be_late = self.keeps_order() && transit != Transit::Overtaken;
         if !may_be_late && now.since(sent) > REQUEST_LIFE {
             return;
         }
-        if now < inner.down {
+        if now < inner.down_until {
             if transit == Transit::Answered {
                 self.post(&mut inner, from, conn, Delivery::Refused { number });
             }
@@ -116,14 +119,14 @@ impl Network {
         self.scheduler().note(number, || format!("{} of client {} arrives", request.verb(), from.number()));
         let inner = &mut *inner;
         if is_hello && self.scheduler().is_alive(from) {
-            inner.deaf.remove(&from);
+            inner.disconnected.remove(&from);
         }
         let extends = request.extends();
-        let served = inner.machine.serve(now, from, request, &inner.deaf);
+        let served = inner.machine.serve(now, from, request, &inner.disconnected);
         for claim in served.reply.extended(extends) {
-            let asked = inner.asked.entry(claim).or_insert((sent, sent));
-            if asked.0 < sent {
-                *asked = (sent, sent);
+            let lease_start = inner.lease_start.entry(claim).or_insert((sent, sent));
+            if lease_start.0 < sent {
+                *lease_start = (sent, sent);
             }
         }
         if transit == Transit::Answered {
@@ -134,13 +137,13 @@ impl Network {
                 Delivery::Reply { number, clock: served.clock, reply: served.reply },
             );
         } else if transit == Transit::Unanswered
-            && inner.ends.get(&from).is_some_and(|end| end.conn.number == conn)
+            && inner.endpoints.get(&from).is_some_and(|endpoint| endpoint.conn.number == conn)
         {
-            self.break_conn(inner, from, NOTICED);
+            self.break_conn(inner, from, NOTICED_PERCENT);
         }
         for mail in served.mail {
             if let Notification::Granted { id, .. } = mail.notification {
-                inner.asked.insert(id, (now, now));
+                inner.lease_start.insert(id, (now, now));
                 self.journal.figures(|tally| tally.handed_over += 1);
             }
             self.notify(inner, mail.to, mail.notification);

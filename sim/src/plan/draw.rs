@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{Breaking, ClientPlan, Direction, End, Fate, Fault, Lock, Manner, Op, Patience, Plan};
+use super::{Breaking, ClientPlan, Direction, End, Fate, Fault, Lock, Op, Patience, Plan, Protocol};
 use crate::{
     bug::Bug,
     rng::Rng,
     scheduler::{Moment, Sleeps},
 };
 
+/// The names of the locks.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 /// Typical leases of a run, in ms.
 const LEASES: [u64; 5] = [500, 1000, 2000, 5000, 10_000];
@@ -18,18 +19,22 @@ const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
 /// The parameters by which the rest of a plan is drawn.
 struct Draw {
     rng: Rng,
+    /// The typical lease.
     lease: Duration,
     /// The approximate length of the run.
     length: Duration,
     /// How many clients start at the beginning.
     clients: usize,
+    /// The number of locks.
     locks: usize,
     /// Whether releases may have a minimum hold time.
     has_min_holds: bool,
 }
 
+/// Draws the plan of a seed, with `ops` acquisitions.
 pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Plan {
-    let manner = *rng.pick(&[Manner::Push, Manner::Push, Manner::Push, Manner::Watch, Manner::Poll]);
+    let protocol =
+        *rng.pick(&[Protocol::Push, Protocol::Push, Protocol::Push, Protocol::Watch, Protocol::Poll]);
     let locks: Vec<Lock> = NAMES[..*rng.pick(&[1, 1, 1, 2, 2, 3])]
         .iter()
         .map(|name| Lock { name, limit: rng.percent(15).then(|| rng.among(1..=3) as u32) })
@@ -46,10 +51,10 @@ pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Pla
         let op = draw.op();
         clients[client].tasks[task].push(op);
     }
-    let faults = draw.faults(manner, &mut clients);
+    let faults = draw.faults(protocol, &mut clients);
     Plan {
         seed,
-        manner,
+        protocol,
         bug,
         named: draw.rng.percent(50),
         delay: (Duration::from_micros(least), Duration::from_micros(most)),
@@ -61,23 +66,27 @@ pub(super) fn plan(mut rng: Rng, seed: u64, ops: usize, bug: Option<Bug>) -> Pla
 }
 
 impl Draw {
+    /// A number from `least` to `most`.
     fn among(&mut self, least: u64, most: u64) -> u64 {
         self.rng.among(least..=most)
     }
 
     /// A duration between `least` and `most` hundredths of `whole`.
-    fn part(&mut self, whole: Duration, least: u64, most: u64) -> Duration {
+    fn fraction(&mut self, whole: Duration, least: u64, most: u64) -> Duration {
         whole.mul_f64(self.among(least * 1000, most * 1000) as f64 / 100_000.0)
     }
 
-    fn when(&mut self) -> Duration {
-        self.part(self.length, 0, 100)
+    /// A random time of the run.
+    fn random_time(&mut self) -> Duration {
+        self.fraction(self.length, 0, 100)
     }
 
-    fn whom(&mut self) -> usize {
+    /// A random client.
+    fn random_client(&mut self) -> usize {
         self.among(0, self.clients as u64 - 1) as usize
     }
 
+    /// A client that starts at this time, without operations.
     fn client(&mut self, starts: Duration) -> ClientPlan {
         let fast = match self.among(0, 9) {
             0..2 => 0,
@@ -88,59 +97,65 @@ impl Draw {
         ClientPlan { starts, fast, tasks: vec![Vec::new(); self.among(1, 4) as usize] }
     }
 
+    /// An acquisition.
     fn op(&mut self) -> Op {
         let lease = self.lease;
         let hold = match self.among(0, 9) {
-            0..5 => self.part(lease, 0, 3),
-            5..8 => self.part(lease, 2, 60),
-            _ => self.part(lease, 60, 250),
+            0..5 => self.fraction(lease, 0, 3),
+            5..8 => self.fraction(lease, 2, 60),
+            _ => self.fraction(lease, 60, 250),
         };
         let patience = match self.among(0, 19) {
             0..11 => Patience::Endless,
-            11..15 => Patience::Within(self.part(lease, 3, 200)),
+            11..15 => Patience::Within(self.fraction(lease, 3, 200)),
             15..18 => Patience::Try,
             _ => Patience::Tries(self.among(2, 5) as u32),
         };
         let end = match self.among(0, 19) {
             0..14 => End::Release,
             14..18 => End::Drop,
-            _ if self.has_min_holds => End::MinHold(hold + self.part(lease, 0, 40)),
+            _ if self.has_min_holds => End::MinHold(hold + self.fraction(lease, 0, 40)),
             _ => End::Release,
         };
         // Requests for different leases do not share a hold.
         let ttl = if self.rng.percent(85) { lease } else { lease * 2 };
         Op {
             breaks: self.rng.percent(2).then_some(Breaking::Gentle),
-            pause: if self.rng.percent(70) { self.part(lease, 0, 4) } else { self.part(lease, 0, 120) },
+            pause: if self.rng.percent(70) {
+                self.fraction(lease, 0, 4)
+            } else {
+                self.fraction(lease, 0, 120)
+            },
             lock: self.among(0, self.locks as u64 - 1) as usize,
             want: self.among(0, 5) as u32,
             ttl,
             renew: self.rng.percent(80),
-            max_hold: self.rng.percent(8).then(|| self.part(lease, 1, 150)),
+            max_hold: self.rng.percent(8).then(|| self.fraction(lease, 1, 150)),
             patience,
-            cancel: self.rng.percent(15).then(|| self.part(lease, 0, 60)),
+            cancel: self.rng.percent(15).then(|| self.fraction(lease, 0, 60)),
             hold,
             writes: if self.rng.percent(50) { self.among(1, 2) as u32 } else { 0 },
             stubborn: self.rng.percent(50),
             confirm: self.rng.percent(10),
             again: self.rng.percent(10),
             end,
-            closes: self.rng.percent(1).then(|| self.part(lease, 0, 100)),
+            closes: self.rng.percent(1).then(|| self.fraction(lease, 0, 100)),
         }
     }
 
-    fn faults(&mut self, manner: Manner, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
+    /// The faults of the run; adds a client for each client that crashes.
+    fn faults(&mut self, protocol: Protocol, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
         if self.rng.percent(15) {
             return Vec::new();
         }
-        let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(manner)).collect();
+        let mut faults: Vec<Fault> = (0..self.among(4, 10)).map(|_| self.fault(protocol)).collect();
         if self.rng.percent(35) {
-            self.beyond(manner, clients, &mut faults);
+            self.add_unsurvivable(protocol, clients, &mut faults);
         }
         for fault in &faults {
             if let Fault::Crash { client, at, .. } = *fault {
                 // Another client takes over the work of one that crashed.
-                let starts = at + self.part(self.lease, 0, 200);
+                let starts = at + self.fraction(self.lease, 0, 200);
                 let mut next = self.client(starts);
                 next.tasks = clients[client].tasks.iter().map(|ops| ops[ops.len() / 2..].to_vec()).collect();
                 clients.push(next);
@@ -149,24 +164,25 @@ impl Draw {
         faults
     }
 
-    fn fault(&mut self, manner: Manner) -> Fault {
-        let (client, at, lease) = (self.whom(), self.when(), self.lease);
+    /// A fault that a lock server survives.
+    fn fault(&mut self, protocol: Protocol) -> Fault {
+        let (client, at, lease) = (self.random_client(), self.random_time(), self.lease);
         match self.among(0, 29) {
             0..9 => {
                 let nth = self.among(0, 30);
-                Fault::Request { client, nth, fate: self.fate(manner) }
+                Fault::Request { client, nth, fate: self.fate(protocol) }
             }
             9..13 => {
                 let nth = self.among(0, 6);
-                let fate = self.fate(Manner::Watch);
+                let fate = self.fate(Protocol::Watch);
                 Fault::Notification { client, nth, fate }
             }
             13..16 => {
                 let sleeps = if self.rng.percent(70) { Sleeps::GoOn } else { Sleeps::Suspend };
-                Fault::Stop { client, at, length: self.part(lease, 5, 300), sleeps }
+                Fault::Stop { client, at, length: self.fraction(lease, 5, 300), sleeps }
             }
             16..20 => {
-                let (readings, length) = (self.among(0, 12) as u32, self.part(lease, 5, 300));
+                let (readings, length) = (self.among(0, 12) as u32, self.fraction(lease, 5, 300));
                 let moment = if self.rng.percent(50) { Moment::Before } else { Moment::After };
                 Fault::StopAtReading { client, at, readings, length, moment }
             }
@@ -174,45 +190,46 @@ impl Draw {
             22 => Fault::Reset { client, at },
             23..26 => {
                 let way = *self.rng.pick(&[Direction::Up, Direction::Down, Direction::Both]);
-                Fault::Cut { client, at, length: self.part(lease, 5, 250), way }
+                Fault::Cut { client, at, length: self.fraction(lease, 5, 250), way }
             }
-            26 => Fault::Stall { at, length: self.part(lease, 5, 200) },
-            27 => Fault::Restart { at, length: self.part(lease, 1, 150) },
-            _ => Fault::Step { at, by: -(self.part(lease, 1, 300).as_nanos() as i64) },
+            26 => Fault::Stall { at, length: self.fraction(lease, 5, 200) },
+            27 => Fault::Restart { at, length: self.fraction(lease, 1, 150) },
+            _ => Fault::Step { at, by: -(self.fraction(lease, 1, 300).as_nanos() as i64) },
         }
     }
 
-    fn fate(&mut self, manner: Manner) -> Fate {
+    /// The fault of a single message.
+    fn fate(&mut self, protocol: Protocol) -> Fate {
         let late = Duration::from_millis(self.among(1, 1900));
         match self.among(0, 3) {
             0 => Fate::Lost,
             1 => Fate::Unanswered,
             2 => Fate::Late(late),
             // A connection delivers nothing twice.
-            _ if manner == Manner::Push => Fate::Lost,
+            _ if protocol == Protocol::Push => Fate::Lost,
             _ => Fate::Twice(late),
         }
     }
 
-    /// Faults beyond those that a lock server can survive. Then exclusion is not required, but the loss has to be
-    /// reported and the fence has to hold.
-    fn beyond(&mut self, manner: Manner, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
-        let at = self.when();
-        // A counter that was lost mints the same tokens again: engines whose tokens come from a counter do not survive
-        // a failover.
-        let most = if manner == Manner::Push { 5 } else { 2 };
+    /// Adds a fault that no lock server can survive. Then exclusion is not required, but the loss has to be reported
+    /// and the fence has to hold.
+    fn add_unsurvivable(&mut self, protocol: Protocol, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
+        let at = self.random_time();
+        // A counter that was lost creates the same tokens again: engines whose tokens come from a counter do not
+        // survive a failover.
+        let most = if protocol == Protocol::Push { 5 } else { 2 };
         match self.among(0, most) {
             0 => {
-                faults.push(Fault::Step { at, by: self.part(self.lease, 1, 300).as_nanos() as i64 });
-                if manner != Manner::Push && self.rng.percent(70) {
+                faults.push(Fault::Step { at, by: self.fraction(self.lease, 1, 300).as_nanos() as i64 });
+                if protocol != Protocol::Push && self.rng.percent(70) {
                     // An answer from before the clock step arrives after the message that reveals the step, but not so
                     // late that no client waits for it any more.
-                    let late = self.part(self.lease, 4, 14);
+                    let late = self.fraction(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
                 }
             }
             1 => {
-                let client = self.whom();
+                let client = self.random_client();
                 clients[client].fast = -(self.among(20_000, 200_000) as i64);
             }
             2 => {
@@ -221,10 +238,10 @@ impl Draw {
                 forced.into_iter().for_each(|op| op.breaks = Some(Breaking::Forced));
             }
             _ => {
-                let (loses, length) = (self.part(self.lease, 0, 150), self.part(self.lease, 1, 50));
+                let (loses, length) = (self.fraction(self.lease, 0, 150), self.fraction(self.lease, 1, 50));
                 let skew = match self.among(0, 3) {
-                    0 => -(self.part(self.lease, 0, 100).as_nanos() as i64),
-                    1 => self.part(self.lease, 0, 100).as_nanos() as i64,
+                    0 => -(self.fraction(self.lease, 0, 100).as_nanos() as i64),
+                    1 => self.fraction(self.lease, 0, 100).as_nanos() as i64,
                     _ => 0,
                 };
                 faults.push(Fault::Failover { at, length, loses, skew });

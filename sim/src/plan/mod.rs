@@ -23,7 +23,7 @@ use crate::{
 
 /// The protocol of the modelled server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Manner {
+pub(crate) enum Protocol {
     /// Like Redis: one connection that keeps the order, grants are pushed and dated by the server's clock, tokens come
     /// in blocks.
     Push,
@@ -39,11 +39,11 @@ pub struct Plan {
     /// Decides the delays, and the order of tasks that could run at the same time.
     pub(crate) seed: u64,
     /// The protocol of the server.
-    pub(crate) manner: Manner,
+    pub(crate) protocol: Protocol,
     /// A deliberate mistake of the server or the client library.
     pub(crate) bug: Option<Bug>,
-    /// Every request carries the id of its attempt, so that the server's state can be attributed. Then nothing is
-    /// handed over within a client.
+    /// Whether the owner of every request is the id of its attempt, so that the server's state can be attributed to
+    /// attempts. Then nothing is handed over within a client.
     pub(crate) named: bool,
     /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
@@ -75,15 +75,15 @@ pub(crate) struct Promise {
     pub(crate) exclusion: bool,
     /// I2. A client clock that is too slow cannot keep it.
     pub(crate) deadlines: bool,
-    /// No token is minted twice. A server that loses acknowledged writes, and whose clock was set back as well, may
-    /// mint one twice.
+    /// No token is granted twice. A server that loses acknowledged writes, and whose clock was set back as well, may
+    /// grant a token twice.
     pub(crate) new_tokens: bool,
     /// I4. A process hands a hold over, with its older tokens, until it learns that the hold has ended.
     pub(crate) tokens: bool,
     /// No clock runs ahead, or seems to because answers overtook each other: so there is no reason to doubt a hold that
     /// is not lost.
     pub(crate) no_doubt: bool,
-    /// The plan has no faults: then no waiter is overtaken, and no claim waits for a free lock.
+    /// Whether the plan has no faults: then no waiter is overtaken, and no claim waits for a free lock.
     pub(crate) calm: bool,
 }
 
@@ -166,6 +166,7 @@ impl Plan {
         self.acquisitions().any(|op| op.breaks.is_some())
     }
 
+    /// All acquisitions.
     fn acquisitions(&self) -> impl Iterator<Item = &Op> {
         self.clients.iter().flat_map(|client| client.tasks.iter().flatten())
     }
@@ -198,7 +199,7 @@ impl Plan {
             deadlines: !slow,
             new_tokens,
             tokens: new_tokens && (exclusion || self.named),
-            no_doubt: !(ahead || slow || self.sets_back() && self.manner != Manner::Push),
+            no_doubt: !(ahead || slow || self.sets_back() && self.protocol != Protocol::Push),
             calm: self.faults.is_empty() && self.clients.iter().all(|client| client.starts.is_zero()),
         }
     }

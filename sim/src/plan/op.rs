@@ -38,7 +38,7 @@ pub(crate) enum Breaking {
 /// The parameters of one acquisition and of the steps that follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
-    /// Breaks the current hold before the acquisition.
+    /// Whether, and how, the current hold is broken before the acquisition.
     pub(crate) breaks: Option<Breaking>,
     /// The pause before the acquisition.
     pub(crate) pause: Duration,
@@ -52,22 +52,22 @@ pub(crate) struct Op {
     pub(crate) renew: bool,
     /// The longest hold time.
     pub(crate) max_hold: Option<Duration>,
-    /// How long it waits.
+    /// How long the acquisition waits.
     pub(crate) patience: Patience,
-    /// The acquisition is dropped after this time.
+    /// After which time the acquisition is dropped, if at all.
     pub(crate) cancel: Option<Duration>,
     /// For how long the lock is used.
     pub(crate) hold: Duration,
-    /// How often the resources are written.
+    /// How many times the resources are written.
     pub(crate) writes: u32,
-    /// The user goes on after a loss was reported.
+    /// Whether the user goes on after a loss was reported.
     pub(crate) stubborn: bool,
-    /// The user asks the server in between whether the hold is valid.
+    /// Whether the user asks the server during the hold whether the hold is valid.
     pub(crate) confirm: bool,
-    /// The user acquires the same lock again in between.
+    /// Whether the user acquires the same lock again during the hold.
     pub(crate) again: bool,
     /// How the hold ends.
     pub(crate) end: End,
-    /// Closes the locks of its process afterwards, within this time.
+    /// The time limit for closing the locks of the process afterwards, if they are closed.
     pub(crate) closes: Option<Duration>,
 }

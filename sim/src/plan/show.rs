@@ -6,8 +6,8 @@ use super::Plan;
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, manner, bug, named, delay: (least, most), locks, clients, faults, .. } = self;
-        write!(f, "seed {seed}: {manner:?}, messages take {least:?} to {most:?}")?;
+        let Self { seed, protocol, bug, named, delay: (least, most), locks, clients, faults, .. } = self;
+        write!(f, "seed {seed}: {protocol:?}, messages take {least:?} to {most:?}")?;
         writeln!(
             f,
             "{}{}{}",

@@ -12,15 +12,18 @@ pub(super) struct Agenda<T> {
     slots: Vec<Slot<T>>,
     /// Empty slots.
     free: Vec<usize>,
+    /// How many entries were added or moved so far.
     entries: u64,
 }
 
 /// The due time, the number of the entry, and its slot.
 type AgendaKey = (Instant, u64, usize);
 
+/// The place of one entry.
 struct Slot<T> {
     /// The number of the entry in the slot, or of the last one.
     number: u64,
+    /// The value of the entry; `None`: the slot is empty.
     due: Option<T>,
 }
 
@@ -53,7 +56,7 @@ impl<T> Agenda<T> {
         Some(self.number(at, key.slot))
     }
 
-    /// The entry's value, as long as it is there.
+    /// The value of an entry, unless the entry was removed or moved.
     pub(super) fn get(&self, key: Key) -> Option<&T> {
         let slot = self.slots.get(key.slot)?;
         slot.due.as_ref().filter(|_| slot.number == key.number)
@@ -90,6 +93,7 @@ impl<T> Agenda<T> {
         slots.into_iter().filter_map(|slot| slot.due).collect()
     }
 
+    /// Gives the entry in a slot a new number and due time.
     fn number(&mut self, at: Instant, slot: usize) -> Key {
         self.entries += 1;
         let number = self.entries;

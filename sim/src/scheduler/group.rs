@@ -25,7 +25,9 @@ impl Group {
 /// The state of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupState {
+    /// Whether it is stopped.
     stopped: bool,
+    /// Whether it was killed.
     dead: bool,
     /// Tasks of a stopped group that are ready.
     pub(super) parked: Vec<TaskId>,
@@ -37,15 +39,17 @@ pub(super) struct GroupState {
 
 /// The parts of a group's state that are read at every step. See [`Scheduler`].
 #[derive(Debug, Default)]
-pub(super) struct Signs {
+pub(super) struct HotState {
+    /// Whether it was killed.
     dead: AtomicBool,
-    /// For how long it was suspended in all, in nanoseconds: its sleeps last longer by that time.
+    /// For how long the group was suspended in all, in nanoseconds: its sleeps last longer by that time.
     suspended: AtomicU64,
     /// Whether it may be about to stop at a reading of its clock.
     may_stop: AtomicBool,
 }
 
 impl GroupState {
+    /// Whether the group is neither stopped nor dead.
     pub(super) fn runs(&self) -> bool {
         !self.stopped && !self.dead
     }
@@ -72,7 +76,7 @@ pub(crate) enum Moment {
 impl Scheduler {
     /// All groups but the world's own.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
-        (1..self.signs.len()).map(Group)
+        (1..self.hot_states.len()).map(Group)
     }
 
     /// Stops a group for `length`. Returns `false` if it is not running now. [`cont`](Self::cont) lets it run again.
@@ -85,7 +89,7 @@ impl Scheduler {
         state.stopped = true;
         if sleeps == Sleeps::Suspend {
             let length = u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
-            self.signs[group.0].suspended.fetch_add(length, Ordering::Relaxed);
+            self.hot_states[group.0].suspended.fetch_add(length, Ordering::Relaxed);
         }
         inner.park(group);
         true
@@ -105,13 +109,13 @@ impl Scheduler {
         let mut inner = self.lock();
         inner.groups[group.0].dead = true;
         inner.park(group);
-        self.signs[group.0].dead.store(true, Ordering::Relaxed);
+        self.hot_states[group.0].dead.store(true, Ordering::Relaxed);
     }
 
     /// Whether the group was not killed.
     #[must_use]
     pub(crate) fn is_alive(&self, group: Group) -> bool {
-        !self.signs[group.0].dead.load(Ordering::Relaxed)
+        !self.hot_states[group.0].dead.load(Ordering::Relaxed)
     }
 
     /// The number of unfinished tasks of a group.
@@ -123,12 +127,12 @@ impl Scheduler {
     /// After `readings` more readings of its clock the group stops for `length`, in the middle of its step.
     pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
         self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
-        self.signs[group.0].may_stop.store(true, Ordering::Relaxed);
+        self.hot_states[group.0].may_stop.store(true, Ordering::Relaxed);
     }
 
-    /// Called when the clock of a group is read. Returns for how long the group has to stop, if it has to stop here.
+    /// Counts a reading of the clock of a group. Returns for how long the group has to stop, if it has to stop here.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
-        if !self.signs[group.0].may_stop.load(Ordering::Relaxed) {
+        if !self.hot_states[group.0].may_stop.load(Ordering::Relaxed) {
             return None;
         }
         let mut inner = self.lock();
@@ -139,11 +143,12 @@ impl Scheduler {
             return None;
         }
         state.stop_at_reading = None;
-        self.signs[group.0].may_stop.store(false, Ordering::Relaxed);
+        self.hot_states[group.0].may_stop.store(false, Ordering::Relaxed);
         Some((length, moment))
     }
 
+    /// For how long a group was suspended in all.
     pub(super) fn suspended(&self, group: Group) -> Duration {
-        Duration::from_nanos(self.signs[group.0].suspended.load(Ordering::Relaxed))
+        Duration::from_nanos(self.hot_states[group.0].suspended.load(Ordering::Relaxed))
     }
 }

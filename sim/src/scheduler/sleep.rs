@@ -17,9 +17,11 @@ use super::{Group, Scheduler, agenda::Key};
 pub(crate) struct Sleep {
     scheduler: Arc<Scheduler>,
     group: Group,
+    /// When the sleep ends.
     at: Instant,
     /// For how long the group had been suspended in all when `at` was computed.
     suspended: Duration,
+    /// The entry in the agenda that wakes the task.
     entry: Option<Key>,
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Task {
 pub(super) struct TaskWaker {
     pub(super) scheduler: Arc<Scheduler>,
     pub(super) task: TaskId,
-    /// The task was woken since its last poll.
+    /// Whether the task was woken since its last poll.
     pub(super) woken: AtomicBool,
 }
 

@@ -15,49 +15,60 @@ use leasehold_core::{BoxFuture, Instant};
 use super::{
     Group, Sleep,
     agenda::{Agenda, Key},
-    group::{GroupState, Signs},
+    group::{GroupState, HotState},
     task::{Task, TaskId, TaskWaker},
 };
 use crate::rng::Rng;
 
 /// The time at which every world begins: long after the boot of its machines, so that no duration reaches back to zero.
-const BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
+const WORLD_BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
 /// The longest time that one poll of a task takes.
-const STEP: u64 = 20_000;
+const MAX_STEP: u64 = 20_000;
 /// By how much a sleep may last too long: timers of real runtimes are as coarse.
-const OVERSLEPT: u64 = 1_200_000;
+const MAX_OVERSLEEP: u64 = 1_200_000;
 
 /// The scheduler: virtual time, and all events in it. The world has one thread, so values that are read at every step
 /// are kept outside of the lock, which would cost more than the access itself.
 pub(crate) struct Scheduler {
     /// The time, in nanoseconds.
     now: AtomicU64,
-    pub(super) signs: Box<[Signs]>,
+    /// The states of all groups that are read at every step.
+    pub(super) hot_states: Box<[HotState]>,
     inner: Mutex<SchedulerState>,
 }
 
+/// The state behind the lock.
 pub(super) struct SchedulerState {
     rng: Rng,
+    /// The events that are scheduled.
     due: Agenda<Due>,
     tasks: Vec<Option<Task>>,
+    /// The tasks that can be polled.
     pub(super) ready: Vec<TaskId>,
     pub(super) groups: Vec<GroupState>,
     /// A hash of all events: two runs have the same only if they went the same way.
     digest: u64,
+    /// The events as text, if the run is traced.
     trace: Option<Vec<String>>,
 }
 
+/// A scheduled event.
 enum Due {
+    /// The end of a sleep.
     Wake(Waker),
+    /// An event of the world.
     Do(Box<dyn FnOnce() + Send>),
 }
 
 /// The next step of the loop.
 enum Next {
+    /// This event happens.
     Due(Due),
+    /// This task is polled.
     Poll(Polled),
-    /// The task is done already.
+    /// Nothing: the ready task is done already.
     Nothing,
+    /// The loop ends.
     Over,
 }
 
@@ -68,12 +79,12 @@ struct Polled {
 }
 
 impl Scheduler {
-    /// A new scheduler for `groups` groups beside the world's own. `traced`: the events are written down.
+    /// A new scheduler for `groups` groups beside the world's own; with a trace if `traced`.
     #[must_use]
     pub(crate) fn new(seed: u64, traced: bool, groups: usize) -> Arc<Self> {
         Arc::new(Self {
-            now: AtomicU64::new(BEGIN.as_nanos()),
-            signs: (0..=groups).map(|_| Signs::default()).collect(),
+            now: AtomicU64::new(WORLD_BEGIN.as_nanos()),
+            hot_states: (0..=groups).map(|_| HotState::default()).collect(),
             inner: Mutex::new(SchedulerState {
                 rng: Rng::of(&[seed, u64::from_be_bytes(*b"schedule")]),
                 due: Agenda::new(),
@@ -95,13 +106,13 @@ impl Scheduler {
     /// How much time has passed since the world began.
     #[must_use]
     pub(crate) fn passed(&self) -> Duration {
-        self.now().since(BEGIN)
+        self.now().since(WORLD_BEGIN)
     }
 
     /// The time `after` the beginning.
     #[must_use]
     pub(crate) fn instant(after: Duration) -> Instant {
-        BEGIN.after(after)
+        WORLD_BEGIN.after(after)
     }
 
     /// Runs `future` as a task of `group`.
@@ -116,7 +127,7 @@ impl Scheduler {
 
     /// Sleeps for `length`, or a little longer, in a task of `group`.
     pub(crate) fn sleep(self: &Arc<Self>, group: Group, length: Duration) -> Sleep {
-        let over = Duration::from_nanos(self.lock().rng.among(0..=OVERSLEPT));
+        let over = Duration::from_nanos(self.lock().rng.among(0..=MAX_OVERSLEEP));
         Sleep::new(self, group, self.now().after(length + over))
     }
 
@@ -144,9 +155,10 @@ impl Scheduler {
         }
     }
 
-    /// Records an event. `what` is called only if the run is traced.
-    pub(crate) fn note(&self, mark: u64, what: impl FnOnce() -> String) {
-        self.lock().note(self.now(), mark, what);
+    /// Records an event in the digest, as the number `event`, and in the trace as `what`, which is called only if the
+    /// run is traced.
+    pub(crate) fn note(&self, event: u64, what: impl FnOnce() -> String) {
+        self.lock().note(self.now(), event, what);
     }
 
     /// The digest of all events, and the trace line by line if the run is traced.
@@ -171,6 +183,7 @@ impl Scheduler {
         }
     }
 
+    /// The next step of the loop.
     fn next(&self, inner: &mut SchedulerState, until: Instant) -> Next {
         let (now, first) = (self.now(), inner.due.first());
         if now >= until {
@@ -193,15 +206,17 @@ impl Scheduler {
         }
     }
 
+    /// Takes the first event, and advances the time to it.
     fn take_due(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         self.tick(now);
         inner.due.pop().map_or(Next::Over, Next::Due)
     }
 
+    /// Takes a random ready task.
     fn take_ready(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         let now = self.tick(now);
-        let at = inner.rng.among(0..=inner.ready.len() as u64 - 1) as usize;
-        let number = inner.ready.swap_remove(at);
+        let index = inner.rng.among(0..=inner.ready.len() as u64 - 1) as usize;
+        let number = inner.ready.swap_remove(index);
         let Some(task) = inner.tasks[number].as_mut() else { return Next::Nothing };
         let Some(future) = task.future.take() else { return Next::Nothing };
         let waker = Arc::clone(&task.waker);
@@ -216,6 +231,7 @@ impl Scheduler {
         now
     }
 
+    /// Sets the time.
     fn set(&self, now: Instant) {
         self.now.store(now.as_nanos(), Ordering::Relaxed);
     }
@@ -227,7 +243,7 @@ impl Scheduler {
         let waker = Waker::from(waker);
         let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         let mut inner = self.lock();
-        let took = Duration::from_nanos(inner.rng.among(1..=STEP));
+        let took = Duration::from_nanos(inner.rng.among(1..=MAX_STEP));
         self.set(self.now().after(took));
         match &mut inner.tasks[task] {
             Some(task) if !done => task.future = Some(future),
@@ -245,6 +261,7 @@ impl Scheduler {
         self.next(&mut inner, until)
     }
 
+    /// Makes a task ready.
     pub(super) fn make_ready(&self, task: TaskId) {
         let mut inner = self.lock();
         if let Some(group) = inner.tasks.get(task).and_then(|task| Some(task.as_ref()?.group)) {
@@ -256,9 +273,9 @@ impl Scheduler {
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
         let mut inner = self.lock();
         let due = &mut inner.due;
-        let same =
+        let reusable =
             entry.filter(|key| matches!(due.get(*key), Some(Due::Wake(before)) if before.will_wake(waker)));
-        if let Some(key) = same.and_then(|key| due.put_off(key, at)) {
+        if let Some(key) = reusable.and_then(|key| due.put_off(key, at)) {
             return key;
         }
         let gone = entry.and_then(|key| due.remove(key));
@@ -269,6 +286,7 @@ impl Scheduler {
         key
     }
 
+    /// Removes an event.
     pub(super) fn forget(&self, entry: Key) {
         // Dropped after the lock is released.
         let _gone = self.lock().due.remove(entry);
@@ -281,13 +299,14 @@ impl Scheduler {
 }
 
 impl SchedulerState {
-    fn note(&mut self, now: Instant, mark: u64, what: impl FnOnce() -> String) {
-        self.digest = Rng::of(&[self.digest, now.as_nanos(), mark]).next();
+    fn note(&mut self, now: Instant, event: u64, what: impl FnOnce() -> String) {
+        self.digest = Rng::of(&[self.digest, now.as_nanos(), event]).next();
         if let Some(trace) = &mut self.trace {
-            trace.push(format!("{:>14.6?} {}", now.since(BEGIN), what()));
+            trace.push(format!("{:>14.6?} {}", now.since(WORLD_BEGIN), what()));
         }
     }
 
+    /// Makes a task ready, or parks it if its group does not run.
     fn add_ready(&mut self, task: TaskId, group: Group) {
         if self.groups[group.0].runs() {
             self.ready.push(task);
@@ -296,7 +315,7 @@ impl SchedulerState {
         }
     }
 
-    /// Moves the ready tasks of a group aside.
+    /// Moves the ready tasks of a group to its parked tasks.
     pub(super) fn park(&mut self, group: Group) {
         let tasks = &self.tasks;
         let of_group = |task: &mut TaskId| tasks[*task].as_ref().is_some_and(|task| task.group == group);
@@ -307,6 +326,6 @@ impl SchedulerState {
 
 impl fmt::Debug for Scheduler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clockwork").field("passed", &self.passed()).finish_non_exhaustive()
+        f.debug_struct("Scheduler").field("passed", &self.passed()).finish_non_exhaustive()
     }
 }

@@ -6,9 +6,9 @@ use leasehold_core::{Instant, View};
 
 use super::{
     Mail, Reply, Request, Store,
-    store::{Around, micros},
+    store::{RequestContext, micros},
 };
-use crate::{bug::Bug, plan::Manner, scheduler::Group};
+use crate::{bug::Bug, plan::Protocol, scheduler::Group};
 
 /// The reading of the server's clock when the world's reads zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
@@ -16,21 +16,24 @@ const EPOCH: u64 = 1_700_000_000_000_000_000;
 /// The machine that the server runs on.
 pub(crate) struct Machine {
     store: Store,
-    manner: Manner,
+    protocol: Protocol,
     bug: Option<Bug>,
-    /// By how much its clock was set, in nanoseconds.
-    set: i64,
+    /// By how much the machine's clock was set, in nanoseconds.
+    clock_offset: i64,
     /// The log of requests, kept if another machine will take over.
-    log: Option<Vec<Entry>>,
+    log: Option<Vec<LogEntry>>,
 }
 
 /// One request, as a replica would receive it.
-struct Entry {
+struct LogEntry {
+    /// When it arrived, by the world's clock.
     at: Instant,
+    /// When it arrived, by the server's clock.
     now: Instant,
     from: Group,
     request: Request,
-    deaf: BTreeSet<Group>,
+    /// The clients that the server knew to be disconnected.
+    disconnected: BTreeSet<Group>,
 }
 
 /// The server's response to a request: its clock, its answer, and notifications for other clients.
@@ -46,8 +49,14 @@ pub(crate) struct ServerReply {
 impl Machine {
     /// A machine without data. `fails_over`: another machine will take over.
     #[must_use]
-    pub(crate) fn new(manner: Manner, bug: Option<Bug>, fails_over: bool) -> Self {
-        Self { store: Store::new(manner, bug), manner, bug, set: 0, log: fails_over.then(Vec::new) }
+    pub(crate) fn new(protocol: Protocol, bug: Option<Bug>, fails_over: bool) -> Self {
+        Self {
+            store: Store::new(protocol, bug),
+            protocol,
+            bug,
+            clock_offset: 0,
+            log: fails_over.then(Vec::new),
+        }
     }
 
     /// Serves a request that arrives at `at` by the world's clock.
@@ -56,34 +65,34 @@ impl Machine {
         at: Instant,
         from: Group,
         request: Request,
-        deaf: &BTreeSet<Group>,
+        disconnected: &BTreeSet<Group>,
     ) -> ServerReply {
         let now = self.clock(at);
-        let mut around = Around { now, deaf, mail: Vec::new() };
-        let reply = self.store.serve(&mut around, from, &request);
-        let mail = around.mail;
+        let mut context = RequestContext { now, disconnected, mail: Vec::new() };
+        let reply = self.store.serve(&mut context, from, &request);
+        let mail = context.mail;
         if let Some(log) = &mut self.log
             && !matches!(request, Request::Hello | Request::Time)
         {
-            log.push(Entry { at, now, from, request, deaf: deaf.clone() });
+            log.push(LogEntry { at, now, from, request, disconnected: disconnected.clone() });
         }
         ServerReply { clock: Duration::from_micros(micros(now)), reply, mail }
     }
 
-    /// Sets its clock.
+    /// Sets the machine's clock forward or back.
     pub(crate) const fn set_clock(&mut self, by: i64) {
-        self.set += by;
+        self.clock_offset += by;
     }
 
     /// Fails over to another machine that knows only the requests before `known`.
     pub(crate) fn fail_over(&mut self, known: Instant, skew: i64) {
-        self.set += skew;
+        self.clock_offset += skew;
         let log = self.log.get_or_insert_default();
         log.retain(|entry| entry.at < known);
-        self.store = Store::new(self.manner, self.bug);
-        for Entry { now, from, request, deaf, .. } in &*log {
-            let mut around = Around { now: *now, deaf, mail: Vec::new() };
-            self.store.serve(&mut around, *from, request);
+        self.store = Store::new(self.protocol, self.bug);
+        for LogEntry { now, from, request, disconnected, .. } in &*log {
+            let mut context = RequestContext { now: *now, disconnected, mail: Vec::new() };
+            self.store.serve(&mut context, *from, request);
         }
     }
 
@@ -99,7 +108,8 @@ impl Machine {
         self.store.in_use(now)
     }
 
+    /// The reading of the machine's clock.
     fn clock(&self, at: Instant) -> Instant {
-        Instant::from_nanos((EPOCH + at.as_nanos()).wrapping_add_signed(self.set))
+        Instant::from_nanos((EPOCH + at.as_nanos()).wrapping_add_signed(self.clock_offset))
     }
 }

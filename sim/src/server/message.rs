@@ -21,7 +21,7 @@ pub(crate) enum Request {
     Renew(Vec<Hold>),
     /// Releases; with each, whether it must leave a tombstone.
     Release(Vec<(Release, bool)>),
-    /// Ends a hold that has this token.
+    /// Breaks the hold that has this token; the flag says whether by force.
     Break(Name, u64, bool),
 }
 

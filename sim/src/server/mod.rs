@@ -8,5 +8,5 @@ mod store;
 pub(crate) use machine::Machine;
 pub(crate) use message::{Mail, Notification, Reply, Request};
 #[cfg(test)]
-pub(crate) use store::Around;
+pub(crate) use store::RequestContext;
 pub(crate) use store::{REQUEST_LIFE, Store};

@@ -13,19 +13,21 @@ use leasehold_core::{
 };
 
 use super::{Mail, Notification, Reply, Request};
-use crate::{bug::Bug, plan::Manner, scheduler::Group};
+use crate::{bug::Bug, plan::Protocol, scheduler::Group};
 
 /// How long after it was sent a request may still arrive.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(2);
 
+/// The lineage of all tokens.
 const LINEAGE: Lineage = Lineage::new(7);
 /// A mistake that is made only sometimes is made in one of this many requests.
-const SELDOM: u64 = 4;
+const ERR_EVERY: u64 = 4;
 
 /// The server's data.
 pub(crate) struct Store {
-    manner: Manner,
+    protocol: Protocol,
     bug: Option<Bug>,
+    /// The lock state of each name in use.
     names: BTreeMap<Name, LockState<Group>>,
     tombstones: Tombstones,
     /// The newest token.
@@ -35,11 +37,11 @@ pub(crate) struct Store {
 }
 
 /// The context of a request.
-pub(crate) struct Around<'a> {
+pub(crate) struct RequestContext<'a> {
     /// The reading of the server's clock.
     pub(crate) now: Instant,
     /// The clients that the server knows to be gone.
-    pub(crate) deaf: &'a BTreeSet<Group>,
+    pub(crate) disconnected: &'a BTreeSet<Group>,
     /// The notifications to be sent to clients.
     pub(crate) mail: Vec<Mail>,
 }
@@ -47,26 +49,41 @@ pub(crate) struct Around<'a> {
 impl Store {
     /// An empty store.
     #[must_use]
-    pub(crate) fn new(manner: Manner, bug: Option<Bug>) -> Self {
-        Self { manner, bug, names: BTreeMap::new(), tombstones: Tombstones::default(), newest: 0, served: 0 }
+    pub(crate) fn new(protocol: Protocol, bug: Option<Bug>) -> Self {
+        Self {
+            protocol,
+            bug,
+            names: BTreeMap::new(),
+            tombstones: Tombstones::default(),
+            newest: 0,
+            served: 0,
+        }
     }
 
     /// Serves a request of a client.
-    pub(crate) fn serve(&mut self, around: &mut Around<'_>, from: Group, request: &Request) -> Reply {
+    pub(crate) fn serve(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        from: Group,
+        request: &Request,
+    ) -> Reply {
         self.served += 1;
         match request {
             Request::Hello | Request::Time => Reply::Time,
-            Request::Claim(claim, how) => Reply::Claim(self.claim(around, from, claim, *how)),
+            Request::Claim(claim, how) => Reply::Claim(self.claim(context, from, claim, *how)),
             Request::Renew(holds) => {
-                Reply::Renew(holds.iter().map(|hold| self.renew(around, hold)).collect())
+                Reply::Renew(holds.iter().map(|hold| self.renew(context, hold)).collect())
             }
             Request::Release(releases) => {
                 let freed = |freed| if freed { Released::Freed } else { Released::NotThere };
-                let release =
-                    |(release, mark_dead): &(Release, bool)| self.release(around, release, *mark_dead);
+                let release = |(release, leaves_tombstone): &(Release, bool)| {
+                    self.release(context, release, *leaves_tombstone)
+                };
                 Reply::Release(releases.iter().map(release).map(freed).collect())
             }
-            Request::Break(name, token, force) => Reply::Break(self.break_hold(around, name, *token, *force)),
+            Request::Break(name, token, force) => {
+                Reply::Break(self.break_hold(context, name, *token, *force))
+            }
         }
     }
 
@@ -78,69 +95,82 @@ impl Store {
 
     /// The number of names in use at `now`.
     pub(crate) fn in_use(&mut self, now: Instant) -> usize {
-        let mut around = Around { now, deaf: &BTreeSet::new(), mail: Vec::new() };
+        let mut context = RequestContext { now, disconnected: &BTreeSet::new(), mail: Vec::new() };
         let names: Vec<Name> = self.names.keys().cloned().collect();
         for name in &names {
-            self.step(&mut around, name, REQUEST_LIFE, LockState::settle);
+            self.step(&mut context, name, REQUEST_LIFE, LockState::settle);
         }
         self.names.values().filter(|queue| queue.is_used()).count()
     }
 
     fn claim(
         &mut self,
-        around: &mut Around<'_>,
+        context: &mut RequestContext<'_>,
         from: Group,
         claim: &Claim,
         how: How,
     ) -> Result<Answer, EngineError> {
-        let stored = Claim { ttl: self.lasts(claim.ttl), ..claim.clone() };
+        let stored = Claim { ttl: self.real_ttl(claim.ttl), ..claim.clone() };
         let answer = self
-            .step(around, &claim.name, REQUEST_LIFE, |queue, step| queue.claim(&stored, how, &from, step))
+            .step(context, &claim.name, REQUEST_LIFE, |queue, step| queue.claim(&stored, how, &from, step))
             .map_err(refused)?;
         Ok(match answer {
             Answer::Held(grant) => {
-                Answer::Held(Grant { ttl: Some(claim.ttl), token: self.shown(grant.token), ..grant })
+                Answer::Held(Grant { ttl: Some(claim.ttl), token: self.shown_token(grant.token), ..grant })
             }
-            Answer::Waiting(_) if self.errs(Bug::GrantsTwice) => {
-                Answer::Held(self.out_of_nowhere(around, claim, claim.ttl))
+            Answer::Waiting(_) if self.errs_now(Bug::GrantsTwice) => {
+                Answer::Held(self.unstored_grant(context, claim, claim.ttl))
             }
-            Answer::Waiting(hint) if self.errs(Bug::PushesUnstored) => {
-                let grant = self.out_of_nowhere(around, claim, claim.claim_time);
-                around.notify(from, &claim.name, Pushed { client: from, id: claim.id, grant });
+            Answer::Waiting(hint) if self.errs_now(Bug::PushesUnstored) => {
+                let grant = self.unstored_grant(context, claim, claim.claim_time);
+                context.notify(from, &claim.name, Pushed { client: from, id: claim.id, grant });
                 Answer::Waiting(hint)
             }
             answer => answer,
         })
     }
 
-    fn renew(&mut self, around: &mut Around<'_>, hold: &Hold) -> Renewed {
-        let (token, lasts) = (self.shown(hold.token), self.lasts(hold.ttl));
-        let extended = self
-            .step(around, &hold.name, REQUEST_LIFE, |queue, step| queue.renew(hold.id, token, lasts, step));
+    fn renew(&mut self, context: &mut RequestContext<'_>, hold: &Hold) -> Renewed {
+        let (token, real_ttl) = (self.shown_token(hold.token), self.real_ttl(hold.ttl));
+        let extended = self.step(context, &hold.name, REQUEST_LIFE, |queue, step| {
+            queue.renew(hold.id, token, real_ttl, step)
+        });
         match extended {
             Err(loss) if !(loss == Loss::Gone && self.has(Bug::ExtendsAnyClaim)) => Renewed::Lost(loss),
             _ => Renewed::Extended { ttl: Some(hold.ttl) },
         }
     }
 
-    fn release(&mut self, around: &mut Around<'_>, release: &Release, mark_dead: bool) -> bool {
+    fn release(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        release: &Release,
+        leaves_tombstone: bool,
+    ) -> bool {
         if self.has(Bug::FreesNothing) {
             return true;
         }
         if self.has(Bug::FreesAnyHolder) {
-            return self.free_any_holder(around, &release.name);
+            return self.free_any_holder(context, &release.name);
         }
-        let release = Release { token: release.token.map(|token| self.shown(token)), ..release.clone() };
-        let request_life = if mark_dead { REQUEST_LIFE } else { Duration::ZERO };
-        self.step(around, &release.name, request_life, |queue, step| queue.release(&release, step))
+        let release =
+            Release { token: release.token.map(|token| self.shown_token(token)), ..release.clone() };
+        let request_life = if leaves_tombstone { REQUEST_LIFE } else { Duration::ZERO };
+        self.step(context, &release.name, request_life, |queue, step| queue.release(&release, step))
     }
 
-    fn break_hold(&mut self, around: &mut Around<'_>, name: &Name, token: u64, force: bool) -> Broken {
+    fn break_hold(
+        &mut self,
+        context: &mut RequestContext<'_>,
+        name: &Name,
+        token: u64,
+        force: bool,
+    ) -> Broken {
         let broken =
-            self.step(around, name, REQUEST_LIFE, |queue, step| queue.break_hold(token, force, step));
+            self.step(context, name, REQUEST_LIFE, |queue, step| queue.break_hold(token, force, step));
         let Some(broken) = broken else { return Broken::NotHeld };
         if let Some(to) = broken.client {
-            around
+            context
                 .mail
                 .push(Mail { to, notification: Notification::Broken { name: name.clone(), id: broken.id } });
         }
@@ -150,21 +180,21 @@ impl Store {
     /// One step of a name. A grant to a waiter is pushed to its client, or taken back if the client is gone.
     fn step<R>(
         &mut self,
-        around: &mut Around<'_>,
+        context: &mut RequestContext<'_>,
         name: &Name,
         request_life: Duration,
         act: impl FnOnce(&mut LockState<Group>, &mut StepContext<'_, Group>) -> R,
     ) -> R {
         let mut queue = self.names.remove(name).unwrap_or_default();
         let request_life = if self.has(Bug::KeepsNoTombstones) { Duration::ZERO } else { request_life };
-        let (manner, newest, now) = (self.manner, &mut self.newest, around.now);
-        let mut mint = |tokens| mint(manner, newest, now, tokens);
+        let (protocol, newest, now) = (self.protocol, &mut self.newest, context.now);
+        let mut mint = |tokens| mint(protocol, newest, now, tokens);
         let mut step = StepContext::new(now, request_life, &mut self.tombstones, &mut mint);
         let answer = act(&mut queue, &mut step);
         let mut all_pushed = Vec::new();
         while !step.pushed.is_empty() {
             for pushed in mem::take(&mut step.pushed) {
-                if around.deaf.contains(&pushed.client) {
+                if context.disconnected.contains(&pushed.client) {
                     queue.undelivered(pushed.id, &mut step);
                 } else {
                     all_pushed.push(pushed);
@@ -175,47 +205,51 @@ impl Store {
             self.names.insert(name.clone(), queue);
         }
         for mut pushed in all_pushed {
-            pushed.grant.token = self.shown(pushed.grant.token);
+            pushed.grant.token = self.shown_token(pushed.grant.token);
             if !self.has(Bug::NotifiesNoClient) {
-                around.notify(pushed.client, name, pushed);
+                context.notify(pushed.client, name, pushed);
             }
         }
         answer
     }
 
+    /// Whether the server has this bug.
     fn has(&self, bug: Bug) -> bool {
         self.bug == Some(bug)
     }
 
-    fn errs(&self, bug: Bug) -> bool {
-        self.has(bug) && self.served.is_multiple_of(SELDOM)
+    /// Whether the server has this bug and makes the mistake at this request.
+    fn errs_now(&self, bug: Bug) -> bool {
+        self.has(bug) && self.served.is_multiple_of(ERR_EVERY)
     }
 
     /// For how long a lease really lasts: a bug may shorten it.
-    fn lasts(&self, ttl: Duration) -> Duration {
+    fn real_ttl(&self, ttl: Duration) -> Duration {
         if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
     }
 
-    /// Converts a token to the one that clients see, and back: a bug may make them fall.
-    fn shown(&self, token: Token) -> Token {
+    /// Converts a token to the token that clients see, and back: a bug may make the tokens fall.
+    fn shown_token(&self, token: Token) -> Token {
         let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
         Token { number, ..token }
     }
 
     /// A grant that is not stored.
-    fn out_of_nowhere(&mut self, around: &Around<'_>, claim: &Claim, ttl: Duration) -> Grant {
-        let token = mint(self.manner, &mut self.newest, around.now, claim.tokens);
+    fn unstored_grant(&mut self, context: &RequestContext<'_>, claim: &Claim, ttl: Duration) -> Grant {
+        let token = mint(self.protocol, &mut self.newest, context.now, claim.tokens);
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }
 
-    fn free_any_holder(&mut self, around: &mut Around<'_>, name: &Name) -> bool {
-        let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), around.now));
+    /// Frees a name, whichever claim holds it: a bug.
+    fn free_any_holder(&mut self, context: &mut RequestContext<'_>, name: &Name) -> bool {
+        let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), context.now));
         let token = view.and_then(|view| view.holders.first()?.token);
-        token.is_some_and(|token| self.break_hold(around, name, token, true) == Broken::Done)
+        token.is_some_and(|token| self.break_hold(context, name, token, true) == Broken::Done)
     }
 }
 
-impl Around<'_> {
+impl RequestContext<'_> {
+    /// Notifies a client of a pushed grant.
     fn notify(&mut self, to: Group, name: &Name, pushed: Pushed<Group>) {
         let at = Duration::from_micros(micros(self.now));
         let (name, id, grant) = (name.clone(), pushed.id, pushed.grant);
@@ -228,14 +262,16 @@ pub(crate) fn micros(now: Instant) -> u64 {
     now.as_nanos() / 1000
 }
 
-/// Mints growing tokens: never below the clock where a counter may be lost, as on Redis, else one more than the newest.
-fn mint(manner: Manner, newest: &mut u64, now: Instant, tokens: u32) -> Token {
-    let floor = if manner == Manner::Push { micros(now) } else { 0 };
+/// Creates growing tokens: never below the clock where a counter may be lost, as on Redis, else one more than the
+/// newest.
+fn mint(protocol: Protocol, newest: &mut u64, now: Instant, tokens: u32) -> Token {
+    let floor = if protocol == Protocol::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);
     *newest = first + u64::from(tokens) - 1;
     Token { lineage: LINEAGE, number: first }
 }
 
+/// The error for a claim that the lock rules refuse.
 fn refused(refusal: Refusal) -> EngineError {
     let fault = match refusal {
         Refusal::QueueFull => Fault::Refused,

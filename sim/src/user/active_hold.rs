@@ -29,25 +29,26 @@ pub(super) struct ActiveHold<'a> {
     deadline: Instant,
     /// The grant happened between these two times. `release_at_least` counts from there.
     since: (Instant, Instant),
-    /// The loss was reported.
+    /// Whether the loss was reported.
     reported: Arc<AtomicBool>,
     /// Dropped with the hold: then no task waits for its loss any more.
     _watch: oneshot::Sender<()>,
 }
 
 impl<'a> ActiveHold<'a> {
-    /// Begins when the acquire has returned a guard.
+    /// Records a grant and its guard, and begins to watch the hold.
     pub(super) fn begin(attempt: &'a Attempt<'a>, guard: Guard) -> Self {
         let Attempt { user, op, lock, id, .. } = attempt;
         let reported = Arc::new(AtomicBool::new(false));
         let _watch = attempt.watch(&guard, &reported);
-        let (left, asked) = user.truths.granted(*id, guard.id()).unzip();
+        // The earliest and the latest time from which the lease counts.
+        let (sent, asked) = user.truths.granted(*id, guard.id()).unzip();
         let mut deadline = attempt.deadline(&guard);
         if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
             // The hold is in doubt: it is not valid now, but was granted for at least nine tenths of this time.
-            deadline = user.now().min(left.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
+            deadline = user.now().min(sent.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
-        attempt.must_be_alive(deadline, asked);
+        attempt.check_alive(deadline, asked);
         attempt.record(What::AcqOk {
             token: guard.token().number,
             lineage: guard.token().lineage.to_string(),
@@ -61,10 +62,11 @@ impl<'a> ActiveHold<'a> {
         let now = user.now();
         // A process that was stopped before it confirmed a pushed grant counts from the push, which is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
-        let since = (if pushed { Instant::from_nanos(0) } else { left.unwrap_or(now) }, now);
+        let since = (if pushed { Instant::from_nanos(0) } else { sent.unwrap_or(now) }, now);
         Self { attempt, guard, deadline, since, reported, _watch }
     }
 
+    /// Whether the loss was reported.
     pub(super) fn is_reported(&self) -> bool {
         self.reported.load(Ordering::Relaxed)
     }
@@ -91,6 +93,7 @@ impl<'a> ActiveHold<'a> {
         }
     }
 
+    /// Ends the hold as the plan says.
     pub(super) async fn end(mut self) {
         self.check();
         let Self { attempt, guard, reported, since, .. } = self;
@@ -131,21 +134,21 @@ impl<'a> ActiveHold<'a> {
 }
 
 impl Attempt<'_> {
-    /// F02: a grant that lapsed on its way is given to no user. A user whose process was stopped may get it all the
-    /// same.
-    fn must_be_alive(&self, deadline: Instant, asked: Option<Instant>) {
+    /// F02: complains about a grant that had lapsed when the user got it. Only a user whose process was stopped may get
+    /// such a grant.
+    fn check_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
-        let dead =
+        let is_dead =
             deadline.as_nanos() == 0 && asked.is_some_and(|asked| asked.after(op.ttl + SLACK) < user.now());
-        if dead && user.plan.promise().no_doubt && user.plan.stops().is_zero() {
+        if is_dead && user.plan.promise().no_doubt && user.plan.stops().is_zero() {
             user.journal
                 .complain("dead on arrival", format!("attempt {:x} was granted what had lapsed", self.id));
         }
     }
 
-    /// Whether the first deadline is also the last. Not for a hold that is confirmed, nor for a pushed grant, which is
-    /// extended once to the lease that was asked for; nor for a shared hold, which others of the process may renew; nor
-    /// in doubt.
+    /// Whether the first deadline is also the last. False for a hold that is confirmed; for a pushed grant, which is
+    /// extended once to the requested lease; for a shared hold, which other tasks of the process may renew; and where
+    /// holds may be in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;

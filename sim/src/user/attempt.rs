@@ -27,6 +27,7 @@ impl<'a> Attempt<'a> {
         Self { user, op, lock: &user.plan.locks[op.lock], id, owner, within: None }
     }
 
+    /// Acquires, uses the lock, and releases it.
     pub(super) async fn run(&self) {
         let limit = match self.op.patience {
             Patience::Within(limit) => Some(nanos(self.user.host.in_world(limit))),
@@ -34,23 +35,24 @@ impl<'a> Attempt<'a> {
             Patience::Try | Patience::Tries(_) => Some(0),
             Patience::Endless => None,
         };
-        self.called(limit);
+        self.record_call(limit);
         match self.acquire().await {
-            None => self.failed(What::Cancel),
-            Some(Err(error)) => self.refused(&error),
+            None => self.record_failure(What::Cancel),
+            Some(Err(error)) => self.record_error(&error),
             Some(Ok(guard)) => {
                 let mut active_hold = ActiveHold::begin(self, guard);
-                self.use_it(&mut active_hold).await;
+                self.use_lock(&mut active_hold).await;
                 active_hold.end().await;
             }
         }
     }
 
+    /// The mode of the acquisition.
     pub(super) fn mode(&self) -> Mode {
         self.lock.mode(self.op.want)
     }
 
-    /// `None`: the acquisition was given up.
+    /// Acquires the lock. `None`: the acquisition was dropped.
     async fn acquire(&self) -> Option<Result<Guard, Error>> {
         let request = self.request();
         let acquire = pin!(match self.op.patience {
@@ -67,6 +69,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    /// The request, with the options of the plan.
     fn request(&self) -> Request {
         let Self { user, op, lock, .. } = self;
         let mut request = match self.mode() {
@@ -84,26 +87,30 @@ impl<'a> Attempt<'a> {
         request
     }
 
-    fn called(&self, limit: Option<u64>) {
+    /// Records the call of an acquire.
+    fn record_call(&self, limit: Option<u64>) {
         self.user.truths.begun(self.id);
         let retries = matches!(self.op.patience, Patience::Tries(2..)) && self.within.is_none();
         self.record(What::AcqInv { mode: RecordedMode(self.mode()), limit, within: self.within, retries });
         self.user.journal.figures(|tally| tally.calls += 1);
     }
 
-    fn refused(&self, error: &Error) {
+    /// Records an acquire that returned an error.
+    fn record_error(&self, error: &Error) {
         let err = format!("{:?}", error.kind());
         // A claim that waited may still be leaving the queue.
         let certain = error.kind() == ErrorKind::Taken && self.op.patience == Patience::Try;
-        self.failed(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
+        self.record_failure(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
     }
 
-    fn failed(&self, what: What) {
+    /// Records the end of an attempt that got no guard.
+    fn record_failure(&self, what: What) {
         self.user.truths.over(self.id);
         self.record(what);
     }
 
-    async fn use_it(&self, active_hold: &mut ActiveHold<'_>) {
+    /// Uses the lock: checks the hold, and writes to the resources.
+    async fn use_lock(&self, active_hold: &mut ActiveHold<'_>) {
         let op = self.op;
         for check in 0..CHECKS {
             self.use_for(active_hold, op.hold / CHECKS).await;
@@ -124,7 +131,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Checks the hold at the end, and whenever its state may have changed.
+    /// Waits for a time. Checks the hold at the end, and whenever its state may have changed.
     async fn use_for(&self, active_hold: &mut ActiveHold<'_>, time: Duration) {
         let mut end = pin!(self.user.host.nap(time));
         loop {
@@ -140,15 +147,15 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// The same owner acquires the same lock again, and releases it first.
+    /// Acquires the same lock again with the same owner, and releases the inner hold first.
     async fn enter_again(&self, active_hold: &ActiveHold<'_>) {
-        let is_one = !matches!(self.mode(), Mode::Permits { .. });
-        if !is_one || self.owner.is_none() || !active_hold.guard.check() {
+        let is_reentrant = !matches!(self.mode(), Mode::Permits { .. });
+        if !is_reentrant || self.owner.is_none() || !active_hold.guard.check() {
             return;
         }
         let id = self.user.journal.new_attempt(self.user.actor.process);
         let again = Attempt { id, owner: self.owner.clone(), within: Some(self.id), ..*self };
-        again.called(Some(0));
+        again.record_call(Some(0));
         match again.request().try_acquire().await {
             Ok(guard) if guard.token() == active_hold.guard.token() => {
                 self.user.journal.figures(|tally| tally.again += 1);
@@ -158,14 +165,16 @@ impl<'a> Attempt<'a> {
             }
             // The hold was lost in between, and this is another hold.
             Ok(_) => again.record(What::AcqUnknown { err: "another hold".into() }),
-            Err(error) => again.refused(&error),
+            Err(error) => again.record_error(&error),
         }
     }
 
+    /// Records an event of this attempt, now.
     pub(super) fn record(&self, what: What) {
         self.record_at(self.user.now(), what);
     }
 
+    /// Records an event of this attempt at this time.
     pub(super) fn record_at(&self, at: leasehold_core::Instant, what: What) {
         self.user.journal.record(at, self.user.actor, self.lock.name, self.id, what);
     }

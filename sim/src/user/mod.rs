@@ -71,6 +71,7 @@ impl User {
         world.mul_f64(1.0 + fast as f64 / 1e6)
     }
 
+    /// The world's time.
     fn now(&self) -> Instant {
         self.journal.scheduler().now()
     }

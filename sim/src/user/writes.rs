@@ -30,7 +30,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The same on the list without a fence.
+    /// Reads the list without a fence, and writes it back with one more element.
     pub(super) async fn write_unfenced(&self, active_hold: &ActiveHold<'_>, number: u32) {
         let (name, process) = (self.lock.name, self.user.actor.process);
         let (visit, element) = (&self.user.resources, self.element(number));
@@ -50,6 +50,7 @@ impl Attempt<'_> {
         self.op.stubborn || active_hold.guard.check()
     }
 
+    /// The element of the write with this number; unique in the run.
     fn element(&self, number: u32) -> u64 {
         self.id * u64::from(CHECKS) + u64::from(number)
     }

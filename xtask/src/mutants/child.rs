@@ -19,10 +19,12 @@ pub(super) struct Run {
     pub(super) took: Duration,
 }
 
+/// How a command ended.
 #[derive(Debug)]
 pub(super) enum Ended {
+    /// By itself.
     Itself(ExitStatus),
-    /// It was ended at its limit.
+    /// It was killed at its time limit.
     Late,
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use super::copy::Copy;
 
-/// The most lines that a mutant may add or remove: it is a single mistake, as a programmer could make it.
+/// The maximum number of lines that a mutant may add or remove: it is a single mistake, as a programmer could make it.
 const MOST_LINES: usize = 10;
 
 /// One seeded bug.
@@ -17,16 +17,16 @@ const MOST_LINES: usize = 10;
 pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// A sentence about what it breaks.
+    /// A sentence about what the bug breaks.
     pub(super) breaks: String,
     pub(super) killer: Killer,
     /// The time limit of the killer, without its build.
     pub(super) budget: Duration,
-    /// Whether the mutant also counts as killed if the killer does not end within the budget.
+    /// Whether the mutant also counts as found if the killer does not end within the budget.
     pub(super) may_hang: bool,
 }
 
-/// A command that must fail: `cargo test ...` or `cargo run ...`.
+/// The command that must find the bug by failing: `cargo test ...` or `cargo run ...`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Killer(Vec<String>);
 

@@ -15,6 +15,7 @@ pub(super) struct Kill<'a> {
 }
 
 impl Kill<'_> {
+    /// Whether the killer found the bug.
     pub(super) fn is_killed(&self) -> bool {
         match &self.outcome {
             Ok(Run { ended: Ended::Itself(status), .. }) => !status.success(),
@@ -23,7 +24,7 @@ impl Kill<'_> {
         }
     }
 
-    /// The test that killed it, or that none did.
+    /// The test that found the bug, or a word that says why there is none.
     fn by(&self) -> String {
         match &self.outcome {
             Err(_) => "ERROR".to_owned(),
@@ -35,6 +36,7 @@ impl Kill<'_> {
         }
     }
 
+    /// How long the killer ran.
     fn seconds(&self) -> f64 {
         self.outcome.as_ref().map_or(0.0, |run| run.took.as_secs_f64())
     }

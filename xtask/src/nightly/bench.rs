@@ -39,6 +39,7 @@ pub(super) fn run(night: &Night<'_>, bench: &str) -> Result<(), String> {
     ended.map_err(|reason| format!("{bench}: {reason}"))
 }
 
+/// The name of the log of a bench.
 fn log(bench: &str) -> String {
     format!("bench-{bench}")
 }
@@ -63,6 +64,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
 /// The output of one or more benches.
 #[derive(Default)]
 struct BenchOutput {
+    /// The rows of the table.
     rows: Vec<[String; 4]>,
     /// Lines that belong to no contest.
     notes: Vec<String>,

@@ -16,12 +16,14 @@ use crate::{
     workspace::Workspace,
 };
 
+/// The directory of the targets.
 const TARGETS: &str = "fuzz/fuzz_targets";
+/// The name of the log.
 const LOG: &str = "cargo-fuzz";
 /// Prints the name of the target to the log, and runs it. The fuzzer writes to its standard error.
 const RUN: &str = "echo \"target $0\"; exec \"$@\" 2>&1";
 
-/// Runs all targets, each for `time`. Debug assertions and overflow checks are on.
+/// Runs all targets, for `time` together. Debug assertions and overflow checks are on.
 pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Result<(), Failure> {
     setup::for_fuzz(steps, night.workspace)?;
     let names = steps.step("list the fuzz targets", || targets(night.workspace))?;
@@ -48,6 +50,7 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>, String> {
     if names.is_empty() { Err(format!("there is no target in {TARGETS}")) } else { Ok(names) }
 }
 
+/// Runs one target.
 fn one(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String> {
     let dir = |what: &str| -> Result<PathBuf, String> {
         let dir = night.dir().join("fuzz").join(what).join(name);

@@ -53,6 +53,7 @@ impl Circle<'_> {
     }
 }
 
+/// The piece after this one, in the circle.
 fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
     let at = all.iter().position(|other| other == name)?;
     all.get(at + 1).or_else(|| all.first())
@@ -65,6 +66,7 @@ struct Round {
     night: u64,
     /// The piece to continue with.
     next: Option<String>,
+    /// The pieces that this night has done.
     tonight: Vec<String>,
     complaints: Vec<String>,
 }
@@ -84,6 +86,7 @@ impl Round {
         Self { night, next, tonight: list("tonight"), complaints: list("complaints") }
     }
 
+    /// The progress as JSON.
     fn stored(&self) -> String {
         let Self { night, next, tonight, complaints } = self;
         json!({ "night": night, "next": next, "tonight": tonight, "complaints": complaints }).to_string()

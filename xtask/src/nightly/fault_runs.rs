@@ -116,10 +116,12 @@ impl Sum {
         Self(lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
+    /// The sum of a count over all rounds.
     fn count(&self, key: &str) -> u64 {
         self.0.iter().filter_map(|round| round[key].as_u64()).sum()
     }
 
+    /// The largest value of a figure.
     fn most(&self, key: &str) -> u64 {
         self.0.iter().filter_map(|round| round[key].as_u64()).max().unwrap_or(0)
     }
@@ -135,6 +137,7 @@ impl Sum {
         counts.filter_map(Value::as_u64).sum()
     }
 
+    /// The number of different kinds.
     fn kinds(&self, key: &str) -> usize {
         let names = self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.keys());
         names.collect::<BTreeSet<_>>().len()

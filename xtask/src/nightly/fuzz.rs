@@ -17,7 +17,7 @@ const PACKAGES: [(&str, u32); 7] = [
 /// The common part of their names.
 const TESTS: &str = "read_from_random_bytes";
 
-/// Runs all of them, each for `time`. Without optimisation, so that an overflow panics.
+/// Runs all these tests, for `time` together. Built without optimisation, so that an overflow panics.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let all: u32 = PACKAGES.iter().map(|(_, count)| count).sum();
     let seconds = (time / all).as_secs().max(1).to_string();

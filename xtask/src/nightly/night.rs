@@ -19,7 +19,7 @@ const STATE: &str = "state.json";
 pub(super) struct Night<'w> {
     pub(super) workspace: &'w Workspace,
     dir: PathBuf,
-    /// When it began, in seconds since 1970.
+    /// When the night began, in seconds since 1970.
     started: u64,
     /// The finished parts by name: null, or why the part failed.
     done: Map<String, Value>,
@@ -73,6 +73,7 @@ impl<'w> Night<'w> {
         self.store(true)
     }
 
+    /// Stores the progress.
     fn store(&self, whole: bool) -> io::Result<()> {
         let state = json!({ "begun": self.started, "done": self.done, "whole": whole });
         // The file is replaced in one step, because an interruption may come at any time.
@@ -81,6 +82,7 @@ impl<'w> Night<'w> {
         fs::rename(new, self.dir.join(STATE))
     }
 
+    /// The directory of the progress and the logs.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -107,7 +109,8 @@ impl<'w> Night<'w> {
         run
     }
 
-    /// The same with whole-program optimisation: the build takes longer, for a program that runs long.
+    /// A command that runs one of our programs with whole-program optimisation: the build is slower, for a program that
+    /// runs long.
     pub(super) fn optimised(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--profile=search", "--locked", "-p", package, "--"]);

@@ -52,7 +52,9 @@ pub(super) enum Work {
     Book,
 }
 
+/// The reason for the share of a storm: every engine has the same.
 const ALIKE: &str = "as long as every engine";
+/// The reason for the share of a shorter storm.
 const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// All parts, in the order of a night.
@@ -122,7 +124,7 @@ const fn part(name: &'static str, share: f64, why: &'static str, work: Work) -> 
     Part { name, share, why, work }
 }
 
-/// The number of mutants in a batch. Their killers are built and run once without any mutant.
+/// The number of mutants in a batch. The killers of a batch are built and run once without any mutant.
 const MUTANTS: usize = 6;
 /// A shorter time does not allow two rounds of each peer.
 const TWO_ROUNDS: Duration = Duration::from_secs(300);
@@ -206,6 +208,7 @@ impl Part {
     }
 }
 
+/// The names of all runs of the model.
 fn runs_of_the_model(night: &Night<'_>) -> Result<Vec<String>, String> {
     let listed = night.program("leasehold-model").arg("--list").output();
     let listed = listed.map_err(|error| format!("the model cannot be run: {error}"))?;
@@ -213,11 +216,13 @@ fn runs_of_the_model(night: &Night<'_>) -> Result<Vec<String>, String> {
     if names.is_empty() { Err("the model has no runs".to_owned()) } else { Ok(names) }
 }
 
+/// Measures lost updates for a minute.
 fn fenced(night: &Night<'_>) -> Result<(), String> {
     let mut fenced = night.program("leasehold-e2e");
     night.run_logged("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
 }
 
+/// Runs storms on other lock crates.
 fn peers(night: &Night<'_>, share: Duration) -> Result<(), String> {
     let mut peers = night.workspace.peers("run");
     let rounds = if share < TWO_ROUNDS { "1" } else { "2" };

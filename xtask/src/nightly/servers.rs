@@ -64,6 +64,7 @@ const ZOOKEEPER: (&str, &str) = ("zookeeper", "zookeeper");
 const POSTGRES: (&str, &str) = ("sql", "postgres");
 const MYSQL: (&str, &str) = ("sql", "mysql");
 
+/// A server of a release of Debian.
 const fn debian(
     name: &'static str,
     suite: (&'static str, &'static str),
@@ -73,6 +74,7 @@ const fn debian(
     Release { name, suite, from: ["debian", release], packages, tests: SOME }
 }
 
+/// A server from another source.
 const fn other(name: &'static str, suite: (&'static str, &'static str), from: [&'static str; 2]) -> Release {
     Release { name, suite, from, packages: &[], tests: SOME }
 }

@@ -12,15 +12,15 @@ use crate::{
 };
 
 /// How long the command waits for a holder that was asked to stop: three times the default grace of `run`.
-const WITHIN: Duration = Duration::from_secs(15);
-/// The pause between two requests that ask whether the hold is gone. Only this command waits for it.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// The pause between two requests that ask whether the hold has ended.
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 /// Breaks the hold of this token.
 pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
     let locks = connect(url)?;
-    let end = Instant::now() + WITHIN;
+    let end = Instant::now() + STOP_LIMIT;
     loop {
         match locks.break_hold_blocking(name.as_str(), args.token, args.force) {
             Ok(Broken::Done) => return Ok(exit::DONE),
@@ -34,7 +34,7 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
             // Either the holder was asked to stop and still holds, or the engine is unreachable. Both may pass.
-            Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(LOOK_AGAIN),
+            Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(ASK_PAUSE),
             Err(error) => return Err(error.into()),
         }
     }

@@ -6,7 +6,7 @@ use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
-    acquire::{acquire_whole, limit},
+    acquire::{acquire_confirmed, limit},
     engines,
     exit::{self, Failure},
     front::{Outcome, Partner, Role, split},
@@ -23,12 +23,12 @@ use crate::{
 
 /// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
 /// lease runs out.
-const RELEASE_WITHIN: Duration = Duration::from_secs(5);
-/// The shortest ttl with a deferred keeper. With a shorter one the lock file has to be checked sooner.
-const KEEPER_DEFERRED_FROM: Duration = Duration::from_secs(2);
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+/// The shortest ttl with a deferred keeper. With a shorter ttl the keeper has to check the lock file sooner.
+const MIN_TTL_TO_DEFER_KEEPER: Duration = Duration::from_secs(2);
 /// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers
 /// without a server.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.
 pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
@@ -64,12 +64,12 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     }
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
-    let until = limit(plan);
-    if let Some(hold) = nested(plan, &locks, waiter, until)? {
+    let deadline = limit(plan);
+    if let Some(hold) = nested(plan, &locks, waiter, deadline)? {
         partner.send_become(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
-    let guard = acquire_whole(plan, &locks, waiter, until)?;
+    let guard = acquire_confirmed(plan, &locks, waiter, deadline)?;
     partner.send_hold(&guard.id().to_string()).map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
     let child = start(plan, &locks, &guard, waiter, partner)?;
@@ -77,12 +77,12 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
     let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
         .with_deferred_keeper(keeper)
         .wait_for_end()
-        .map_err(waiting_failed)?;
+        .map_err(wait_failure)?;
     match end {
         End::Lost { loss, code } => {
-            let trouble = guard.trouble();
+            let renewal_error = guard.trouble();
             drop(guard);
-            Err(lost(plan, &locks, loss, trouble, code))
+            Err(lost(plan, &locks, loss, renewal_error, code))
         }
         End::Held { code, left_processes } => {
             let inherited = left_processes && inherits(plan, &locks, &guard);
@@ -98,7 +98,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
 /// A deferred keeper for the file engine. A hold of that engine needs no keeper in its first moments, and many a CMD
 /// ends before that time: then no thread is started.
 fn deferred_keeper(plan: &Run) -> Option<Keeper> {
-    let is_soon_due = plan.max_hold.is_some() || plan.ttl < KEEPER_DEFERRED_FROM;
+    let is_soon_due = plan.max_hold.is_some() || plan.ttl < MIN_TTL_TO_DEFER_KEEPER;
     (engines::of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
@@ -114,8 +114,8 @@ fn release(
 ) -> Result<u8, Failure> {
     if locks.profile().life == Life::Process {
         // A hold of a process is checked only now and then. Other holds report a loss when they are released.
-        let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_WITHIN), ends_wait);
-        if let Some(Err(error)) = confirmed.map_err(waiting_failed)?
+        let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_LIMIT), ends_wait);
+        if let Some(Err(error)) = confirmed.map_err(wait_failure)?
             && let ErrorKind::Lost(loss) = error.kind()
         {
             return Err(lost(plan, locks, loss, None, code));
@@ -126,23 +126,23 @@ fn release(
         std::mem::forget((guard, locks.clone()));
         return Ok(code);
     }
-    let trouble = guard.trouble();
+    let renewal_error = guard.trouble();
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().supports_min_hold => {
-            match hold_for_at_least(locks, guard, at_least, waiter).map_err(waiting_failed)? {
+            match hold_for_at_least(locks, guard, at_least, waiter).map_err(wait_failure)? {
                 MinHold::Interrupted(signal) => return Err(min_hold_interrupted(plan, locks, signal, code)),
                 MinHold::Released(released) => Ok(released),
             }
         }
         Some(at_least) if code == exit::DONE => {
-            waiter.block_on(guard.release_at_least(at_least), Some(RELEASE_WITHIN), ends_wait)
+            waiter.block_on(guard.release_at_least(at_least), Some(RELEASE_LIMIT), ends_wait)
         }
-        _ => waiter.block_on(guard.release(), Some(RELEASE_WITHIN), ends_wait),
+        _ => waiter.block_on(guard.release(), Some(RELEASE_LIMIT), ends_wait),
     };
-    let why = match released.map_err(waiting_failed)? {
+    let why = match released.map_err(wait_failure)? {
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
-            ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, trouble, code)),
+            ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, renewal_error, code)),
             // The message names this lock already.
             _ => error.to_string().replacen(&format!("{}: ", lock(plan, locks)), "", 1),
         },
@@ -178,19 +178,21 @@ fn hold_for_at_least(
     let mut release_later = pin!(guard.release_at_least(at_least));
     let mut ended_by = None;
     let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
-    let released = waiter.block_on(release_later.as_mut(), Some(at_least + RELEASE_WITHIN), stop)?;
+    let released = waiter.block_on(release_later.as_mut(), Some(at_least + RELEASE_LIMIT), stop)?;
     let Some(signal) = ended_by else { return Ok(MinHold::Released(released)) };
-    waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_WITHIN), |_| false)?;
-    // `close` makes the pending release go out now, and it is answered before this process ends.
-    waiter.block_on(release_later, Some(RELEASE_WITHIN), |_| false)?;
+    waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_LIMIT), |_| false)?;
+    // `close` sends the pending release at once; this waits for its answer.
+    waiter.block_on(release_later, Some(RELEASE_LIMIT), |_| false)?;
     Ok(MinHold::Interrupted(signal))
 }
 
+/// The failure for a minimum hold that a signal ended early.
 fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
     let (lock, signal) = (lock(plan, locks), signal.as_str());
     Failure::new(code, format!("{lock}: not held for --at-least: {signal} ended it early"))
 }
 
+/// The failure for a wait that a signal ended.
 pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
     let code = exit::by_signal(signal);
     if plan.quiet {
@@ -200,15 +202,15 @@ pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure 
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-/// The failure for a lock that was lost while CMD ran. `trouble`: the error of the last renewal.
-fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8) -> Failure {
+/// The failure for a lock that was lost while CMD ran, with the error of the last renewal.
+fn lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock(plan, locks), plan.program.display());
-    let why = match (loss, trouble) {
+    let why = match (loss, renewal_error) {
         (Loss::Lapsed, _) if !plan.renew => {
             "its lease ended and is not renewed because of --no-renew".to_owned()
         }
         (Loss::MaxHold, _) => "--max-hold ended".to_owned(),
-        (Loss::Lapsed, Some(trouble)) => format!("{loss}; the last one failed: {trouble}"),
+        (Loss::Lapsed, Some(error)) => format!("{loss}; the last one failed: {error}"),
         (loss, _) => loss.to_string(),
     };
     Failure::new(
@@ -217,10 +219,12 @@ fn lost(plan: &Run, locks: &Locks, loss: Loss, trouble: Option<String>, code: u8
     )
 }
 
+/// The engine and the name, for messages.
 pub(crate) fn lock(plan: &Run, locks: &Locks) -> String {
     format!("{} lock {:?}", locks.profile().engine, plan.name.as_str())
 }
 
-pub(crate) fn waiting_failed(error: Errno) -> Failure {
+/// The failure when the event loop gets an error from the operating system.
+pub(crate) fn wait_failure(error: Errno) -> Failure {
     Failure::new(exit::BUG, format!("cannot wait for events: {error}"))
 }

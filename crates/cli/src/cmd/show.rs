@@ -10,12 +10,12 @@ pub(crate) fn show(args: &args::Show, url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
     let view = locks.show_blocking(&args.name)?;
     let guarantee = GuaranteeResult::of(&locks);
-    let seen = ShownName { engine: locks.profile().engine, guarantee: &guarantee, view: &view };
+    let shown = ShownName { engine: locks.profile().engine, guarantee: &guarantee, view: &view };
     if !args.json {
-        return print(&text::show(&seen));
+        return print(&text::show(&shown));
     }
     guarantee.print_why_unknown();
-    print(&json::line(&seen))
+    print(&json::line(&shown))
 }
 
 /// A name with all that is printed about it.

@@ -3,9 +3,9 @@
 use leasehold_core::{Fault, Name};
 
 use super::{
-    conn::{Conn, Set},
-    error::{Commits, Stopped},
-    rows::{Columns, put},
+    conn::{Conn, ResultSet},
+    error::{Commits, RequestError},
+    rows::{Columns, claim_tuple},
     statements::{CLAIMS_DROP, CLAIMS_PUT, LOCK_NEW, LOCK_PUT, READ},
     text::{bytes, list, words},
 };
@@ -15,29 +15,38 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// Reads the rows of the name, applies the verb, writes the changes.
-pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Stopped> {
+/// The number of statements in `lock_new.sql`, whose results come before those of the read.
+const LOCK_NEW_STATEMENTS: usize = 2;
+
+/// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
+pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, RequestError> {
     let literal = bytes(name.as_str().as_bytes());
-    let named = [("name", literal.as_str())];
-    let read = READ.with(&named);
+    let name_parameter = [("name", literal.as_str())];
+    let read = READ.with(&name_parameter);
     let text = format!("{}; {read}", conn.begin());
-    let sets = conn.execute(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
-    let snapshot = match snapshot(conn, sets.get(conn.begins()..).unwrap_or_default())? {
+    let sets = conn
+        .execute(&text)
+        .await
+        .map_err(|execute_error| RequestError::of(&execute_error, Commits::Never))?;
+    let snapshot = match snapshot(conn, sets.get(conn.begin_count()..).unwrap_or_default())? {
         Some(snapshot) => snapshot,
         None => {
-            let text = format!("{}; {read}", LOCK_NEW.with(&named));
-            let sets = conn.execute(&text).await.map_err(|broke| Stopped::of(&broke, Commits::Never))?;
-            let made = snapshot(conn, sets.get(2..).unwrap_or_default())?;
+            let text = format!("{}; {read}", LOCK_NEW.with(&name_parameter));
+            let sets = conn
+                .execute(&text)
+                .await
+                .map_err(|execute_error| RequestError::of(&execute_error, Commits::Never))?;
+            let made = snapshot(conn, sets.get(LOCK_NEW_STATEMENTS..).unwrap_or_default())?;
             made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?
         }
     };
-    let done = snapshot.apply(verb)?;
-    write(conn, &literal, name.as_str(), &done).await?;
-    Ok(Timed { now: snapshot.now, value: done })
+    let changes = snapshot.apply(verb)?;
+    write(conn, &literal, name.as_str(), &changes).await?;
+    Ok(Timed { now: snapshot.now, value: changes })
 }
 
 /// Decodes the rows of a name; `None` where it has no row.
-fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
+fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed> {
     let [lock, claims, time] = sets else {
         return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
@@ -53,34 +62,40 @@ fn snapshot(conn: &Conn, sets: &[Set]) -> Result<Option<Snapshot>, Failed> {
     Ok(Some(Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }))
 }
 
-async fn write(conn: &mut Conn, literal: &str, name: &str, done: &Changes) -> Result<(), Stopped> {
+/// Writes the changes and commits, in one round trip.
+async fn write(conn: &mut Conn, literal: &str, name: &str, changes: &Changes) -> Result<(), RequestError> {
     let mut statements = Vec::new();
-    statements.extend(done.lock.as_ref().map(|lock| put_lock(literal, lock)));
-    if !done.put.is_empty() {
-        statements.push(CLAIMS_PUT.with(&[("rows", &list(done.put.iter().map(|row| put(name, row))))]));
+    statements.extend(changes.lock.as_ref().map(|lock| update_lock(literal, lock)));
+    if !changes.put.is_empty() {
+        statements
+            .push(CLAIMS_PUT.with(&[("rows", &list(changes.put.iter().map(|row| claim_tuple(name, row))))]));
     }
-    if !done.drop.is_empty() {
-        let ids = list(done.drop.iter().map(|id| bytes(&id.0)));
+    if !changes.drop.is_empty() {
+        let ids = list(changes.drop.iter().map(|id| bytes(&id.0)));
         statements.push(CLAIMS_DROP.with(&[("name", literal), ("ids", &ids)]));
     }
-    let commits = if done.changes() { Commits::At(statements.len()) } else { Commits::Never };
+    let commits = if changes.changes() { Commits::At(statements.len()) } else { Commits::Never };
     statements.push(conn.commit().to_owned());
-    conn.execute(&statements.join("; ")).await.map(drop).map_err(|broke| Stopped::of(&broke, commits))
+    conn.execute(&statements.join("; "))
+        .await
+        .map(drop)
+        .map_err(|execute_error| RequestError::of(&execute_error, commits))
 }
 
-fn put_lock(name: &str, lock: &LockRow) -> String {
+/// The statement that writes the row of a name.
+fn update_lock(name: &str, lock: &LockRow) -> String {
     let held = lock.holder.as_ref();
-    let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of).to_string();
+    let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field).to_string();
     LOCK_PUT.with(&[
         ("name", name),
         ("token", &lock.token.to_string()),
         ("holder", &held.map_or_else(|| "NULL".to_owned(), |row| bytes(&row.id.0))),
-        ("tokens", &long(|row| row.tokens.into())),
-        ("previous", &long(|row| row.previous.into())),
+        ("tokens", &number_or_zero(|row| row.tokens.into())),
+        ("previous", &number_or_zero(|row| row.previous.into())),
         ("owner", &words(held.map_or("", |row| &row.owner))),
-        ("since", &long(|row| row.since)),
-        ("expires", &long(|row| row.expires)),
-        ("client", &long(|row| row.client.0.cast_signed())),
+        ("since", &number_or_zero(|row| row.since)),
+        ("expires", &number_or_zero(|row| row.expires)),
+        ("client", &number_or_zero(|row| row.client.0.cast_signed())),
         ("claims", &lock.claims.to_string()),
         ("ended", &lock.ended.to_string()),
         ("upto", &lock.ended_upto.to_string()),

@@ -11,20 +11,21 @@ use crate::{Encryption, database::Failed};
 const DEFAULT_PORT: u16 = 3306;
 /// After how much silence TCP checks whether the other side still exists.
 pub(super) const KEEPALIVE: Duration = Duration::from_secs(10);
-/// Longer than any of our packets: a server with a lower limit reports it.
-const LONGEST: usize = 64 << 20;
+/// The maximum size of a packet. No packet of ours is that long; a server with a lower limit answers with an error.
+const MAX_PACKET: usize = 64 << 20;
 
 /// The address of the server, and the login. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(super) endpoint: Endpoint,
+    /// The path of a unix socket, used in place of the endpoint.
     pub(super) socket: Option<String>,
     user: Option<String>,
     pub(super) password: Option<Password>,
     database: String,
     pub(super) encryption: Encryption,
     connect_timeout: Duration,
-    /// Whether the server was without TLS at the last connection.
+    /// Whether the last connection was made without TLS, because the server did not support it.
     #[cfg(feature = "tls")]
     pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
@@ -44,11 +45,11 @@ impl Config {
     /// # Errors
     /// As for [`from_url`](Self::from_url).
     pub fn with_socket(rest: &str, socket: Option<&str>) -> Result<Self, Error> {
-        let known =
+        let remainder =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
-        let (login, known) =
-            known.rsplit_once('@').map_or((None, known), |(login, known)| (Some(login), known));
-        let (endpoint, database) = known.split_once('/').ok_or_else(malformed)?;
+        let (login, location) =
+            remainder.rsplit_once('@').map_or((None, remainder), |(login, location)| (Some(login), location));
+        let (endpoint, database) = location.split_once('/').ok_or_else(malformed)?;
         let (host, port) = Endpoint::split(endpoint, DEFAULT_PORT).ok_or_else(malformed)?;
         if host.is_empty() && socket.is_none() || database.is_empty() || database.contains('/') {
             return Err(malformed());
@@ -94,7 +95,7 @@ impl Config {
         self
     }
 
-    /// Whether the connections are encrypted. Certificates must come from files: the driver takes no rustls
+    /// Whether the connections are encrypted. Certificates must come from files: the driver accepts no rustls
     /// configuration.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
@@ -120,7 +121,7 @@ impl Config {
             // user by another name.
             .prefer_socket(false)
             // Set here, so that the driver does not ask the server.
-            .max_allowed_packet(Some(LONGEST))
+            .max_allowed_packet(Some(MAX_PACKET))
             .wait_timeout(Some(0))
             .stmt_cache_size(0);
         Ok(opts)
@@ -133,10 +134,12 @@ impl Config {
     }
 }
 
+/// The error for a malformed URL.
 fn malformed() -> Error {
     Error::misconfigured("the mysql URL is to be written like mysql://user@host:3306/database")
 }
 
+/// Decodes percent escapes.
 fn decoded(text: &str) -> Result<String, Error> {
     let text = percent_decode_str(text).decode_utf8();
     text.map(std::borrow::Cow::into_owned).map_err(|_| malformed())

@@ -8,8 +8,8 @@ use mysql_async::{Row, Value, prelude::Queryable};
 use super::{
     config::Config,
     dial::dial,
-    error::Broke,
-    tables::{self, Known},
+    error::ExecuteError,
+    tables::{self, FoundTables},
 };
 use crate::{
     database::{Absent, Failed},
@@ -18,53 +18,55 @@ use crate::{
     slots::Slots,
 };
 
-/// How long a connection may take to answer a ping: on another connection the request may still be in time.
+/// How long a connection may take to answer a ping. After that the request uses another connection, on which it may
+/// still be in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
-/// The memory that a result set, a row or a column takes beside its bytes.
-const PART: u64 = 64;
+/// The memory that each result set, row and column needs beside its bytes.
+const ITEM_OVERHEAD: u64 = 64;
 
 /// The result of one of several statements.
-pub(super) struct Set {
+pub(super) struct ResultSet {
     pub(super) rows: Vec<Row>,
-    /// The number of rows that it changed.
+    /// The number of rows that the statement changed.
     pub(super) changed: u64,
     /// The last insert id: of a generated key, or set by `LAST_INSERT_ID(value)`.
-    pub(super) last: Option<u64>,
+    pub(super) last_insert_id: Option<u64>,
 }
 
 /// One connection. Dropping it closes it, and the server rolls back what was not committed.
 pub(super) struct Conn {
     conn: mysql_async::Conn,
-    /// The tables that it leads to, if there are any.
-    tables: Option<Known>,
-    /// The driver panicked in the middle of an answer: the next bytes on the connection are unpredictable.
-    confused: bool,
-    /// When the last answer arrived on it.
+    /// The tables that the connection leads to, if there are any.
+    tables: Option<FoundTables>,
+    /// Whether the driver panicked in the middle of an answer: then the next bytes on the connection are unpredictable.
+    is_out_of_sync: bool,
+    /// When the last answer arrived on this connection.
     pub(super) last_answer: Instant,
 }
 
 impl Conn {
     /// Connects, and finds or creates the tables.
     pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
-        let dialing = async {
+        let connecting = async {
             let conn = dial(config).await?;
-            let mut conn = Self { conn, tables: None, confused: false, last_answer: now };
-            conn.tables = tables::known(&mut conn, absent).await?;
+            let mut conn = Self { conn, tables: None, is_out_of_sync: false, last_answer: now };
+            conn.tables = tables::find_tables(&mut conn, absent).await?;
             Ok(conn)
         };
         let limit = config.dial_limit();
-        let late = || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
-        runtime::within(limit, dialing)
+        let timed_out =
+            || Err(Failed::new(leasehold_core::Fault::Retry, format!("no answer within {limit:?}")));
+        runtime::within(limit, connecting)
             .await
-            .unwrap_or_else(late)
+            .unwrap_or_else(timed_out)
             .map_err(|failed| config.with_address(&failed))
     }
 
     /// Executes some statements in one round trip; returns their results, in order. After an error the later ones are
     /// not executed.
-    pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
-        let late = || Err(Broke::Late(REQUEST_TIMEOUT));
-        runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(late)
+    pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
+        let timed_out = || Err(ExecuteError::Late(REQUEST_TIMEOUT));
+        runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(timed_out)
     }
 
     /// Whether the other side still answers.
@@ -72,28 +74,30 @@ impl Conn {
         runtime::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
     }
 
-    async fn answers(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+    /// Executes statements without a time limit; a panic of the driver becomes an error.
+    async fn answers(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let answers = caught(self.sets(text)).await;
-        self.confused |= answers.is_err();
+        self.is_out_of_sync |= answers.is_err();
         answers?
     }
 
-    async fn sets(&mut self, text: &str) -> Result<Vec<Set>, Broke> {
+    /// Executes statements, and collects their results within the size limit of an answer.
+    async fn sets(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
-        let mut result = self.conn.query_iter(text).await.map_err(|error| Broke::of(error, 0))?;
+        let mut result = self.conn.query_iter(text).await.map_err(|error| ExecuteError::of(error, 0))?;
         // The last result has columns, possibly zero, until it is read.
         while result.columns().is_some() {
-            let (changed, last) = (result.affected_rows(), result.last_insert_id());
-            room = room.and_then(|mut room: Room| room.take(PART).map(|()| room));
+            let (changed, last_insert_id) = (result.affected_rows(), result.last_insert_id());
+            room = room.and_then(|mut room: Room| room.take(ITEM_OVERHEAD).map(|()| room));
             let rows;
             // After an error among its rows, the statement counts as executed.
-            let read = result.reduce((Vec::new(), room), within).await;
-            (rows, room) = read.map_err(|error| Broke::of(error, sets.len() + 1))?;
-            room.map_err(|error| Broke::Lost(error.to_string()))?;
-            sets.push(Set { rows, changed, last });
+            let read = result.reduce((Vec::new(), room), collect_row).await;
+            (rows, room) = read.map_err(|error| ExecuteError::of(error, sets.len() + 1))?;
+            room.map_err(|error| ExecuteError::Lost(error.to_string()))?;
+            sets.push(ResultSet { rows, changed, last_insert_id });
         }
         // The driver keeps an error of any but the first statement until the next call.
-        result.drop_result().await.map_err(|error| Broke::of(error, sets.len()))?;
+        result.drop_result().await.map_err(|error| ExecuteError::of(error, sets.len()))?;
         Ok(sets)
     }
 
@@ -127,7 +131,7 @@ impl Conn {
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.confused || self.conn.is_disconnected()
+        self.is_out_of_sync || self.conn.is_disconnected()
     }
 
     /// Begins a transaction that the server ends if it is abandoned.
@@ -141,7 +145,7 @@ impl Conn {
     }
 
     /// The number of statements in [`begin`](Self::begin).
-    pub(super) fn begins(&self) -> usize {
+    pub(super) fn begin_count(&self) -> usize {
         if self.ends_idle_transactions() { 1 } else { 2 }
     }
 }
@@ -149,23 +153,23 @@ impl Conn {
 /// Turns a panic of the driver into an error: it panics on some malformed answers, such as one with an impossible
 /// number of columns. Where it allocates a large but possible size that exceeds the memory, the allocator ends the
 /// process: nothing can be put between this driver and its connection.
-pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Broke> {
-    let nonsense = |_| Broke::Lost("its answer is malformed: is it a MySQL server?".to_owned());
+pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
+    let nonsense = |_| ExecuteError::Lost("its answer is malformed: is it a MySQL server?".to_owned());
     leasehold_core::caught(work).await.map_err(nonsense)
 }
 
-/// Collects the rows of an answer within the bound. Rows beyond it are dropped until the answer ends or the request
-/// times out.
-fn within(
+/// Adds a row to the collected rows of an answer while there is room. Once the answer exceeds the size limit, drops all
+/// rows until the answer ends or the request times out.
+fn collect_row(
     (mut rows, room): (Vec<Row>, Result<Room, TooLong>),
     row: Row,
 ) -> (Vec<Row>, Result<Room, TooLong>) {
-    let column = |at| match row.as_ref(at) {
-        Some(Value::Bytes(bytes)) => PART + bytes.len() as u64,
-        _ => PART,
+    let column = |index| match row.as_ref(index) {
+        Some(Value::Bytes(bytes)) => ITEM_OVERHEAD + bytes.len() as u64,
+        _ => ITEM_OVERHEAD,
     };
-    let takes = PART + (0..row.len()).map(column).sum::<u64>();
-    let room = room.and_then(|mut room| room.take(takes).map(|()| room));
+    let row_size = ITEM_OVERHEAD + (0..row.len()).map(column).sum::<u64>();
+    let room = room.and_then(|mut room| room.take(row_size).map(|()| room));
     if room.is_ok() {
         rows.push(row);
     } else {

@@ -17,11 +17,11 @@ use leasehold_core::{
 use super::{
     apply::apply,
     config::Config,
-    conn::Set,
-    error::{Commits, Stopped},
+    conn::ResultSet,
+    error::{Commits, RequestError},
     fast_path,
     guarantee::guarantee,
-    pool::{Lent, Pool},
+    pool::{Borrowed, Pool},
     rows::{Columns, names, slots},
     server::{Server, replica},
     statements::{
@@ -32,23 +32,30 @@ use super::{
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed, promised_by_replica,
+        Absent, Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed,
+        replica_guarantee,
     },
     row::{ClientId, kind_of, micros_in, previous_of},
     slots::Slots,
-    step::{Changes, Message, PeerNotification, Snapshot, Verb},
+    step::{Changes, PeerMessage, PeerNotification, Snapshot, Verb},
 };
 
-/// How often a request is tried before its caller gets an error.
+/// How many times a request is tried before its caller gets an error.
 const TRIES: usize = 3;
-/// How many claim rows one statement looks up: the server compares each row with all of them.
-const AT_ONCE: usize = 256;
-/// How many statements read the number of connections.
-pub(super) const SLOTS_ASKED: usize = 2;
+/// The maximum number of claim rows that one statement looks up: the server compares each row with all of them.
+const MAX_CLAIMS: usize = 256;
+/// The number of statements in `slots.sql`.
+pub(super) const SLOTS_STATEMENTS: usize = 2;
+/// Of the statements in `forget.sql`, the third (the DELETE) is the first whose effect matters.
+const FORGET_COMMITS: Commits = Commits::At(2);
+/// 2^64 divided by the golden ratio: its multiples are far apart (Knuth's multiplicative hashing).
+const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
 
+/// A MySQL or MariaDB database, as one client uses it.
 pub(super) struct Mysql {
     pub(super) pool: Pool,
     id: ClientId,
+    /// How many stamps were given out.
     stamps: AtomicU64,
 }
 
@@ -61,81 +68,93 @@ impl Mysql {
     pub(super) fn stamp(&self) -> String {
         // The numbers of one client are far apart, and start at a point that is as random as the client's id.
         let count = self.stamps.fetch_add(1, Ordering::Relaxed);
-        let stamp = self.id.0.wrapping_add(count.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let stamp = self.id.0.wrapping_add(count.wrapping_mul(GOLDEN_RATIO));
         stamp.cast_signed().to_string()
     }
 
-    /// Executes statements about many names; `None` where they met a row that another transaction keeps locked: then
-    /// nothing was done.
-    pub(super) async fn many(&self, text: &str, commits: Commits) -> Result<Option<Vec<Set>>, Failed> {
-        match once(self.pool.conn().await?, text, commits).await {
+    /// Executes statements about many names; `None` if another transaction kept a row locked: then nothing was done.
+    pub(super) async fn execute_unless_locked(
+        &self,
+        text: &str,
+        commits: Commits,
+    ) -> Result<Option<Vec<ResultSet>>, Failed> {
+        match execute_once(self.pool.conn().await?, text, commits).await {
             Ok(sets) => Ok(Some(sets)),
-            Err(Stopped::Busy | Stopped::Deadlock) => Ok(None),
-            Err(stopped) => Err(stopped.failed()),
+            Err(RequestError::Busy | RequestError::Deadlock) => Ok(None),
+            Err(request_error) => Err(request_error.failed()),
         }
     }
 
     /// Executes statements that grant nothing, and repeats them until they are done.
-    async fn repeat_until_done(&self, text: &str) -> Result<Vec<Set>, Failed> {
+    async fn repeat_until_done(&self, text: &str) -> Result<Vec<ResultSet>, Failed> {
         self.until_done(text, Absent::Create).await.map(|(sets, _)| sets)
     }
 
     /// The rows of a look, and whether a replica returned them. Empty where the tables do not exist.
-    async fn looked(&self, text: &str) -> Result<(Vec<Set>, bool), Failed> {
+    async fn look_rows(&self, text: &str) -> Result<(Vec<ResultSet>, bool), Failed> {
         self.until_done(text, Absent::Leave).await
     }
 
-    async fn until_done(&self, text: &str, absent: Absent) -> Result<(Vec<Set>, bool), Failed> {
+    /// Executes statements that commit nothing, and repeats them until they are done; also returns whether a replica
+    /// executed them.
+    async fn until_done(&self, text: &str, absent: Absent) -> Result<(Vec<ResultSet>, bool), Failed> {
         let mut tries = 1..TRIES;
         loop {
-            let lent = self.pool.lent(absent).await?;
-            if !lent.conn.has_tables() {
+            let borrowed = self.pool.borrow(absent).await?;
+            if !borrowed.conn.has_tables() {
                 return Ok((Vec::new(), false));
             }
-            let by_replica = lent.conn.is_replica();
-            match once(lent, text, Commits::Never).await {
+            let by_replica = borrowed.conn.is_replica();
+            match execute_once(borrowed, text, Commits::Never).await {
                 Ok(sets) => return Ok((sets, by_replica)),
-                Err(stopped) => self.again(stopped, tries.next())?,
+                Err(request_error) => self.allow_retry(request_error, tries.next())?,
             }
         }
     }
 
-    /// Fails, unless nothing was done for a reason that may have passed at the next try, and there is a next try.
-    fn again(&self, stopped: Stopped, next: Option<usize>) -> Result<(), Failed> {
-        match (&stopped, next) {
-            (Stopped::Deadlock, Some(_)) => Ok(()),
-            (Stopped::Gone(_), Some(_)) => {
-                self.pool.broke();
+    /// Returns if the request may be tried again: nothing was done, and the reason may have passed at the `next` try.
+    /// Else fails with the error of the request.
+    fn allow_retry(&self, request_error: RequestError, next: Option<usize>) -> Result<(), Failed> {
+        match (&request_error, next) {
+            (RequestError::Deadlock, Some(_)) => Ok(()),
+            (RequestError::Gone(_), Some(_)) => {
+                self.pool.note_broken();
                 Ok(())
             }
-            _ => Err(stopped.failed()),
+            _ => Err(request_error.failed()),
         }
     }
 }
 
-async fn once(mut lent: Lent<'_>, text: &str, commits: Commits) -> Result<Vec<Set>, Stopped> {
-    let sets = lent.conn.execute(text).await.map_err(|broke| Stopped::of(&broke, commits));
+/// Executes statements on a borrowed connection, and returns the connection to the pool.
+async fn execute_once(
+    mut borrowed: Borrowed<'_>,
+    text: &str,
+    commits: Commits,
+) -> Result<Vec<ResultSet>, RequestError> {
+    let sets =
+        borrowed.conn.execute(text).await.map_err(|execute_error| RequestError::of(&execute_error, commits));
     if sets.is_ok() {
-        // Otherwise its connection is closed, which rolls back its transaction.
-        lent.back()?;
+        // After an error the connection is closed, which rolls back its transaction.
+        borrowed.give_back()?;
     }
     sets
 }
 
 impl Database for Mysql {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
         Box::pin(fast_path::take(self, claims, client))
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(fast_path::free(self, releases))
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(fast_path::renew(self, holds))
     }
 
-    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
             let mut lives: HashMap<(i64, i64), Vec<&QueueEntry>> = HashMap::new();
             for entry in entries {
@@ -144,7 +163,7 @@ impl Database for Mysql {
             let mut statements = Vec::new();
             for ((life, claim_time), entries) in lives {
                 let (life, claim_time) = (life.to_string(), claim_time.to_string());
-                statements.extend(entries.chunks(AT_ONCE).map(|entries| {
+                statements.extend(entries.chunks(MAX_CLAIMS).map(|entries| {
                     let claims = claims(entries.iter().map(|entry| (entry.name.as_str(), entry.id, None)));
                     REFRESH.with(&[("claims", &claims), ("life", &life), ("claimtime", &claim_time)])
                 }));
@@ -153,7 +172,7 @@ impl Database for Mysql {
             statements.extend([&STATES, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
             statements.push(SLOTS.bare().to_owned());
             let mut sets = self.repeat_until_done(&statements.join("; ")).await?;
-            self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_ASKED))));
+            self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_STATEMENTS))));
             let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
             let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
             let mut states: HashMap<ClaimId, Timed<i16>> = HashMap::new();
@@ -167,10 +186,10 @@ impl Database for Mysql {
         })
     }
 
-    fn expiries<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, wanted: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>> {
         Box::pin(async move {
-            let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.repeat_until_done(&EXPIRIES.with(&[("names", &asked)])).await?;
+            let names_list = list(wanted.iter().map(|name| bytes(name.as_str().as_bytes())));
+            let sets = self.repeat_until_done(&EXPIRIES.with(&[("names", &names_list)])).await?;
             let mut expiries = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -190,18 +209,22 @@ impl Database for Mysql {
         Box::pin(std::future::ready(()))
     }
 
-    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
         Box::pin(async move {
-            if self.pool.was_cut() {
-                // Another request found that out, so this client was not notified: return an error here, so that core
-                // asks for the state of its claims.
+            if self.pool.take_connections_broke() {
+                // Another request met the broken connections. The error makes core ask for the state of all claims,
+                // because grants may have been missed.
                 return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
             }
             let text = POLL_GRANTS.with(&[("client", &client.0.cast_signed().to_string())]);
-            let mut lent = self.pool.conn().await?;
-            let sets = lent.conn.execute(&text).await.map_err(|broke| broke.sort(Commits::Never))?;
-            let lineage = lent.conn.lineage();
-            lent.back()?;
+            let mut borrowed = self.pool.conn().await?;
+            let sets = borrowed
+                .conn
+                .execute(&text)
+                .await
+                .map_err(|execute_error| execute_error.classify(Commits::Never))?;
+            let lineage = borrowed.conn.lineage();
+            borrowed.give_back()?;
             let mut notifications = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -215,40 +238,41 @@ impl Database for Mysql {
                     previous: previous_of(previous),
                 };
                 let (since, left) = (columns.next()?, columns.next()?);
-                let what = match kind_of(state) {
-                    Some(EntryKind::MinHold) => Message::HoldEnds { left },
-                    _ => Message::Granted { grant, since },
+                let message = match kind_of(state) {
+                    Some(EntryKind::MinHold) => PeerMessage::HoldEnds { left },
+                    _ => PeerMessage::Granted { grant, since },
                 };
-                notifications.extend(id.map(|id| PeerNotification { client, id, what }));
+                notifications.extend(id.map(|id| PeerNotification { client, id, message }));
             }
             Ok(notifications)
         })
     }
 
-    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>> {
         Box::pin(async move {
             let mut tries = 1..TRIES;
             loop {
-                let mut lent = self.pool.conn().await?;
-                match apply(&mut lent.conn, name, verb).await {
-                    Ok(done) => {
-                        lent.back()?;
-                        return Ok(done);
+                let mut borrowed = self.pool.conn().await?;
+                match apply(&mut borrowed.conn, name, verb).await {
+                    Ok(changes) => {
+                        borrowed.give_back()?;
+                        return Ok(changes);
                     }
-                    Err(stopped) => {
-                        // Closed before the next one is opened, to keep the number of connections small.
-                        drop(lent);
-                        self.again(stopped, tries.next())?;
+                    Err(request_error) => {
+                        // Closes this connection before the next one is opened, to keep the number of connections
+                        // small.
+                        drop(borrowed);
+                        self.allow_retry(request_error, tries.next())?;
                     }
                 }
             }
         })
     }
 
-    fn look<'a>(&'a self, asked: &'a [Name]) -> Answered<'a, Looked> {
+    fn look<'a>(&'a self, wanted: &'a [Name]) -> DbFuture<'a, LookResult> {
         Box::pin(async move {
-            let asked = list(asked.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let (sets, by_replica) = self.looked(&LOOK.with(&[("names", &asked)])).await?;
+            let names_list = list(wanted.iter().map(|name| bytes(name.as_str().as_bytes())));
+            let (sets, by_replica) = self.look_rows(&LOOK.with(&[("names", &names_list)])).await?;
             let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
@@ -264,41 +288,41 @@ impl Database for Mysql {
                     snapshot.claims.extend(claim);
                 }
             }
-            Ok(Looked { snapshots, by_replica })
+            Ok(LookResult { snapshots, by_replica })
         })
     }
 
-    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+    fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>> {
         Box::pin(async move {
             let (length, prefix) = (prefix.len().to_string(), bytes(prefix.as_bytes()));
             let text = NAMES_LIKE.with(&[("prefix", &prefix), ("bytes", &length)]);
-            let (sets, _) = self.looked(&text).await?;
+            let (sets, _) = self.look_rows(&text).await?;
             names(sets.first().map_or(&[], |set| &set.rows))
         })
     }
 
-    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
             let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
             let sets = self.repeat_until_done(&text).await?;
-            let (mut idle, mut stale, mut last, mut seen) = (Vec::new(), Vec::new(), None, 0);
+            let (mut unused, mut expired, mut last, mut row_count) = (Vec::new(), Vec::new(), None, 0);
             for row in sets.iter().flat_map(|set| &set.rows) {
                 let mut columns = Columns::of(row);
-                let (name, says_nothing, is_over) =
+                let (name, is_unused, has_expired) =
                     (columns.name()?, columns.next::<bool>()?, columns.next::<bool>()?);
-                if says_nothing {
-                    idle.push(bytes(name.as_bytes()));
+                if is_unused {
+                    unused.push(bytes(name.as_bytes()));
                 }
-                if is_over {
-                    stale.extend(Name::new(&name).ok());
+                if has_expired {
+                    expired.extend(Name::new(&name).ok());
                 }
-                (last, seen) = (Some(name), seen + 1);
+                (last, row_count) = (Some(name), row_count + 1);
             }
-            if !idle.is_empty() {
-                let text = FORGET.with(&[("names", &list(idle.into_iter()))]);
-                self.many(&text, Commits::At(2)).await?;
+            if !unused.is_empty() {
+                let text = FORGET.with(&[("names", &list(unused.into_iter()))]);
+                self.execute_unless_locked(&text, FORGET_COMMITS).await?;
             }
-            Ok((stale, last.filter(|_| seen == count)))
+            Ok((expired, last.filter(|_| row_count == count)))
         })
     }
 
@@ -306,30 +330,31 @@ impl Database for Mysql {
         self.pool.lineage()
     }
 
-    fn ping(&self) -> Answered<'_, ()> {
+    fn ping(&self) -> DbFuture<'_, ()> {
         Box::pin(async move {
             let mut tries = 1..TRIES;
             loop {
-                let lent = self.pool.lent(Absent::Leave).await?;
-                if lent.conn.is_replica() {
+                let borrowed = self.pool.borrow(Absent::Leave).await?;
+                if borrowed.conn.is_replica() {
                     return Err(replica());
                 }
-                match once(lent, "DO 0", Commits::Never).await {
+                match execute_once(borrowed, "DO 0", Commits::Never).await {
                     Ok(_) => return Ok(()),
-                    Err(stopped) => self.again(stopped, tries.next())?,
+                    Err(request_error) => self.allow_retry(request_error, tries.next())?,
                 }
             }
         })
     }
 
-    fn guarantee(&self) -> Answered<'_, Guarantee> {
+    fn guarantee(&self) -> DbFuture<'_, Guarantee> {
         Box::pin(async move {
-            let lent = self.pool.lent(Absent::Leave).await?;
-            if lent.conn.is_replica() {
-                return Ok(promised_by_replica("read_only or innodb_read_only", "ON", "OFF"));
+            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            if borrowed.conn.is_replica() {
+                return Ok(replica_guarantee("read_only or innodb_read_only", "ON", "OFF"));
             }
-            let asked = [&SERVER, &REPLICAS].map(|sql| sql.bare()).join("; ");
-            let sets = once(lent, &asked, Commits::Never).await.map_err(Stopped::failed)?;
+            let queries = [&SERVER, &REPLICAS].map(|sql| sql.bare()).join("; ");
+            let sets =
+                execute_once(borrowed, &queries, Commits::Never).await.map_err(RequestError::failed)?;
             Ok(guarantee(&Server::read(sets)))
         })
     }

@@ -7,7 +7,7 @@
 
 use mysql_async::Row;
 
-use super::{conn::Set, rows::Columns as Read};
+use super::{conn::ResultSet, rows::Columns as Read};
 use crate::database::{Columns, Failed, altered, wrong};
 
 /// The columns that are read and written, and the key, per table.
@@ -48,14 +48,16 @@ pub(super) struct Definitions {
     columns: Vec<(String, String, String)>,
     /// Per column of a unique key: the table, the key, the column.
     keys: Vec<(String, String, String)>,
+    /// Per trigger: its table, its name.
     triggers: Vec<(String, String)>,
 }
 
 impl Definitions {
-    /// How many statements read it.
-    pub(super) const ASKED: usize = 4;
+    /// The number of statements in `definitions.sql`.
+    pub(super) const STATEMENTS: usize = 4;
 
-    pub(super) fn read(sets: &[Set]) -> Result<Self, Failed> {
+    /// Decodes the results of `definitions.sql`.
+    pub(super) fn read(sets: &[ResultSet]) -> Result<Self, Failed> {
         let rows = |at: usize| sets.get(at).map_or(&[][..], |set| &set.rows);
         fn all<T>(rows: &[Row], of: impl Fn(&mut Read<'_>) -> Result<T, Failed>) -> Result<Vec<T>, Failed> {
             rows.iter().map(|row| of(&mut Read::of(row))).collect()
@@ -84,7 +86,7 @@ impl Definitions {
     }
 
     /// Whether the table `leasehold_meta` exists.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn has_meta(&self) -> bool {
         self.tables.iter().any(|(table, _)| table == TABLES[0].0)
     }
 
@@ -133,6 +135,7 @@ impl Definitions {
         Ok(())
     }
 
+    /// The unique keys of a table, as text: the columns of each in brackets.
     fn keys_of(&self, table: &str) -> String {
         let ours: Vec<_> = self.keys.iter().filter(|(of, ..)| of == table).collect();
         let columns = |key: &[&(String, String, String)]| {

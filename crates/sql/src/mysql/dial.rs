@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{Encryption, database::Failed};
 
-/// Connects as the URL says.
+/// Connects to the server, encrypted or not as the URL says.
 pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
     // Nobody can eavesdrop on a unix socket, and the driver does not encrypt it.
     if config.socket.is_some() {
@@ -31,27 +31,29 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
     }
 }
 
-/// Connects without TLS. To another machine this goes through a relay, which keeps the driver from sending the
+/// Connects without TLS. A connection to another machine goes through a relay, which keeps the driver from sending the
 /// password.
 pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> {
     let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
     let endpoint = (config.endpoint.host.as_str(), config.endpoint.port);
     let addresses: Vec<_> =
         lookup_host(endpoint).await.map_err(failed)?.map(|address| address.ip()).collect();
-    let near = addresses.iter().all(|address| address.to_canonical().is_loopback());
+    let is_local = addresses.iter().all(|address| address.to_canonical().is_loopback());
     let opts = config.opts().await?;
-    if near || config.password.is_none() {
+    if is_local || config.password.is_none() {
         return connect(opts.resolved_ips(Some(addresses))).await;
     }
     let relay = relay::open(endpoint).await.map_err(failed)?;
     connect(opts.ip_or_hostname(relay.ip().to_string()).tcp_port(relay.port())).await
 }
 
+/// Connects with these options of the driver.
 pub(super) async fn connect(opts: OptsBuilder) -> Result<mysql_async::Conn, Failed> {
     attempt(opts).await?.map_err(not_connected)
 }
 
+/// Connects with these options; returns the error of the driver, and fails if the driver panics.
 pub(super) async fn attempt(opts: OptsBuilder) -> Result<mysql_async::Result<mysql_async::Conn>, Failed> {
     let conn = caught(mysql_async::Conn::new(Opts::from(opts))).await;
-    conn.map_err(|broke| broke.sort(Commits::Never))
+    conn.map_err(|execute_error| execute_error.classify(Commits::Never))
 }

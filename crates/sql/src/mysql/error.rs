@@ -1,4 +1,4 @@
-//! Sorts errors of the server and of the driver into faults.
+//! Classifies errors of the server and of the driver as faults.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use leasehold_core::Fault;
 use mysql_async::Error;
 
 #[cfg(feature = "tls")]
-use super::tls::BY_TLS;
+use super::tls::TLS_PREFIX;
 use crate::database::Failed;
 
-/// Why some statements have no answer.
+/// Why the execution of some statements failed.
 #[derive(Debug)]
-pub(super) enum Broke {
-    /// The server answered with an error, after it had executed `done` of the statements.
+pub(super) enum ExecuteError {
+    /// The server answered with an error, after it had executed `done` statements.
     ServerError { code: u16, message: String, done: usize },
     /// The connection broke, or a malformed answer arrived.
     Lost(String),
@@ -20,11 +20,13 @@ pub(super) enum Broke {
     Late(Duration),
 }
 
-/// The first of some statements from which on something may be committed.
+/// Which of some statements, sent together, is the first that may commit something.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Commits {
+    /// None of the statements commits anything that matters.
     Never,
-    /// This one commits, and none before it: 0 for a statement outside of a transaction.
+    /// The statement with this index commits, and none before it does; index 0 for a statement outside of a
+    /// transaction.
     At(usize),
 }
 
@@ -34,35 +36,44 @@ impl Commits {
         matches!(self, Self::At(at) if done > at)
     }
 
-    /// The fault of a missing answer.
-    fn in_doubt(self) -> Fault {
+    /// The fault when the answer to the statements is missing.
+    fn unanswered_fault(self) -> Fault {
         if matches!(self, Self::At(_)) { Fault::Unknown } else { Fault::Retry }
     }
 }
 
 /// Why a request ended without an answer.
 #[derive(Debug)]
-pub(super) enum Stopped {
+pub(super) enum RequestError {
     /// Other transactions keep a row locked for long: nothing was done.
     Busy,
-    /// A deadlock with another transaction: nothing was done, and the request may be repeated, on another connection.
+    /// The server found a deadlock with another transaction: nothing was done, and the request may be repeated, on
+    /// another connection.
     Deadlock,
-    /// The connection broke before anything could be committed. It may have been broken already when it came out of
-    /// the pool.
+    /// The connection broke before anything could be committed. It may have been broken already when it was borrowed
+    /// from the pool.
     Gone(Failed),
     Failed(Failed),
 }
 
-impl Stopped {
-    pub(super) fn of(broke: &Broke, commits: Commits) -> Self {
-        match broke {
-            Broke::ServerError { code: BUSY, done, .. } if !commits.before(*done) => Self::Busy,
-            Broke::ServerError { code: DEADLOCK, done, .. } if !commits.before(*done) => Self::Deadlock,
-            Broke::Lost(_) if matches!(commits, Commits::Never) => Self::Gone(broke.sort(commits)),
-            _ => Self::Failed(broke.sort(commits)),
+impl RequestError {
+    /// Classifies why statements that commit as `commits` says failed.
+    pub(super) fn of(execute_error: &ExecuteError, commits: Commits) -> Self {
+        match execute_error {
+            ExecuteError::ServerError { code: LOCK_WAIT_TIMEOUT, done, .. } if !commits.before(*done) => {
+                Self::Busy
+            }
+            ExecuteError::ServerError { code: DEADLOCK, done, .. } if !commits.before(*done) => {
+                Self::Deadlock
+            }
+            ExecuteError::Lost(_) if matches!(commits, Commits::Never) => {
+                Self::Gone(execute_error.classify(commits))
+            }
+            _ => Self::Failed(execute_error.classify(commits)),
         }
     }
 
+    /// The error for the caller of the request.
     pub(super) fn failed(self) -> Failed {
         match self {
             Self::Busy | Self::Deadlock => {
@@ -73,29 +84,36 @@ impl Stopped {
     }
 }
 
-impl From<Failed> for Stopped {
+impl From<Failed> for RequestError {
     fn from(failed: Failed) -> Self {
         Self::Failed(failed)
     }
 }
 
-const BUSY: u16 = 1205;
+/// `ER_LOCK_WAIT_TIMEOUT`: another transaction kept a row locked.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// `ER_LOCK_DEADLOCK`.
 const DEADLOCK: u16 = 1213;
-/// Ended from outside, or failed in the middle of its commit, or reported by a proxy about its connection to the
+/// Errors of a statement that was ended from outside, or failed in the middle of its commit, or whose proxy lost the
 /// server: whether the statement took effect is unknown.
 const IN_DOUBT: [u16; 8] = [1053, 1105, 1180, 1317, 1927, 1969, 2006, 2013];
-/// A read-only server, such as a replica.
+/// Errors of a read-only server, such as a replica.
 const READ_ONLY: [u16; 3] = [1290, 1792, 1836];
-/// The server requires encrypted connections.
-const PLAIN: u16 = 3159;
-/// A client-side error code about authentication.
+/// `ER_SECURE_TRANSPORT_REQUIRED`: the server requires encrypted connections.
+const TLS_REQUIRED: u16 = 3159;
+/// `CR_AUTH_PLUGIN_ERR`, a client-side error: by it the [relay](super::relay) refuses to send the password.
 pub(super) const ASKS_FOR_PASSWORD: u16 = 2061;
-const TOO_MANY: u16 = 1040;
+/// `ER_CON_COUNT_ERROR`.
+const TOO_MANY_CONNECTIONS: u16 = 1040;
+/// `ER_NO_SUCH_TABLE`.
 const NO_TABLE: u16 = 1146;
-const HIDDEN: u16 = 1142;
+/// `ER_TABLEACCESS_DENIED_ERROR`: the server does not tell whether the table exists.
+const TABLE_DENIED: u16 = 1142;
+/// `ER_BAD_FIELD_ERROR`.
 const NO_COLUMN: u16 = 1054;
 
-impl Broke {
+impl ExecuteError {
+    /// Converts an error of the driver that came after `done` executed statements.
     pub(super) fn of(error: Error, done: usize) -> Self {
         match error {
             Error::Server(error) => Self::ServerError { code: error.code, message: error.message, done },
@@ -104,25 +122,26 @@ impl Broke {
         }
     }
 
-    /// The fault for statements that commit as `commits` says.
-    pub(super) fn sort(&self, commits: Commits) -> Failed {
+    /// The error and its fault, for statements that commit as `commits` says.
+    pub(super) fn classify(&self, commits: Commits) -> Failed {
         match self {
-            Self::Lost(cause) => {
-                Failed::new(commits.in_doubt(), format!("the connection to the server broke: {cause}"))
-            }
+            Self::Lost(cause) => Failed::new(
+                commits.unanswered_fault(),
+                format!("the connection to the server broke: {cause}"),
+            ),
             Self::Late(limit) => {
-                Failed::new(commits.in_doubt(), format!("the server gave no answer within {limit:?}"))
+                Failed::new(commits.unanswered_fault(), format!("the server gave no answer within {limit:?}"))
             }
             Self::ServerError { code, message, done } => {
                 let fault = match commits {
                     _ if commits.before(*done) => Fault::Unknown,
                     Commits::At(at) if *done == at && IN_DOUBT.contains(code) => Fault::Unknown,
                     // The server rolls back what it answers with an error.
-                    _ => meaning(*code),
+                    _ => fault_of(*code),
                 };
                 let hint = match code {
                     code if READ_ONLY.contains(code) => ": name the primary",
-                    &PLAIN => ": add ssl-mode=REQUIRED to the URL",
+                    &TLS_REQUIRED => ": add ssl-mode=REQUIRED to the URL",
                     _ => "",
                 };
                 Failed::new(fault, format!("{message}{hint} (error {code})"))
@@ -134,9 +153,9 @@ impl Broke {
         matches!(self, Self::ServerError { code: NO_TABLE, .. })
     }
 
-    /// The user has no right to the table, or not the required one.
-    pub(super) fn is_hidden(&self) -> bool {
-        matches!(self, Self::ServerError { code: HIDDEN, .. })
+    /// Whether the user lacks the required right to the table.
+    pub(super) fn is_table_denied(&self) -> bool {
+        matches!(self, Self::ServerError { code: TABLE_DENIED, .. })
     }
 
     pub(super) fn is_no_column(&self) -> bool {
@@ -144,25 +163,26 @@ impl Broke {
     }
 }
 
-/// Sorts the error of a failed connection attempt.
+/// Classifies the error of a failed connection attempt.
 pub(super) fn not_connected(error: Error) -> Failed {
     #[cfg(feature = "tls")]
-    if let Some(why) = not_encrypted(&error) {
-        return Failed::new(Fault::Misconfigured, format!("{BY_TLS}{why}"));
+    if let Some(why) = tls_problem(&error) {
+        return Failed::new(Fault::Misconfigured, format!("{TLS_PREFIX}{why}"));
     }
-    if let Some(why) = asks_otherwise(&error) {
+    if let Some(why) = unsupported_login(&error) {
         return Failed::new(Fault::Misconfigured, why);
     }
-    match Broke::of(error, 0) {
+    match ExecuteError::of(error, 0) {
         // There was no connection that could break.
-        Broke::Lost(cause) => Failed::new(Fault::Retry, cause),
-        broke => broke.sort(Commits::Never),
+        ExecuteError::Lost(cause) => Failed::new(Fault::Retry, cause),
+        execute_error => execute_error.classify(Commits::Never),
     }
 }
 
-/// The two sides do not trust each other, or the server does not support TLS: a retry does not help.
+/// What is wrong with TLS, if the error is about TLS: the two sides do not trust each other, or the server does not
+/// support TLS. A retry does not help.
 #[cfg(feature = "tls")]
-fn not_encrypted(error: &Error) -> Option<String> {
+fn tls_problem(error: &Error) -> Option<String> {
     use mysql_async::{DriverError, IoError};
     match error {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
@@ -177,8 +197,9 @@ fn not_encrypted(error: &Error) -> Option<String> {
     }
 }
 
-/// The server asks for the password by a method that is refused or unknown: a retry does not help.
-fn asks_otherwise(error: &Error) -> Option<String> {
+/// The message for a server that asks for the password by a method that is refused or unknown; `None` for another
+/// error. A retry does not help.
+fn unsupported_login(error: &Error) -> Option<String> {
     use mysql_async::DriverError;
     let plugin = match error {
         Error::Driver(DriverError::CleartextPluginDisabled) => "mysql_clear_password",
@@ -192,16 +213,16 @@ fn asks_otherwise(error: &Error) -> Option<String> {
     ))
 }
 
-fn meaning(code: u16) -> Fault {
+/// The fault that an error code of the server means.
+fn fault_of(code: u16) -> Fault {
     match code {
         // Unknown user, missing right, locked account, expired password.
-        1044 | 1045 | 1095 | HIDDEN | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118 | 3955 | 4151 => {
+        1044 | 1045 | 1095 | TABLE_DENIED | 1143 | 1227 | 1370 | 1698 | 1820 | 1862 | 3118 | 3955 | 4151 => {
             Fault::Denied
         }
-        // Unknown database, table or column; no InnoDB; a binary log that takes no rows.
-        1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | PLAIN | ASKS_FOR_PASSWORD => {
-            Fault::Misconfigured
-        }
+        // Unknown database, table or column; no InnoDB; a binary log that accepts no rows.
+        1049 | 1054 | 1064 | NO_TABLE | 1193 | 1231 | 1235 | 1286 | 1665 | TLS_REQUIRED
+        | ASKS_FOR_PASSWORD => Fault::Misconfigured,
         // A full disk or table, no memory, a packet that is too large for the server.
         1021 | 1037 | 1038 | 1041 | 1114 | 1153 => Fault::Refused,
         code if READ_ONLY.contains(&code) => Fault::Refused,
@@ -209,7 +230,7 @@ fn meaning(code: u16) -> Fault {
         1690 => Fault::Misconfigured,
         1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,
         // The limit of the server, of the user or of the account.
-        TOO_MANY | 1203 | 1226 => Fault::Full,
+        TOO_MANY_CONNECTIONS | 1203 | 1226 => Fault::Full,
         // Deadlocks, timeouts, a server that shuts down or starts up.
         _ => Fault::Retry,
     }
@@ -225,15 +246,15 @@ fn cause(error: &mysql_async::IoError) -> String {
 mod tests {
     use super::*;
 
-    fn server_error(code: u16, done: usize) -> Broke {
-        Broke::ServerError { code, message: "no".to_owned(), done }
+    fn server_error(code: u16, done: usize) -> ExecuteError {
+        ExecuteError::ServerError { code, message: "no".to_owned(), done }
     }
 
     #[test]
     fn only_a_possible_commit_is_unknown() {
-        let fault = |broke: Broke, commits| broke.sort(commits).fault;
-        assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
-        assert_eq!(fault(Broke::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
+        let fault = |execute_error: ExecuteError, commits| execute_error.classify(commits).fault;
+        assert_eq!(fault(ExecuteError::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
+        assert_eq!(fault(ExecuteError::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
         // An error of a statement in a transaction, of its commit, and of a later statement after one that commits by
         // itself.
         assert_eq!(fault(server_error(1142, 2), Commits::At(3)), Fault::Denied);
@@ -270,18 +291,18 @@ mod tests {
     #[test]
     fn a_server_without_a_free_connection_is_full() {
         for code in [1040, 1203, 1226] {
-            assert_eq!(meaning(code), Fault::Full, "{code}");
+            assert_eq!(fault_of(code), Fault::Full, "{code}");
         }
     }
 
     #[test]
     fn busy_means_that_nothing_was_done() {
-        let of = |broke: Broke, commits| Stopped::of(&broke, commits);
-        assert!(matches!(of(server_error(1205, 1), Commits::At(1)), Stopped::Busy));
-        assert!(matches!(of(server_error(1213, 1), Commits::Never), Stopped::Deadlock));
+        let of = |execute_error: ExecuteError, commits| RequestError::of(&execute_error, commits);
+        assert!(matches!(of(server_error(1205, 1), Commits::At(1)), RequestError::Busy));
+        assert!(matches!(of(server_error(1213, 1), Commits::Never), RequestError::Deadlock));
         assert!(
-            matches!(of(server_error(1213, 2), Commits::At(1)), Stopped::Failed(failed) if failed.fault == Fault::Unknown)
+            matches!(of(server_error(1213, 2), Commits::At(1)), RequestError::Failed(failed) if failed.fault == Fault::Unknown)
         );
-        assert!(matches!(of(server_error(1146, 0), Commits::Never), Stopped::Failed(_)));
+        assert!(matches!(of(server_error(1146, 0), Commits::Never), RequestError::Failed(_)));
     }
 }

@@ -3,18 +3,24 @@
 use leasehold_core::{Claim, Release};
 
 use super::{
-    conn::Set,
+    conn::ResultSet,
     database::Mysql,
     error::Commits,
-    fast_path::first,
+    fast_path::token_number,
     statements::{CLAIM_ONE, RELEASE_ONE},
     text::{bytes, words},
 };
 use crate::{
     database::{Failed, Taken, Timed},
-    row::{ClientId, micros_in, previous_number},
+    row::{ClientId, micros_in, previous_code},
 };
 
+/// The index of the claiming statement in `claim_one.sql`; the statement before it sets the floor.
+const CLAIM_STATEMENT: usize = 1;
+/// The index of the only statement in `release_one.sql`.
+const RELEASE_STATEMENT: usize = 0;
+
+/// Takes one name, see [`Database::take`](crate::database::Database::take).
 pub(super) async fn take(
     mysql: &Mysql,
     claim: &Claim,
@@ -30,26 +36,30 @@ pub(super) async fn take(
         ("ttl", &micros_in(claim.ttl).to_string()),
         ("client", &client.0.cast_signed().to_string()),
     ]);
-    let newest = changed(mysql, &text, 1).await?;
+    let newest = last_insert_id_of(mysql, &text, CLAIM_STATEMENT).await?;
     Ok(newest.map(|newest| {
+        // The statement takes the time of the database as the first token.
         let now = newest - i64::from(tokens) + 1;
         Timed { now, value: Taken { token: now, previous: 0 } }
     }))
 }
 
+/// Releases one hold, see [`Database::free`](crate::database::Database::free).
 pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Timed<()>>, Failed> {
     let text = RELEASE_ONE.with(&[
         ("name", &bytes(release.name.as_str().as_bytes())),
         ("id", &bytes(&release.id.0)),
-        ("first", &first(release.token.map(|token| token.number)).to_string()),
-        ("ended", &previous_number(release.ended).to_string()),
+        ("first", &token_number(release.token.map(|token| token.number)).to_string()),
+        ("ended", &previous_code(release.ended).to_string()),
     ]);
-    Ok(changed(mysql, &text, 0).await?.map(|now| Timed { now, value: () }))
+    Ok(last_insert_id_of(mysql, &text, RELEASE_STATEMENT).await?.map(|now| Timed { now, value: () }))
 }
 
-/// The last insert id of the statement at this index, if it changed a row.
-async fn changed(mysql: &Mysql, text: &str, at: usize) -> Result<Option<i64>, Failed> {
-    let sets = mysql.many(text, Commits::At(at)).await?.unwrap_or_default();
-    let number = |set: &Set| set.last.filter(|_| set.changed > 0).and_then(|last| i64::try_from(last).ok());
-    Ok(sets.get(at).and_then(number))
+/// Executes statements; returns the last insert id of the statement at this index, if that statement changed a row.
+async fn last_insert_id_of(mysql: &Mysql, text: &str, index: usize) -> Result<Option<i64>, Failed> {
+    let sets = mysql.execute_unless_locked(text, Commits::At(index)).await?.unwrap_or_default();
+    let number = |set: &ResultSet| {
+        set.last_insert_id.filter(|_| set.changed > 0).and_then(|id| i64::try_from(id).ok())
+    };
+    Ok(sets.get(index).and_then(number))
 }

@@ -5,15 +5,17 @@ use leasehold_core::{Guarantee, Level};
 use super::server::Server;
 use crate::database::CLOCK;
 
+/// The settings that decide whether commits are on disk.
 const FLUSH: &str = "innodb_flush_log_at_trx_commit";
 const DOUBLEWRITE: &str = "innodb_doublewrite";
 const SYNC_LOG: &str = "sync_binlog";
 const GROUP: &str = "group_replication_group_name";
 
+/// Judges the guarantee by the variables and status values of a server.
 pub(super) fn guarantee(server: &Server) -> Guarantee {
     let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
     let found = |setting: &str| server.get(setting).unwrap_or("not known").to_owned();
-    // MariaDB's 3 waits for the disk, too.
+    // With 3, which only MariaDB has, a commit also waits until its data is on disk.
     if !matches!(server.get(FLUSH), Some("1" | "3")) {
         judged.lower(FLUSH, &found(FLUSH), "1", "a crash may lose locks that were just granted");
     }
@@ -25,23 +27,23 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
             "a crash of the machine may tear pages, and the tables of locks with them",
         );
     }
-    let logs = server.is_on("log_bin");
-    if logs && server.get(SYNC_LOG) != Some("1") {
+    let writes_binlog = server.is_on("log_bin");
+    if writes_binlog && server.get(SYNC_LOG) != Some("1") {
         let risk = "after a crash of the machine, locks that were just granted may be undone";
         judged.lower(SYNC_LOG, &found(SYNC_LOG), "1", risk);
     }
     match replicas(server) {
         Some(0) => {}
-        Some(some) => {
+        Some(count) => {
             let (what, wanted) = ("the number of replicas", "0");
-            let risk = if is_awaited(server) {
+            let risk = if commits_wait_for_replica(server) {
                 "commits wait for them only up to a time limit, and a replica that is promoted after that may not know of locks that are held"
             } else {
                 "commits do not wait for them, and a replica that is promoted may not know of locks that are held"
             };
-            judged.lower(what, &some.to_string(), wanted, risk);
+            judged.lower(what, &count.to_string(), wanted, risk);
         }
-        None if logs => judged.note(
+        None if writes_binlog => judged.note(
             "only a user with the right PROCESS sees whether there are replicas: one that is promoted may not know of locks that are held",
         ),
         None => {}
@@ -62,17 +64,18 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
 fn replicas(server: &Server) -> Option<u64> {
     let counted = |name| server.get(name)?.parse().ok();
     counted("slaves_connected").or_else(|| {
-        let seen: u64 = counted("binlog_dumps")?;
+        let visible: u64 = counted("binlog_dumps")?;
         // For a user that cannot see all connections, zero visible replicas prove nothing.
-        (seen > 0 || counted("sees_processes") == Some(1)).then_some(seen)
+        (visible > 0 || counted("sees_processes") == Some(1)).then_some(visible)
     })
 }
 
-/// Whether a replica has received a commit before other clients see it.
-fn is_awaited(server: &Server) -> bool {
-    let of = |one: &str, other: &str| server.get(one).or_else(|| server.get(other)).map(str::to_owned);
+/// Whether a replica has received each commit before other clients see the commit.
+fn commits_wait_for_replica(server: &Server) -> bool {
+    let first_known =
+        |one: &str, other: &str| server.get(one).or_else(|| server.get(other)).map(str::to_owned);
     let on = server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
-    let point = of("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
+    let point = first_known("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
     on && point.as_deref() == Some("AFTER_SYNC")
 }
 
@@ -89,7 +92,7 @@ mod tests {
 
     #[test]
     fn zero_visible_replicas_count_only_with_the_right_to_see_them() {
-        let counted = |seen, sees| judged(&[("binlog_dumps", seen), ("sees_processes", sees)]);
+        let counted = |visible, sees| judged(&[("binlog_dumps", visible), ("sees_processes", sees)]);
         let (level, notes) = counted("0", "0");
         assert!(level == Level::LeaseBounded && notes.contains("the right PROCESS"), "{notes}");
         let (level, notes) = counted("0", "1");

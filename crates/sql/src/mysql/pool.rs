@@ -13,34 +13,40 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{config::Config, conn::Conn};
 use crate::{
-    client::{CONNECTIONS, lock_of},
+    client::{CONNECTIONS, lock_unpoisoned},
     database::{Absent, Failed, replaced},
     returned::returned,
     slots::Slots,
 };
 
-/// A connection that was silent for longer is closed: the server, or a proxy in front of it, would do so soon.
-const IDLE: Duration = Duration::from_secs(30);
-/// A connection that was silent for longer gets a ping first. Otherwise statements to a server that was restarted
-/// meanwhile would be in doubt.
-const TRUSTED: Duration = Duration::from_secs(1);
+/// A connection that was silent for longer than this is closed: the server, or a proxy in front of it, would close it
+/// soon.
+const MAX_IDLE: Duration = Duration::from_secs(30);
+/// A connection that was silent for longer than this gets a ping first. Without the ping, the outcome of a statement to
+/// a server that was restarted meanwhile would be unknown.
+const PING_AFTER: Duration = Duration::from_secs(1);
 
+/// The connections of one client.
 pub(super) struct Pool {
     config: Config,
     pub(super) contact: Contact,
     clock: Arc<dyn Clock>,
+    /// One permit for each connection that a request uses.
     permits: Semaphore,
     idle: Mutex<Vec<Conn>>,
+    /// The lineage of the server that answered last.
     lineage: Mutex<Option<Lineage>>,
+    /// What the server last reported of its connection slots.
     slots: Mutex<Option<Slots>>,
     /// Notified when a connection becomes idle.
     returned: Notify,
-    cut: AtomicBool,
+    /// Whether a connection broke since the last poll for grants.
+    connections_broke: AtomicBool,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in the
 /// middle of a transaction.
-pub(super) struct Lent<'a> {
+pub(super) struct Borrowed<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
     _permit: SemaphorePermit<'a>,
@@ -48,7 +54,7 @@ pub(super) struct Lent<'a> {
 
 impl Pool {
     pub(super) fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        let (contact, idle, lineage, slots, returned, cut) = Default::default();
+        let (contact, idle, lineage, slots, returned, connections_broke) = Default::default();
         Self {
             config,
             contact,
@@ -58,24 +64,25 @@ impl Pool {
             lineage,
             slots,
             returned,
-            cut,
+            connections_broke,
         }
     }
 
-    /// A connection to the tables.
-    pub(super) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Create).await
+    /// Borrows a connection; creates missing tables.
+    pub(super) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow(Absent::Create).await
     }
 
-    pub(super) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
+    /// Borrows an idle connection that still works, or opens one.
+    pub(super) async fn borrow(&self, absent: Absent) -> Result<Borrowed<'_>, Failed> {
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         loop {
             let now = self.clock.now();
             let idle = {
-                let mut idle = lock_of(&self.idle);
-                idle.retain(|conn| now < conn.last_answer.after(IDLE));
-                // The one used last: the others may stay silent, and be closed.
+                let mut idle = lock_unpoisoned(&self.idle);
+                idle.retain(|conn| now < conn.last_answer.after(MAX_IDLE));
+                // Takes the connection used last: the other connections may stay silent, and be closed.
                 idle.pop()
             };
             let mut conn = match idle {
@@ -85,12 +92,13 @@ impl Pool {
                     opened => opened?,
                 },
             };
-            if now < conn.last_answer.after(TRUSTED) || conn.answers_soon().await {
-                return Ok(Lent { conn, pool: self, _permit: permit });
+            if now < conn.last_answer.after(PING_AFTER) || conn.answers_soon().await {
+                return Ok(Borrowed { conn, pool: self, _permit: permit });
             }
         }
     }
 
+    /// Opens a connection.
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, self.clock.now(), absent).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
@@ -99,60 +107,61 @@ impl Pool {
             return Ok(conn);
         }
         self.learn(conn.slots());
-        let before = lock_of(&self.lineage).replace(conn.lineage());
-        if before.is_some_and(|before| before != conn.lineage()) {
-            // Another server answers by now: connections to its predecessor are useless.
-            lock_of(&self.idle).clear();
+        let previous = lock_unpoisoned(&self.lineage).replace(conn.lineage());
+        if previous.is_some_and(|previous| previous != conn.lineage()) {
+            // Another server answers now: connections to its predecessor are useless.
+            lock_unpoisoned(&self.idle).clear();
         }
         Ok(conn)
     }
 
-    /// Where the server accepts no more connections, waits for one that another request of ours uses right now: a
-    /// missing connection must not let a hold expire or a release fail.
+    /// Waits for a connection that another request of this client uses right now, because the server accepts no more: a
+    /// missing connection must not let a hold expire or a release fail. `None` if no other request uses one.
     async fn wait_for_idle(&self) -> Option<Conn> {
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
-        returned(&self.returned, || lock_of(&self.idle).pop()).await
+        returned(&self.returned, || lock_unpoisoned(&self.idle).pop()).await
     }
 
     /// How many connections the server had left at its last report.
     pub(super) fn slots(&self) -> Option<Slots> {
-        *lock_of(&self.slots)
+        *lock_unpoisoned(&self.slots)
     }
 
+    /// Stores what the server reports of its connection slots.
     pub(super) fn learn(&self, slots: Option<Slots>) {
-        *lock_of(&self.slots) = slots;
+        *lock_unpoisoned(&self.slots) = slots;
     }
 
     /// Closes all idle connections.
     pub(super) fn close_idle(&self) {
-        lock_of(&self.idle).clear();
+        lock_unpoisoned(&self.idle).clear();
     }
 
-    /// A connection broke: the idle ones most likely did, too.
-    pub(super) fn broke(&self) {
-        lock_of(&self.idle).clear();
-        self.cut.store(true, Ordering::Relaxed);
+    /// Records that a connection broke, and closes the idle connections, which most likely broke, too.
+    pub(super) fn note_broken(&self) {
+        lock_unpoisoned(&self.idle).clear();
+        self.connections_broke.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that happened since the last call.
-    pub(super) fn was_cut(&self) -> bool {
-        self.cut.swap(false, Ordering::Relaxed)
+    /// Whether a connection broke since the last call.
+    pub(super) fn take_connections_broke(&self) -> bool {
+        self.connections_broke.swap(false, Ordering::Relaxed)
     }
 
     /// The lineage of the tables on this server; zero before the first connection.
     pub(super) fn lineage(&self) -> Lineage {
-        lock_of(&self.lineage).unwrap_or(Lineage::new(0))
+        lock_unpoisoned(&self.lineage).unwrap_or(Lineage::new(0))
     }
 }
 
-impl Lent<'_> {
+impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: the answers of this one do not count.
-    pub(super) fn back(self) -> Result<(), Failed> {
+    /// If another server answers meanwhile: the answers of this connection do not count.
+    pub(super) fn give_back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
@@ -163,7 +172,7 @@ impl Lent<'_> {
         }
         if !conn.is_closed() {
             conn.last_answer = pool.clock.now();
-            lock_of(&pool.idle).push(conn);
+            lock_unpoisoned(&pool.idle).push(conn);
             pool.returned.notify_one();
         }
         Ok(())

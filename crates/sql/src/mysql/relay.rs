@@ -15,15 +15,20 @@ use tokio::{
 use super::{config::KEEPALIVE, error::ASKS_FOR_PASSWORD};
 use crate::runtime;
 
-/// The size of a packet's header: three bytes for the length, one for the number.
-const HEAD: usize = 4;
+/// The size of a packet's header: three bytes for the length (little-endian), one for the number of the packet.
+const HEADER_LENGTH: usize = 4;
+/// The place of the number in the header.
+const NUMBER_AT: usize = 3;
 /// Longer than any packet of a login.
-const LONGEST_LOGIN: usize = 64 << 10;
-/// The request of a server that has no cached hash: it asks for the whole password.
-const WHOLE_PASSWORD: [u8; 2] = [1, 4];
+const MAX_LOGIN_PACKET: usize = 64 << 10;
+/// The packet by which a server without a cached hash asks for the whole password.
+const FULL_AUTHENTICATION: [u8; 2] = [1, 4];
+/// The first byte of the packet that accepts the login.
 const OK: u8 = 0;
+/// The first byte of an error packet.
 const ERROR: u8 = 0xff;
-const REFUSAL: &str =
+/// The message of the error that the driver receives in place of such a request.
+const REFUSAL_MESSAGE: &str =
     "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
 /// Connects to a server, and opens a local port for one connection to it.
@@ -37,56 +42,60 @@ pub(super) async fn open(server: (&str, u16)) -> io::Result<SocketAddr> {
         if let Some(Ok((driver, _))) = runtime::within(LONGEST_DIAL, listener.accept()).await {
             drop(listener);
             // The error needs no report: both connections are closed here.
-            let _ = pass(driver, server).await;
+            let _ = relay_bytes(driver, server).await;
         }
     });
     Ok(address)
 }
 
-async fn pass(driver: TcpStream, server: TcpStream) -> io::Result<()> {
+/// Relays bytes between the driver and the server until one side ends.
+async fn relay_bytes(driver: TcpStream, server: TcpStream) -> io::Result<()> {
     driver.set_nodelay(true)?;
     let ((mut from_driver, mut to_driver), (mut from_server, mut to_server)) =
         (driver.into_split(), server.into_split());
-    let asks = async move { copy(&mut from_driver, &mut to_server).await.map(drop) };
-    let answers = async move {
-        login(&mut from_server, &mut to_driver).await?;
+    let to_server_copy = async move { copy(&mut from_driver, &mut to_server).await.map(drop) };
+    let to_driver_copy = async move {
+        relay_login(&mut from_server, &mut to_driver).await?;
         copy(&mut from_server, &mut to_driver).await.map(drop)
     };
     // When one side ends, the other has nothing more to send to it.
-    tokio::select! { ended = asks => ended, ended = answers => ended }
+    tokio::select! { ended = to_server_copy => ended, ended = to_driver_copy => ended }
 }
 
-/// Passes on the packets of a server until it accepts or refuses the login.
-async fn login(
+/// Relays packets of the server to the driver until the server accepts or refuses the login; refuses to send the
+/// password.
+async fn relay_login(
     server: &mut (impl AsyncRead + Unpin),
     driver: &mut (impl AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let mut greeted = false;
+    let mut greeting_passed = false;
     loop {
-        let mut packet = vec![0; HEAD];
+        let mut packet = vec![0; HEADER_LENGTH];
         server.read_exact(&mut packet).await?;
-        let length = usize::from(packet[0]) | usize::from(packet[1]) << 8 | usize::from(packet[2]) << 16;
-        if length > LONGEST_LOGIN {
+        let length =
+            packet[..NUMBER_AT].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+        if length > MAX_LOGIN_PACKET {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        packet.resize(HEAD + length, 0);
-        server.read_exact(&mut packet[HEAD..]).await?;
-        if packet[HEAD..].starts_with(&WHOLE_PASSWORD) {
-            driver.write_all(&refusal(packet[3])).await?;
+        packet.resize(HEADER_LENGTH + length, 0);
+        server.read_exact(&mut packet[HEADER_LENGTH..]).await?;
+        if packet[HEADER_LENGTH..].starts_with(&FULL_AUTHENTICATION) {
+            driver.write_all(&refusal(packet[NUMBER_AT])).await?;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         driver.write_all(&packet).await?;
         // The first packet is the greeting, whatever its bytes.
-        if greeted && matches!(packet.get(HEAD), Some(&(OK | ERROR))) {
+        if greeting_passed && matches!(packet.get(HEADER_LENGTH), Some(&(OK | ERROR))) {
             return Ok(());
         }
-        greeted = true;
+        greeting_passed = true;
     }
 }
 
-/// The error in place of the packet with this number.
+/// The error packet that replaces the packet with this number.
 fn refusal(number: u8) -> Vec<u8> {
-    let body = [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", REFUSAL.as_bytes()].concat();
+    let body =
+        [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", REFUSAL_MESSAGE.as_bytes()].concat();
     let length = body.len().to_le_bytes();
-    [&length[..3], &[number], &body].concat()
+    [&length[..NUMBER_AT], &[number], &body].concat()
 }

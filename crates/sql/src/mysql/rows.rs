@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, Name};
 use mysql_async::{Row, prelude::FromValue};
 
 use super::{
-    conn::Set,
+    conn::ResultSet,
     text::{bytes, words},
 };
 use crate::{
@@ -16,25 +16,27 @@ use crate::{
 /// Reads a row, column by column.
 pub(super) struct Columns<'a> {
     row: &'a Row,
-    at: usize,
+    /// The index of the next column.
+    index: usize,
 }
 
 impl<'a> Columns<'a> {
     pub(super) fn of(row: &'a Row) -> Self {
-        Self { row, at: 0 }
+        Self { row, index: 0 }
     }
 
     /// The next column. A value of a wrong type is an error, not skipped: it may say that the name is held.
     pub(super) fn next<T: FromValue>(&mut self) -> Result<T, Failed> {
-        let at = self.at;
-        self.at += 1;
-        self.row.get_opt(at).and_then(Result::ok).ok_or_else(|| {
+        let index = self.index;
+        self.index += 1;
+        self.row.get_opt(index).and_then(Result::ok).ok_or_else(|| {
             let columns = self.row.columns_ref();
-            let name = columns.get(at).map_or_else(|| "?".into(), |column| column.name_str());
+            let name = columns.get(index).map_or_else(|| "?".into(), |column| column.name_str());
             bad_value(&name, "its type is wrong, or it is NULL")
         })
     }
 
+    /// The text in the next column.
     pub(super) fn name(&mut self) -> Result<String, Failed> {
         self.next()
     }
@@ -49,7 +51,7 @@ impl<'a> Columns<'a> {
         id.map(read).transpose()
     }
 
-    /// The row of a name.
+    /// The next columns as the row of a name.
     pub(super) fn lock(&mut self) -> Result<LockRow, Failed> {
         let (token, holder) = (self.next()?, self.id()?);
         let held = ClaimRow {
@@ -81,7 +83,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// The row of a claim; `None` where there is none.
+    /// The next columns as the row of a claim; `None` if they are NULL.
     pub(super) fn claim(&mut self) -> Result<Option<ClaimRow>, Failed> {
         let Some(id) = self.id()? else { return Ok(None) };
         Ok(Some(ClaimRow {
@@ -104,25 +106,29 @@ impl<'a> Columns<'a> {
         }))
     }
 
+    /// The client id in the next column.
     fn client(&mut self) -> Result<ClientId, Failed> {
         let number: i64 = self.next()?;
         Ok(ClientId(number.cast_unsigned()))
     }
 }
 
-/// The connections in use and the limits, as far as the server reports them.
-pub(super) fn slots(sets: &[Set]) -> Option<Slots> {
+/// A limit that does not exist, for [`Slots::new`].
+const NO_LIMIT: i64 = -1;
+
+/// The connections in use and the limits, from the results of `slots.sql`; `None` if the server does not report them.
+pub(super) fn slots(sets: &[ResultSet]) -> Option<Slots> {
     let [limits, used] = sets else { return None };
     let (mut limits, mut used) = (Columns::of(limits.rows.first()?), Columns::of(used.rows.first()?));
-    let (server, user, mine): (i64, i64, i64) =
+    let (server_limit, user_limit, user_count): (i64, i64, i64) =
         (limits.next().ok()?, limits.next().ok()?, limits.next().ok()?);
-    let (_, all): (String, String) = (used.next().ok()?, used.next().ok()?);
-    // The server writes "no limit" as zero.
-    let user = if user > 0 { user } else { -1 };
-    Some(Slots::new([(all.parse().ok()?, server), (mine, user), (0, -1)]))
+    let (_, all_count): (String, String) = (used.next().ok()?, used.next().ok()?);
+    // The server reports "no limit" as zero; `Slots` expects a negative number.
+    let user_limit = if user_limit > 0 { user_limit } else { NO_LIMIT };
+    Some(Slots::new([(all_count.parse().ok()?, server_limit), (user_count, user_limit), (0, NO_LIMIT)]))
 }
 
-/// The names in the first columns of rows; skips text that is no valid name.
+/// The names in the first column of each row; skips text that is no valid name.
 pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
     let mut names = Vec::with_capacity(rows.len());
     for row in rows {
@@ -132,7 +138,7 @@ pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
 }
 
 /// The row of a claim, as a SQL tuple.
-pub(super) fn put(name: &str, row: &ClaimRow) -> String {
+pub(super) fn claim_tuple(name: &str, row: &ClaimRow) -> String {
     let ClaimRow { id, stand, place, mode, count, most, token, tokens, previous, since, expires, .. } = row;
     let ClaimRow { claim_time, place_since, place_expires, client, .. } = row;
     format!(

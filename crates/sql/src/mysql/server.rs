@@ -4,14 +4,15 @@ use std::collections::HashMap;
 
 use leasehold_core::Fault;
 
-use super::conn::Set;
+use super::conn::ResultSet;
 use crate::database::Failed;
 
 /// Variables and status values of a server; those that it does not have are missing.
 pub(super) struct Server(HashMap<String, String>);
 
 impl Server {
-    pub(super) fn read(sets: Vec<Set>) -> Self {
+    /// Decodes the results of `server.sql` and `replicas.sql`.
+    pub(super) fn read(sets: Vec<ResultSet>) -> Self {
         let rows = sets.into_iter().flat_map(|set| set.rows);
         let pair = |row| mysql_async::from_row_opt::<(String, String)>(row).ok();
         Self(rows.filter_map(pair).map(|(name, value)| (name.to_ascii_lowercase(), value)).collect())
@@ -22,10 +23,12 @@ impl Server {
         Self(values.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect())
     }
 
+    /// The value with this name, if the server has it.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
+    /// Whether this variable is on.
     pub(super) fn is_on(&self, name: &str) -> bool {
         self.get(name).is_some_and(|value| value.eq_ignore_ascii_case("ON") || value == "1")
     }

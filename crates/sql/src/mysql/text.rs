@@ -10,13 +10,14 @@ use leasehold_core::ClaimId;
 pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
 /// Sets the floor: the largest token of all forgotten names, which is in the row without a name. If the clock was
-/// ahead meanwhile, it may be larger than the time now. A statement of its own, because it cannot be part of one that
-/// changes the same table.
+/// ahead for a while, the floor may be larger than the time now. This is a statement of its own, because a statement
+/// cannot read the table that it changes.
 const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHERE name = ''), 0)";
 
-/// Statements of a file, with a `:word` for each value.
+/// The statements of one file, with a `:word` in place of each value.
 pub(super) struct Sql {
     file: &'static str,
+    /// The text without comments, computed at the first use.
     bare: OnceLock<String>,
 }
 
@@ -33,8 +34,8 @@ impl Sql {
         })
     }
 
-    /// The statements with the values in the places of their words. A word without a value stays, which no server
-    /// accepts.
+    /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses
+    /// such a statement.
     pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
         let bare = self.bare();
         let mut text =
@@ -44,7 +45,7 @@ impl Sql {
         for part in parts {
             let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
             let (word, rest) = part.split_at(end);
-            match given.iter().find(|(known, _)| *known == word) {
+            match given.iter().find(|(given_word, _)| *given_word == word) {
                 Some((_, value)) => text.push_str(value),
                 None => text.extend([":", word]),
             }
@@ -77,21 +78,21 @@ pub(super) fn list(parts: impl Iterator<Item = String>) -> String {
     joined(parts, ", ")
 }
 
-/// Names, ids and numbers as rows.
+/// Holds as rows of name, id and first token, for an `IN` condition.
 pub(super) fn triples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64)>) -> String {
     list(holds.map(|(name, id, first)| format!("({}, {}, {first})", bytes(name.as_bytes()), bytes(&id.0))))
 }
 
-/// A condition that matches these claims, each looked up by its key; with their first tokens, or any token.
+/// A condition that matches these claims, each looked up by its key: by its first token, too, where one is given.
 pub(super) fn claims<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
-    let one = |(name, id, first): (&str, ClaimId, Option<i64>)| {
-        let mut one = format!("name = {} AND id = {}", bytes(name.as_bytes()), bytes(&id.0));
+    let condition = |(name, id, first): (&str, ClaimId, Option<i64>)| {
+        let mut condition = format!("name = {} AND id = {}", bytes(name.as_bytes()), bytes(&id.0));
         if let Some(first) = first {
-            let _ = write!(one, " AND token = {first}");
+            let _ = write!(condition, " AND token = {first}");
         }
-        one
+        condition
     };
-    joined(claims.map(one), " OR ")
+    joined(claims.map(condition), " OR ")
 }
 
 fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {

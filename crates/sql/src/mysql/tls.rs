@@ -17,14 +17,14 @@ use super::{
 use crate::database::Failed;
 
 /// The prefix of an error about TLS.
-pub(super) const BY_TLS: &str = "by TLS: ";
+pub(super) const TLS_PREFIX: &str = "by TLS: ";
 
-/// Connects by TLS if both sides support it. A server that does not is not asked again until it refuses plain
-/// connections.
+/// Connects by TLS if both sides support TLS. A server without TLS is not asked for TLS again until it refuses a plain
+/// connection.
 pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
     if !config.plain.load(Ordering::Relaxed) {
         let dialed = encrypted(config, tls).await;
-        if !matches!(&dialed, Err(failed) if failed.message.starts_with(BY_TLS)) {
+        if !matches!(&dialed, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
             return dialed;
         }
         // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
@@ -35,13 +35,14 @@ pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async:
     dialed
 }
 
+/// Connects by TLS, or fails.
 pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
-    let (opts, any_host) = tls_opts(tls)?;
+    let (opts, accepts_any_host) = tls_opts(tls)?;
     match attempt(config.opts().await?.ssl_opts(opts.clone())).await? {
         Ok(conn) => Ok(conn),
         // The driver has an option to skip the host name check, but it looks for an error text that rustls does not
-        // produce. So it gets a name of the certificate as the expected name.
-        Err(error) => match any_host.then(|| certified(&error)).flatten() {
+        // produce. So the driver is told to expect a name of the certificate.
+        Err(error) => match accepts_any_host.then(|| certificate_name(&error)).flatten() {
             Some(name) => {
                 connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))
                     .await
@@ -52,7 +53,7 @@ pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async:
 }
 
 /// A name of the certificate, if an authority has signed it and only the host name differs.
-fn certified(error: &mysql_async::Error) -> Option<String> {
+fn certificate_name(error: &mysql_async::Error) -> Option<String> {
     let mysql_async::Error::Io(IoError::Io(error)) = error else { return None };
     let Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) =
         error.get_ref()?.downcast_ref()?
@@ -67,7 +68,7 @@ fn certified(error: &mysql_async::Error) -> Option<String> {
 /// The TLS options of the driver, and whether any host with a certificate of an authority is accepted.
 fn tls_opts(tls: &Tls) -> Result<(SslOpts, bool), Failed> {
     let material =
-        tls.material().map_err(|error| Failed::new(Fault::Misconfigured, format!("{BY_TLS}{error}")))?;
+        tls.material().map_err(|error| Failed::new(Fault::Misconfigured, format!("{TLS_PREFIX}{error}")))?;
     let identity =
         material.identity.map(|(certificate, key)| ClientIdentity::new(certificate.into(), key.into()));
     let opts = SslOpts::default()

@@ -5,9 +5,9 @@ use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
     conn::Conn,
-    error::{At, is_busy, sort},
+    error::{Stage, classify, is_busy},
     notification_text,
-    rows::{claim_row, client_number, column, lock_row},
+    rows::{CLAIM_COLUMNS, claim_row, client_number, column, lock_row},
     statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
 };
 use crate::{
@@ -19,10 +19,12 @@ use crate::{
 /// A transaction holds the row lock of a name for two round trips; the session's own lock timeout is longer than
 /// that.
 const BEGIN: &str = "BEGIN";
-/// For a second attempt, when that timeout was too short. A longer wait means that another session is stuck.
+/// Begins a second attempt, when the lock timeout of the session was too short. A longer wait means that another
+/// session is stuck.
 const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
+/// Waits longer for locks, within a transaction.
 const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
-/// For a session with unknown settings.
+/// Begins a transaction in a session with unknown settings, behind a pooler.
 const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
@@ -30,9 +32,9 @@ const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lo
 /// All statements that a transaction may execute.
 const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 
-/// Reads the rows of the name, applies the verb, writes the changes.
+/// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
-    let before = |error: Error| sort(&error, At::Before);
+    let before = |error: Error| classify(&error, Stage::Before);
     conn.prepare(&STATEMENTS).await.map_err(before)?;
     let begin = if conn.keeps_session() { BEGIN } else { BEGIN_ANYWHERE };
     let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
@@ -40,27 +42,28 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
         conn.run("ROLLBACK").await.map_err(before)?;
         snapshot = read_or_create(conn, name.as_str(), BEGIN_PATIENTLY).await;
     }
-    let (lock, claims, now) = of(&snapshot.map_err(before)?)?;
+    let (lock, claims, now) = decode(&snapshot.map_err(before)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
-    let done = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
-    write(conn, name.as_str(), &done).await?;
-    Ok(Timed { now, value: done })
+    let changes = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
+    write(conn, name.as_str(), &changes).await?;
+    Ok(Timed { now, value: changes })
 }
 
-/// The row of a name, if it has one, and the rows of its claims.
+/// The result of `lock.sql` (the row of the name, if it has one), and of `claims.sql` (the rows of its claims).
 type Read = (Vec<Row>, Vec<Row>);
 
-/// Decodes the rows, and the time of the database.
-fn of((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
+/// Decodes the rows: the row of the name, its claims, and the time of the database.
+fn decode((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
     let lock = lock.first().map(|row| lock_row(row, 0)).transpose()?;
     let mut now = None;
-    let mut known = Vec::with_capacity(claims.len());
+    let mut claim_rows = Vec::with_capacity(claims.len());
     for row in claims {
-        now = now.or(column(row, 16)?);
-        known.extend(claim_row(row, 0)?);
+        // The time of the database follows the columns of the claim.
+        now = now.or(column(row, CLAIM_COLUMNS)?);
+        claim_rows.extend(claim_row(row, 0)?);
     }
     let now = now.ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
-    Ok((lock, known, now))
+    Ok((lock, claim_rows, now))
 }
 
 /// Locks the row of the name, and reads everything about the name.
@@ -73,10 +76,10 @@ async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<Read, Er
     read(conn, name, "SELECT 1").await
 }
 
-/// Reads, in one round trip.
+/// Executes `first`, locks the row of the name, and reads everything about the name, in one round trip.
 async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
     let given: &[&(dyn ToSql + Sync)] = &[&name];
-    // They are sent in this order.
+    // `biased` polls the three futures in this order, so the statements are sent in this order.
     let (begun, lock, claims) =
         tokio::join!(biased; conn.run(first), conn.query(&LOCK, given), conn.query(&CLAIMS, given));
     // The first failure has the reason; the later statements fail because of it.
@@ -85,39 +88,41 @@ async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
 }
 
 /// Writes and commits, in one round trip.
-async fn write(conn: &Conn, name: &str, done: &Changes) -> Result<(), Failed> {
-    if !done.changes() {
-        return conn.run("COMMIT").await.map_err(|error| sort(&error, At::Before));
+async fn write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Failed> {
+    if !changes.changes() {
+        return conn.run("COMMIT").await.map_err(|error| classify(&error, Stage::Before));
     }
     // A commit with notifications waits for a lock that is shared by the whole server.
-    let waits = conn.keeps_session() && !done.notifications.is_empty();
+    let waits = conn.keeps_session() && !changes.notifications.is_empty();
     let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
-    let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, done), conn.run("COMMIT"));
-    patient.and(wrote).and(ended).map_err(|error| sort(&error, At::Commit))
+    let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, changes), conn.run("COMMIT"));
+    patient.and(wrote).and(ended).map_err(|error| classify(&error, Stage::Commit))
 }
 
-async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
-    let none = LockRow::default();
-    let LockRow { holder, claims, ended, ended_upto, ended_until, .. } = done.lock.as_ref().unwrap_or(&none);
-    let token = done.lock.as_ref().map(|lock| lock.token);
+/// Executes `write.sql`, whose 32 parameters are in the order of its text.
+async fn put(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
+    let no_row = LockRow::default();
+    let LockRow { holder, claims, ended, ended_upto, ended_until, .. } =
+        changes.lock.as_ref().unwrap_or(&no_row);
+    let token = changes.lock.as_ref().map(|lock| lock.token);
     let held = holder.as_ref();
     let id = held.map(|row| row.id.0.as_slice());
-    let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of);
+    let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field);
     let tokens = held.map_or(0, |row| row.tokens);
     let previous = held.map_or(0, |row| row.previous);
     let owner = held.map_or("", |row| row.owner.as_str());
     let client = held.map_or(0, |row| client_number(row.client));
-    fn all<'a, T>(rows: &'a [ClaimRow], of: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
-        rows.iter().map(of).collect()
+    fn column_values<'a, T>(rows: &'a [ClaimRow], field: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
+        rows.iter().map(field).collect()
     }
-    let put = &done.put;
-    let dropped: Vec<&[u8]> = done.drop.iter().map(|id| id.0.as_slice()).collect();
-    let channels: Vec<String> = done
+    let put = &changes.put;
+    let dropped: Vec<&[u8]> = changes.drop.iter().map(|id| id.0.as_slice()).collect();
+    let channels: Vec<String> = changes
         .notifications
         .iter()
         .map(|notification| notification_text::channel(notification.client))
         .collect();
-    let payloads: Vec<String> = done.notifications.iter().map(notification_text::write).collect();
+    let payloads: Vec<String> = changes.notifications.iter().map(notification_text::write).collect();
     let given: [&(dyn ToSql + Sync); 32] = [
         &name,
         &token,
@@ -125,29 +130,29 @@ async fn put(conn: &Conn, name: &str, done: &Changes) -> Result<(), Error> {
         &tokens,
         &previous,
         &owner,
-        &long(|row| row.since),
-        &long(|row| row.expires),
+        &number_or_zero(|row| row.since),
+        &number_or_zero(|row| row.expires),
         &client,
         claims,
         ended,
         ended_upto,
         ended_until,
-        &all(put, |row| row.id.0.as_slice()),
-        &all(put, |row| row.stand),
-        &all(put, |row| row.place),
-        &all(put, |row| row.mode),
-        &all(put, |row| row.count),
-        &all(put, |row| row.most),
-        &all(put, |row| row.token),
-        &all(put, |row| row.tokens),
-        &all(put, |row| row.previous),
-        &all(put, |row| row.owner.as_str()),
-        &all(put, |row| row.since),
-        &all(put, |row| row.expires),
-        &all(put, |row| row.claim_time),
-        &all(put, |row| row.place_since),
-        &all(put, |row| row.place_expires),
-        &all(put, |row| client_number(row.client)),
+        &column_values(put, |row| row.id.0.as_slice()),
+        &column_values(put, |row| row.stand),
+        &column_values(put, |row| row.place),
+        &column_values(put, |row| row.mode),
+        &column_values(put, |row| row.count),
+        &column_values(put, |row| row.most),
+        &column_values(put, |row| row.token),
+        &column_values(put, |row| row.tokens),
+        &column_values(put, |row| row.previous),
+        &column_values(put, |row| row.owner.as_str()),
+        &column_values(put, |row| row.since),
+        &column_values(put, |row| row.expires),
+        &column_values(put, |row| row.claim_time),
+        &column_values(put, |row| row.place_since),
+        &column_values(put, |row| row.place_expires),
+        &column_values(put, |row| client_number(row.client)),
         &dropped,
         &channels,
         &payloads,

@@ -11,7 +11,7 @@ use crate::{Encryption, database::Failed};
 #[derive(Clone)]
 pub struct Config {
     pub(crate) server: Server,
-    /// The server itself, where `server` is a pooler in front of it.
+    /// The server to which the pooler `server` leads, for notifications; `None` if `server` is no pooler.
     pub(crate) listen: Option<Server>,
     /// The schema of the tables; `None`: the one that the server finds by its `search_path`.
     pub(crate) schema: Option<String>,
@@ -40,7 +40,7 @@ impl Config {
         Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
     }
 
-    /// The server itself, for a URL that names a transaction pooler: notifications do not pass through a pooler.
+    /// Sets the server itself, if the URL names a transaction pooler: notifications do not pass through a pooler.
     #[must_use]
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
@@ -67,9 +67,8 @@ impl Config {
         self
     }
 
-    /// Trusts tables of this role. By default a table is refused if its owner owns neither its schema nor the
-    /// database, is no superuser and no role of ours: the owner of a table can make others execute any code when they
-    /// use it.
+    /// Trusts tables of this role. By default a table is refused if its owner owns neither its schema nor the database,
+    /// is no superuser and no role of our user: the owner of a table can make others execute any code when they use it.
     #[must_use]
     pub fn table_owner(mut self, role: &str) -> Self {
         self.table_owner = Some(role.to_owned());

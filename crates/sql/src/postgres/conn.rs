@@ -19,10 +19,10 @@ use tokio_postgres::{
 use super::{
     config::Config,
     dial::{Link, dial},
-    error::{At, sort},
+    error::{Stage, classify},
     notification_handler::NotificationHandler,
     server::Server,
-    statements::{COUNT, Sql},
+    statements::{STATEMENT_COUNT, Sql},
     tables::Tables,
 };
 use crate::{
@@ -31,37 +31,42 @@ use crate::{
     slots::Slots,
 };
 
-/// How long the server behind a pooler counts as known; after that it is checked again.
-const RECOGNISED: Duration = Duration::from_secs(3);
-/// How the server shows the lock timeout set by [`LIMITS`]: another value means that a pooler has dropped the
+/// How long the tables behind a pooler count as known; after that time they are looked up again, because the pooler may
+/// have switched to another server.
+const RECOGNISE_AFTER: Duration = Duration::from_secs(3);
+/// How the server shows the lock timeout set by [`SESSION_OPTIONS`]: another value means that a pooler has dropped the
 /// settings.
 pub(crate) const LOCK_LIMIT: &str = "200ms";
-/// The settings of [`LIMITS`], for one transaction.
+/// Begins a transaction with the settings of [`SESSION_OPTIONS`], for a session behind a pooler.
 const BEGIN_SHORT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
-/// Settings of the session. The timeouts bound how long a statement of ours runs on the server. A prepared statement
-/// is planned once, by the keys: not again at each execution, and not for the small tables that it met first.
-const LIMITS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
+/// Settings of the session. The timeouts bound how long one of our statements runs on the server. A prepared statement
+/// is planned once, by the keys: not again at each execution, and not for tables that were small at the first
+/// execution.
+const SESSION_OPTIONS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
     -c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
 /// One connection. Dropping it closes it, and the server rolls back what was not committed.
 pub(crate) struct Conn {
     client: Client,
-    prepared: [OnceCell<Statement>; COUNT],
+    /// The prepared statements, by [`Sql::index`].
+    prepared: [OnceCell<Statement>; STATEMENT_COUNT],
     /// Whether the session keeps its state: behind a pooler the next statement may run in another session.
     keeps_session: bool,
-    /// The tables to which the connection leads, and since when they are known. `None` where there are none, or on a
-    /// connection that only listens.
+    /// The tables to which the connection leads; `None` where there are none, or on a connection that only listens.
     tables: Option<Tables>,
-    known_at: Instant,
+    /// When the tables were looked up.
+    found_at: Instant,
     subscription: Arc<Subscription>,
 }
 
 /// The state of a subscription, shared with its listener.
 #[derive(Default)]
 pub(crate) struct Subscription {
+    /// Whether the connection is subscribed.
     listens: AtomicBool,
+    /// Whether the connection ended.
     ended: AtomicBool,
 }
 
@@ -79,12 +84,12 @@ impl Conn {
         absent: Absent,
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
-        let dialing = async {
+        let connecting = async {
             let mut conn = Self::dial(config, &config.server, config.listen.is_none(), handler).await?;
-            conn.recognise(config, absent).await?;
+            conn.find_tables(config, absent).await?;
             Ok(conn)
         };
-        runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
+        runtime::within(config.dial_limit(), connecting).await.unwrap_or_else(|| Err(timed_out(config)))
     }
 
     /// Connects to the `server` itself, past a pooler, only for notifications.
@@ -93,14 +98,14 @@ impl Conn {
         server: &Server,
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
-        let dialing = Self::dial(config, server, true, handler);
-        runtime::within(config.dial_limit(), dialing).await.unwrap_or_else(|| Err(late(config)))
+        let connecting = Self::dial(config, server, true, handler);
+        runtime::within(config.dial_limit(), connecting).await.unwrap_or_else(|| Err(timed_out(config)))
     }
 
-    /// Subscribes to the notifications of this channel.
+    /// Subscribes this connection to the notifications of the channel.
     pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Subscription>, Failed> {
         let listen = format!("LISTEN {channel}");
-        self.run(&listen).await.map_err(|error| config.with_address(sort(&error, At::Before)))?;
+        self.run(&listen).await.map_err(|error| config.with_address(classify(&error, Stage::Before)))?;
         self.subscription.listens.store(true, Ordering::Release);
         Ok(Arc::clone(&self.subscription))
     }
@@ -108,25 +113,28 @@ impl Conn {
     /// Ends the subscription.
     pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
         self.subscription.listens.store(false, Ordering::Release);
-        self.run("UNLISTEN *").await.map_err(|error| sort(&error, At::Before))
+        self.run("UNLISTEN *").await.map_err(|error| classify(&error, Stage::Before))
     }
 
+    /// Whether this connection receives notifications at present.
     pub(crate) fn listens(&self) -> bool {
         self.subscription.listens()
     }
 
-    /// The end of this connection will not be reported to the listener.
+    /// Suppresses the report of the end of this connection to the listener.
     pub(crate) fn suppress_report(&self) {
         self.subscription.listens.store(false, Ordering::Release);
     }
 
+    /// Connects, and starts the task that drives the connection. `direct`: past any pooler, so the session keeps its
+    /// state.
     async fn dial(
         config: &Config,
         server: &Server,
         direct: bool,
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
-        let dialed = dial(server, direct.then_some(LIMITS), config.dial_limit()).await;
+        let dialed = dial(server, direct.then_some(SESSION_OPTIONS), config.dial_limit()).await;
         let (client, link) = dialed.map_err(|failed| config.with_address(failed))?;
         let end_report = EndReport { handler, subscription: Arc::default() };
         let subscription = Arc::clone(&end_report.subscription);
@@ -140,20 +148,20 @@ impl Conn {
             prepared: Default::default(),
             keeps_session,
             tables: None,
-            known_at: runtime::now(),
+            found_at: runtime::now(),
             subscription,
         }
     }
 
-    /// Whether another server may answer on this connection by now than at the last check.
-    pub(crate) fn may_differ(&self) -> bool {
-        !self.keeps_session && runtime::now().duration_since(self.known_at) > RECOGNISED
+    /// Whether a pooler may lead this connection to another server than at the last look-up of the tables.
+    pub(crate) fn may_lead_elsewhere(&self) -> bool {
+        !self.keeps_session && runtime::now().duration_since(self.found_at) > RECOGNISE_AFTER
     }
 
-    /// Finds out which tables the connection leads to.
-    pub(crate) async fn recognise(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
+    /// Looks up the tables that the connection leads to.
+    pub(crate) async fn find_tables(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
         self.tables = Tables::find(self, config, absent).await?;
-        self.known_at = runtime::now();
+        self.found_at = runtime::now();
         Ok(())
     }
 
@@ -181,8 +189,9 @@ impl Conn {
         self.tables.as_ref()?.slots
     }
 
+    /// The text of a statement, with the qualified names of the tables.
     fn text(&self, sql: &Sql) -> &str {
-        self.tables.as_ref().map_or("", |tables| &tables.texts[sql.at])
+        self.tables.as_ref().map_or("", |tables| &tables.texts[sql.index])
     }
 
     /// Whether the session keeps its settings.
@@ -194,7 +203,7 @@ impl Conn {
         self.client.is_closed()
     }
 
-    /// Prepares those of these statements that are not prepared yet. Required before a transaction whose statements
+    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements
     /// are sent in one go: a statement that has to be prepared first would be sent after the later ones, even after
     /// their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
@@ -205,9 +214,10 @@ impl Conn {
         Ok(())
     }
 
+    /// The prepared statement; prepares it at the first use.
     async fn prepared(&self, sql: &Sql) -> Result<&Statement, Error> {
         let prepare = || self.client.prepare_typed(self.text(sql), sql.types);
-        self.prepared[sql.at].get_or_try_init(prepare).await
+        self.prepared[sql.index].get_or_try_init(prepare).await
     }
 
     /// Executes one statement and returns its rows.
@@ -221,9 +231,13 @@ impl Conn {
         self.client.query(statement, given).await
     }
 
-    /// Executes one statement outside of a transaction. Behind a pooler the settings of the session do not apply, so
-    /// there a transaction sets the limits.
-    pub(crate) async fn alone(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    /// Executes one statement that is not part of a larger transaction. Behind a pooler the settings of the session do
+    /// not apply, so there a transaction of its own sets the limits.
+    pub(crate) async fn query_alone(
+        &self,
+        sql: &Sql,
+        given: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
         if self.keeps_session {
             return self.query(sql, given).await;
         }
@@ -260,7 +274,7 @@ impl Conn {
     }
 }
 
-/// Reads and writes until the connection ends.
+/// Drives the connection until it ends: reads, writes, and passes notifications on.
 async fn drive(mut connection: Link, end_report: EndReport) {
     while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(notification) = message {
@@ -270,7 +284,7 @@ async fn drive(mut connection: Link, end_report: EndReport) {
     }
 }
 
-/// Reports the end of the connection to the listener, however it ends.
+/// Reports the end of the connection to the listener when dropped, however the connection ends.
 struct EndReport {
     handler: Weak<dyn NotificationHandler>,
     subscription: Arc<Subscription>,
@@ -286,6 +300,7 @@ impl Drop for EndReport {
     }
 }
 
-fn late(config: &Config) -> Failed {
+/// The error for a server that did not answer in time.
+fn timed_out(config: &Config) -> Failed {
     config.with_address(Failed::new(Fault::Retry, format!("no answer within {:?}", config.dial_limit())))
 }

@@ -8,11 +8,11 @@ use tokio_postgres::{Row, types::ToSql};
 use super::{
     apply::apply,
     config::Config,
-    error::{At, is_busy, sort},
+    error::{Stage, classify, is_busy},
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
-    pool::{Lent, Pool},
-    rows::{claim_row, client_number, column, id, lock_row, slots},
+    pool::{Borrowed, Pool},
+    rows::{LOCK_COLUMNS, claim_row, client_number, column, id, lock_row, slots},
     statements::{
         CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, RELEASE_MANY, RELEASE_ONE, RENEW_CLAIMS,
         RENEW_LOCKS, SLOTS, SWEEP, Sql,
@@ -21,16 +21,22 @@ use super::{
 };
 use crate::{
     database::{
-        Absent, Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed, promised_by_replica,
+        Absent, Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed,
+        replica_guarantee,
     },
-    row::{ClientId, first, micros_in, previous_number},
+    row::{ClientId, first, micros_in, previous_code},
     slots::Slots,
     step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
-/// How often inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
-const LOOKS: usize = 5;
+/// How many times inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
+const MAX_LOOKS: usize = 5;
+/// The first column of the row of the name in `look.sql`, behind the name and the time.
+const LOOK_LOCK: usize = 2;
+/// The first column of the row of the claim in `look.sql`.
+const LOOK_CLAIM: usize = LOOK_LOCK + LOCK_COLUMNS;
 
+/// A PostgreSQL database, as one client uses it.
 pub(crate) struct Postgres {
     pool: Arc<Pool>,
     pub(crate) listener: Arc<Listener>,
@@ -46,57 +52,63 @@ impl Postgres {
         self.pool.contact.clone()
     }
 
+    /// Claims one name by the fast path.
     async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
         let (name, id, owner) = (claim.name.as_str(), claim.id.0.as_slice(), claim.owner.as_ref());
         let (tokens, ttl, client) = (tokens(claim), micros_in(claim.ttl), client_number(client));
-        let rows = self.many(&CLAIM_ONE, &[&name, &id, &tokens, &ttl, &owner, &client]).await?;
+        let rows =
+            self.query_unless_locked(&CLAIM_ONE, &[&name, &id, &tokens, &ttl, &owner, &client]).await?;
         rows.unwrap_or_default().first().map(|row| taken_by(row, 0, tokens)).transpose()
     }
 
+    /// Releases one hold by the fast path.
     async fn free_one(&self, release: &Release) -> Result<Option<Timed<()>>, Failed> {
         let (name, id) = (release.name.as_str(), release.id.0.as_slice());
         let given: [&(dyn ToSql + Sync); 4] =
-            [&name, &id, &first_token(release), &previous_number(release.ended)];
-        let rows = self.many(&RELEASE_ONE, &given).await?;
+            [&name, &id, &first_token(release), &previous_code(release.ended)];
+        let rows = self.query_unless_locked(&RELEASE_ONE, &given).await?;
         let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, value: () });
         rows.unwrap_or_default().first().map(freed).transpose()
     }
 
-    /// Executes one statement about many names; `None` where it met a row that another transaction keeps locked: then
-    /// nothing was done.
-    async fn many(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
-        some(self.pool.conn().await?, sql, given).await
+    /// Executes one statement; `None` if another transaction kept a row locked: then nothing was done.
+    async fn query_unless_locked(
+        &self,
+        sql: &Sql,
+        given: &[&(dyn ToSql + Sync)],
+    ) -> Result<Option<Vec<Row>>, Failed> {
+        query_borrowed(self.pool.conn().await?, sql, given).await
     }
 
-    /// Extends and reads the waiting claims; the same round trip reads how many connections are left.
+    /// Extends and reads the waiting claims; the same round trip reads how many connection slots are free.
     async fn refreshed(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
-        let lent = self.pool.conn().await?;
-        let (rows, left) = if lent.conn.keeps_session() {
-            tokio::join!(biased; lent.conn.alone(&REFRESH, given), lent.conn.alone(&SLOTS, &[]))
+        let borrowed = self.pool.conn().await?;
+        let (rows, slot_rows) = if borrowed.conn.keeps_session() {
+            tokio::join!(biased; borrowed.conn.query_alone(&REFRESH, given), borrowed.conn.query_alone(&SLOTS, &[]))
         } else {
-            (lent.conn.alone(&REFRESH, given).await, lent.conn.alone(&SLOTS, &[]).await)
+            (borrowed.conn.query_alone(&REFRESH, given).await, borrowed.conn.query_alone(&SLOTS, &[]).await)
         };
-        if let Some(slots) = left.ok().and_then(|rows| slots(rows.first()?).ok()) {
+        if let Some(slots) = slot_rows.ok().and_then(|rows| slots(rows.first()?).ok()) {
             self.pool.learn(Some(slots));
         }
         match rows {
-            Ok(rows) => lent.back().map(|()| rows),
-            // It met a row that another transaction keeps locked: nothing was done.
-            Err(error) if is_busy(&error) => lent.back().map(|()| Vec::new()),
-            Err(error) => Err(sort(&error, At::Commit)),
+            Ok(rows) => borrowed.give_back().map(|()| rows),
+            // Another transaction kept a row locked: nothing was done.
+            Err(error) if is_busy(&error) => borrowed.give_back().map(|()| Vec::new()),
+            Err(error) => Err(classify(&error, Stage::Commit)),
         }
     }
 
     /// The rows of a look, and whether a replica returned them. Where the tables do not exist the answer is empty;
     /// where others keep them locked it is an error.
-    async fn looked(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<(Vec<Row>, bool), Failed> {
-        for _ in 0..LOOKS {
-            let lent = self.pool.lent(Absent::Leave).await?;
-            if !lent.conn.has_tables() {
+    async fn look_rows(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<(Vec<Row>, bool), Failed> {
+        for _ in 0..MAX_LOOKS {
+            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            if !borrowed.conn.has_tables() {
                 return Ok((Vec::new(), false));
             }
-            let by_replica = lent.conn.is_replica();
-            if let Some(rows) = some(lent, sql, given).await? {
+            let by_replica = borrowed.conn.is_replica();
+            if let Some(rows) = query_borrowed(borrowed, sql, given).await? {
                 return Ok((rows, by_replica));
             }
         }
@@ -104,34 +116,42 @@ impl Postgres {
     }
 }
 
-/// Executes a statement, and returns its connection to the pool unless that breaks.
-async fn some(lent: Lent<'_>, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Option<Vec<Row>>, Failed> {
-    match lent.conn.alone(sql, given).await {
+/// Executes a statement, and returns the connection to the pool unless it broke; `None` if another transaction kept a
+/// row locked.
+async fn query_borrowed(
+    borrowed: Borrowed<'_>,
+    sql: &Sql,
+    given: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Vec<Row>>, Failed> {
+    match borrowed.conn.query_alone(sql, given).await {
         Ok(rows) => {
-            lent.back()?;
+            borrowed.give_back()?;
             Ok(Some(rows))
         }
         Err(error) if is_busy(&error) => {
-            lent.back()?;
+            borrowed.give_back()?;
             Ok(None)
         }
-        Err(error) => Err(sort(&error, At::Commit)),
+        Err(error) => Err(classify(&error, Stage::Commit)),
     }
 }
 
+/// The names as a statement parameter.
 fn names<'a>(of: impl Iterator<Item = &'a Name>) -> Vec<&'a str> {
     of.map(Name::as_str).collect()
 }
 
+/// The ids as a statement parameter.
 fn ids<'a>(of: impl Iterator<Item = &'a ClaimId>) -> Vec<&'a [u8]> {
     of.map(|id| id.0.as_slice()).collect()
 }
 
+/// The number of tokens that the claim wants: at least one.
 fn tokens(claim: &Claim) -> i32 {
     i32::try_from(claim.tokens.max(1)).unwrap_or(1)
 }
 
-/// A hold, from the columns at `at`: newest token, how the previous hold ended, the time.
+/// A hold, from the columns that begin at `at`: newest token, how the previous hold ended, the time.
 fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     let of = || {
         let newest: i64 = column(row, at)?;
@@ -141,28 +161,30 @@ fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
     of().map_err(Failed::in_doubt)
 }
 
-/// The rows, by the names in their first columns.
+/// The rows, by the name in the first column.
 fn by_name(rows: &[Row]) -> Result<HashMap<&str, &Row>, Failed> {
     rows.iter().map(|row| Ok((column(row, 0).map_err(Failed::in_doubt)?, row))).collect()
 }
 
+/// The first token of the released hold, as a statement parameter.
 fn first_token(release: &Release) -> i64 {
     token(release.token.map_or(0, |token| token.number))
 }
 
+/// A token number as a statement parameter.
 fn token(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The claims that the rows are about, by name and id, with the time in each row.
-fn about(rows: &[Row]) -> Result<HashMap<(String, ClaimId), i64>, Failed> {
-    let mut about = HashMap::new();
+/// Decodes rows of name, claim id and time: the times, by name and id.
+fn times_by_claim(rows: &[Row]) -> Result<HashMap<(String, ClaimId), i64>, Failed> {
+    let mut times_by_claim = HashMap::new();
     for row in rows {
         if let Some(id) = id(row, 1)? {
-            about.insert((column(row, 0)?, id), column(row, 2)?);
+            times_by_claim.insert((column(row, 0)?, id), column(row, 2)?);
         }
     }
-    Ok(about)
+    Ok(times_by_claim)
 }
 
 /// The name in the first column; `None` for text that is no valid name.
@@ -171,7 +193,7 @@ fn name(row: &Row) -> Result<Option<Name>, Failed> {
 }
 
 impl Database for Postgres {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
         Box::pin(async move {
             if let [claim] = claims {
                 return Ok(vec![self.take_one(claim, client).await?]);
@@ -182,82 +204,92 @@ impl Database for Postgres {
             let (names, ids) =
                 (names(claims.iter().map(|claim| &claim.name)), ids(claims.iter().map(|claim| &claim.id)));
             let rows = self
-                .many(&CLAIM_MANY, &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)])
+                .query_unless_locked(
+                    &CLAIM_MANY,
+                    &[&names, &ids, &tokens, &ttls, &owners, &client_number(client)],
+                )
                 .await?;
             let rows = rows.unwrap_or_default();
             let taken = by_name(&rows)?;
-            let one = |(name, tokens): (&&str, &i32)| {
+            let taken_of = |(name, tokens): (&&str, &i32)| {
                 taken.get(*name).map(|row| taken_by(row, 1, *tokens)).transpose()
             };
-            names.iter().zip(&tokens).map(one).collect()
+            names.iter().zip(&tokens).map(taken_of).collect()
         })
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(async move {
             if let [release] = releases {
                 return Ok(vec![self.free_one(release).await?]);
             }
             let tokens: Vec<i64> = releases.iter().map(first_token).collect();
-            let ended: Vec<i16> = releases.iter().map(|release| previous_number(release.ended)).collect();
+            let ended: Vec<i16> = releases.iter().map(|release| previous_code(release.ended)).collect();
             let (names, ids) = (
                 names(releases.iter().map(|release| &release.name)),
                 ids(releases.iter().map(|release| &release.id)),
             );
-            let rows = self.many(&RELEASE_MANY, &[&names, &ids, &tokens, &ended]).await?.unwrap_or_default();
+            let rows = self
+                .query_unless_locked(&RELEASE_MANY, &[&names, &ids, &tokens, &ended])
+                .await?
+                .unwrap_or_default();
             let freed = by_name(&rows)?;
             let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, value: () });
             names.iter().map(|name| freed.get(name).map(time).transpose()).collect()
         })
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(async move {
             let tokens: Vec<i64> = holds.iter().map(|hold| token(hold.token.number)).collect();
             let ttls: Vec<i64> = holds.iter().map(|hold| micros_in(hold.ttl)).collect();
             let (names, ids) =
                 (names(holds.iter().map(|hold| &hold.name)), ids(holds.iter().map(|hold| &hold.id)));
             let given: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
-            let mut extended = about(&self.many(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
+            let mut extended =
+                times_by_claim(&self.query_unless_locked(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
             if extended.len() < holds.len() {
-                extended.extend(about(&self.many(&RENEW_CLAIMS, given).await?.unwrap_or_default())?);
+                extended.extend(times_by_claim(
+                    &self.query_unless_locked(&RENEW_CLAIMS, given).await?.unwrap_or_default(),
+                )?);
             }
-            let one = |hold: &Hold| extended.get(&(hold.name.as_str().to_owned(), hold.id));
-            Ok(holds.iter().map(|hold| Some(Timed { now: *one(hold)?, value: () })).collect())
+            let time_of = |hold: &Hold| extended.get(&(hold.name.as_str().to_owned(), hold.id));
+            Ok(holds.iter().map(|hold| Some(Timed { now: *time_of(hold)?, value: () })).collect())
         })
     }
 
-    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
-            // Also after the connection broke.
+            // Opens the LISTEN connection again if it broke.
             self.listener.open().await?;
             let lives: Vec<i64> = entries.iter().map(|entry| entry.life).collect();
             let (names, ids) =
                 (names(entries.iter().map(|entry| &entry.name)), ids(entries.iter().map(|entry| &entry.id)));
             let claim_time: Vec<i64> = entries.iter().map(|entry| micros_in(entry.claim_time)).collect();
             let rows = self.refreshed(&[&names, &ids, &lives, &claim_time]).await?;
+            // By claim: the state, the time of the database, and in how many microseconds a hold ahead ends.
             let mut states: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
             let mut ahead: Option<i64> = None;
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
                     states.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
-                let before: i64 = column(row, 4)?;
-                ahead = Some(ahead.map_or(before, |ahead| ahead.min(before)));
+                let ahead_of_claim: i64 = column(row, 4)?;
+                ahead = Some(ahead.map_or(ahead_of_claim, |ahead| ahead.min(ahead_of_claim)));
             }
             let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX);
             let mut refreshed = Refreshed { ahead, ..Refreshed::default() };
             for entry in entries {
-                let known = states.get(&entry.id);
-                refreshed.states.push(known.map(|&(value, now, _)| Timed { now, value }));
-                refreshed.expiries.extend(known.and_then(|known| Some((entry.name.clone(), known.2?))));
+                let state = states.get(&entry.id);
+                refreshed.states.push(state.map(|&(value, now, _)| Timed { now, value }));
+                refreshed.expiries.extend(state.and_then(|state| Some((entry.name.clone(), state.2?))));
             }
             refreshed.expiries.dedup();
             Ok(refreshed)
         })
     }
 
-    fn expiries<'a>(&'a self, _: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, _: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
@@ -290,70 +322,70 @@ impl Database for Postgres {
         })
     }
 
-    fn poll_grants(&self, _: ClientId) -> Answered<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, _: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 
-    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>> {
         Box::pin(async move {
             if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
-                // Before the queue entry exists, so that no notification to it is missed.
+                // Listens before the queue entry exists, so that no notification to it is missed.
                 self.listener.open().await?;
             }
-            let lent = self.listener.conn().await?;
-            let done = apply(&lent.conn, name, verb).await?;
-            lent.back()?;
-            Ok(done)
+            let borrowed = self.listener.conn().await?;
+            let changes = apply(&borrowed.conn, name, verb).await?;
+            borrowed.give_back()?;
+            Ok(changes)
         })
     }
 
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked> {
+    fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult> {
         Box::pin(async move {
             let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let (rows, by_replica) = self.looked(&LOOK, &[&asked]).await?;
+            let (rows, by_replica) = self.look_rows(&LOOK, &[&asked]).await?;
             let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in &rows {
                 let Some(name) = name(row)? else { continue };
                 if snapshots.last().is_none_or(|(last, _)| *last != name) {
-                    let (now, lock, claims) = (column(row, 1)?, lock_row(row, 2)?, Vec::new());
+                    let (now, lock, claims) = (column(row, 1)?, lock_row(row, LOOK_LOCK)?, Vec::new());
                     snapshots
                         .push((name, Snapshot { now, floor: now, lineage: self.lineage(), lock, claims }));
                 }
                 if let Some((_, snapshot)) = snapshots.last_mut() {
-                    snapshot.claims.extend(claim_row(row, 14)?);
+                    snapshot.claims.extend(claim_row(row, LOOK_CLAIM)?);
                 }
             }
-            Ok(Looked { snapshots, by_replica })
+            Ok(LookResult { snapshots, by_replica })
         })
     }
 
-    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+    fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>> {
         Box::pin(async move {
-            let (rows, _) = self.looked(&NAMES_LIKE, &[&prefix]).await?;
+            let (rows, _) = self.look_rows(&NAMES_LIKE, &[&prefix]).await?;
             rows.iter().filter_map(|row| name(row).transpose()).collect()
         })
     }
 
-    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
-            let rows = self.many(&SWEEP, &[&after, &count]).await?.unwrap_or_default();
-            let (mut idle, mut stale, mut last): (Vec<&str>, _, _) = (Vec::new(), Vec::new(), None);
+            let rows = self.query_unless_locked(&SWEEP, &[&after, &count]).await?.unwrap_or_default();
+            let (mut unused, mut expired, mut last): (Vec<&str>, _, _) = (Vec::new(), Vec::new(), None);
             for row in &rows {
-                let (known, says_nothing, is_over): (&str, bool, bool) =
+                let (name, is_unused, has_expired): (&str, bool, bool) =
                     (column(row, 0)?, column(row, 1)?, column(row, 2)?);
-                if says_nothing {
-                    idle.push(known);
+                if is_unused {
+                    unused.push(name);
                 }
-                if is_over {
-                    stale.extend(Name::new(known).ok());
+                if has_expired {
+                    expired.extend(Name::new(name).ok());
                 }
-                last = Some(known.to_owned());
+                last = Some(name.to_owned());
             }
-            if !idle.is_empty() {
-                self.many(&FORGET, &[&idle]).await?;
+            if !unused.is_empty() {
+                self.query_unless_locked(&FORGET, &[&unused]).await?;
             }
             let more = i64::try_from(rows.len()).is_ok_and(|found| found == count);
-            Ok((stale, last.filter(|_| more)))
+            Ok((expired, last.filter(|_| more)))
         })
     }
 
@@ -361,25 +393,26 @@ impl Database for Postgres {
         self.pool.lineage()
     }
 
-    fn ping(&self) -> Answered<'_, ()> {
+    fn ping(&self) -> DbFuture<'_, ()> {
         Box::pin(async move {
-            let lent = self.pool.lent(Absent::Leave).await?;
-            if lent.conn.is_replica() {
+            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            if borrowed.conn.is_replica() {
                 return Err(replica());
             }
-            lent.conn.run("SELECT 1").await.map_err(|error| sort(&error, At::Before))?;
-            lent.back()
+            borrowed.conn.run("SELECT 1").await.map_err(|error| classify(&error, Stage::Before))?;
+            borrowed.give_back()
         })
     }
 
-    fn guarantee(&self) -> Answered<'_, Guarantee> {
+    fn guarantee(&self) -> DbFuture<'_, Guarantee> {
         Box::pin(async move {
-            let lent = self.pool.lent(Absent::Leave).await?;
-            if lent.conn.is_replica() {
-                return Ok(promised_by_replica("pg_is_in_recovery()", "true", "false"));
+            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            if borrowed.conn.is_replica() {
+                return Ok(replica_guarantee("pg_is_in_recovery()", "true", "false"));
             }
-            let row = lent.conn.settings(SETTINGS).await.map_err(|error| sort(&error, At::Before))?;
-            lent.back()?;
+            let row =
+                borrowed.conn.settings(SETTINGS).await.map_err(|error| classify(&error, Stage::Before))?;
+            borrowed.give_back()?;
             guarantee(&row)
         })
     }

@@ -12,9 +12,9 @@ use tokio_postgres::{
 };
 
 #[cfg(feature = "tls")]
-use super::tls::{by_tls, encrypted};
+use super::tls::{encrypted, tls_error};
 use super::{
-    error::{At, sort},
+    error::{Stage, classify},
     messages::Login,
     passfile,
     server::Server,
@@ -28,8 +28,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 /// The connection of the driver.
 pub(crate) type Link = Connection<Followed, Followed>;
 
-/// Connects to the first host that serves, within this time; the host that served last is tried first. Each host has
-/// an equal share of the time, plus an equal share of what earlier hosts have left of theirs.
+/// Connects to the first usable host within the time limit; the host that was used last is tried first. Each host gets
+/// an equal share of the time; time that a host did not need is shared by the hosts after it.
 pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,
@@ -37,31 +37,32 @@ pub(crate) async fn dial(
 ) -> Result<(Client, Link), Failed> {
     let hosts: Vec<_> = server.all().collect();
     let number = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
-    let (begun, equal, mut left) = (runtime::now(), limit / number(hosts.len()).max(1), hosts.len());
-    let first = server.served.load(Ordering::Relaxed);
-    let mut last = Failed::new(Fault::Misconfigured, "no host is named");
-    for at in (first..hosts.len()).chain(0..first) {
-        let Some(&(host, port)) = hosts.get(at) else { continue };
-        let share = equal.max(limit.saturating_sub(begun.elapsed()) / number(left));
-        left = left.saturating_sub(1).max(1);
+    let (start, equal, mut hosts_left) = (runtime::now(), limit / number(hosts.len()).max(1), hosts.len());
+    let first_tried = server.served.load(Ordering::Relaxed);
+    let mut last_error = Failed::new(Fault::Misconfigured, "no host is named");
+    for index in (first_tried..hosts.len()).chain(0..first_tried) {
+        let Some(&(host, port)) = hosts.get(index) else { continue };
+        let share = equal.max(limit.saturating_sub(start.elapsed()) / number(hosts_left));
+        hosts_left = hosts_left.saturating_sub(1).max(1);
         let late = || Err(Failed::new(Fault::Retry, format!("no answer within {share:.0?}")));
-        match runtime::within(share, serves(server, host, port, options)).await.unwrap_or_else(late) {
+        match runtime::within(share, connect_to_host(server, host, port, options)).await.unwrap_or_else(late)
+        {
             Ok(served) => {
-                server.served.store(at, Ordering::Relaxed);
+                server.served.store(index, Ordering::Relaxed);
                 return Ok(served);
             }
             // The error of a host that was reached is more useful than that of one that was not.
-            Err(failed) if failed.fault == Fault::Retry && last.fault == Fault::Full => {}
-            Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last = failed,
+            Err(failed) if failed.fault == Fault::Retry && last_error.fault == Fault::Full => {}
+            Err(failed) if matches!(failed.fault, Fault::Retry | Fault::Full) => last_error = failed,
             // After a refusal by one host the password is not sent to the next one.
             Err(failed) => return Err(failed),
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
-/// Connects to one host; fails if that is read-only.
-async fn serves(
+/// Connects to one host; fails if the host is read-only and the URL needs a primary.
+async fn connect_to_host(
     server: &Server,
     host: &Host,
     port: u16,
@@ -76,25 +77,26 @@ async fn serves(
     let stream = connect(server, host, port).await?;
     driver.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
-        let own = server.driver.get_options();
-        driver.options(own.map_or_else(|| options.to_owned(), |own| format!("{own} {options}")));
+        let url_options = server.driver.get_options();
+        driver.options(url_options.map_or_else(|| options.to_owned(), |given| format!("{given} {options}")));
     }
-    let failed = |error| sort(&error, At::Dial);
+    let failed = |error| classify(&error, Stage::Dial);
     let (client, mut link) = driver.connect_raw(stream, NoEncryption).await.map_err(failed)?;
     if server.writes {
-        let asked = pin!(client.simple_query("SHOW transaction_read_only"));
-        let reply = match select(asked, &mut link).await {
+        let query = pin!(client.simple_query("SHOW transaction_read_only"));
+        let reply = match select(query, &mut link).await {
             Either::Left((reply, _)) => reply.map_err(failed)?,
             Either::Right(_) => return Err(Failed::new(Fault::Retry, "it closed the connection")),
         };
-        let only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
-        if reply.iter().any(only) {
+        let is_read_only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
+        if reply.iter().any(is_read_only) {
             return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
     Ok((client, link))
 }
 
+/// Opens the stream to one host, encrypted as the URL says.
 async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Failed> {
     let name = match host {
         Host::Tcp(name) => name,
@@ -103,24 +105,24 @@ async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Fa
             return Ok(plain(stream.map_err(|error| unconnected(&error))?, true));
         }
     };
-    let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
+    let (stream, is_local) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
     match &server.encryption {
-        Encryption::Off => Ok(plain(stream, near)),
+        Encryption::Off => Ok(plain(stream, is_local)),
         #[cfg(feature = "tls")]
         Encryption::Required(tls) => match encrypted(tls, name, stream).await? {
             Ok(stream) => Ok(secured(stream, true)),
-            Err(_) => Err(by_tls("server does not support TLS")),
+            Err(_) => Err(tls_error("server does not support TLS")),
         },
         #[cfg(feature = "tls")]
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
-            Ok(Ok(stream)) => Ok(secured(stream, near)),
-            Ok(Err(stream)) => Ok(plain(stream, near)),
+            Ok(Ok(stream)) => Ok(secured(stream, is_local)),
+            Ok(Err(stream)) => Ok(plain(stream, is_local)),
             // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
-                tls.check().map_err(|error| by_tls(&error.to_string()))?;
+                tls.check().map_err(|error| tls_error(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
-                let (stream, near) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
-                Ok(plain(stream, near))
+                let (stream, is_local) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
+                Ok(plain(stream, is_local))
             }
             Err(failed) => Err(failed),
         },
@@ -135,20 +137,22 @@ async fn tcp(name: &str, port: u16) -> io::Result<(TcpStream, bool)> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
     stream.set_nodelay(true)?;
-    let near = stream.peer_addr()?.ip().to_canonical().is_loopback();
-    Ok((stream, near))
+    let is_local = stream.peer_addr()?.ip().to_canonical().is_loopback();
+    Ok((stream, is_local))
 }
 
+/// The error for a failed connection attempt.
 fn unconnected(error: &io::Error) -> Failed {
     Failed::new(Fault::Retry, format!("error connecting to server: {error}"))
 }
 
-fn plain(stream: impl Stream + 'static, near: bool) -> Followed {
-    Followed::new(Box::new(stream), if near { Login::Cleartext } else { Login::Scram }, None)
+/// A stream that is not encrypted, on which the password is sent only to a server on this machine.
+fn plain(stream: impl Stream + 'static, is_local: bool) -> Followed {
+    Followed::new(Box::new(stream), if is_local { Login::Cleartext } else { Login::Scram }, None)
 }
 
-/// A server is trusted if it is on this machine, or if its connection is as secure as the URL requires. A URL that
-/// only prefers encryption does not allow any server that answers to receive the password.
+/// An encrypted stream. The password is sent in cleartext only to a `trusted` server: one on this machine, or one whose
+/// connection is as secure as the URL requires. A URL that only prefers encryption trusts no server on another machine.
 #[cfg(feature = "tls")]
 fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
     let end_point = leasehold_tls::end_point(&stream);

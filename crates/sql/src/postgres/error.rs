@@ -1,4 +1,4 @@
-//! Sorts errors of the server and of the driver into faults.
+//! Classifies errors of the server and of the driver as faults.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use crate::database::{Failed, bad_value};
 
 /// How far a request had come when it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum At {
+pub(crate) enum Stage {
     /// There was no connection yet.
     Dial,
     /// Nothing was committed: the request had not reached its commit.
@@ -19,21 +19,24 @@ pub(crate) enum At {
     Commit,
 }
 
-/// Sorts an error.
-pub(crate) fn sort(error: &Error, at: At) -> Failed {
+/// Classifies an error of a request that had come as far as `at`.
+pub(crate) fn classify(error: &Error, at: Stage) -> Failed {
     #[cfg(feature = "tls")]
-    if let Some(wrong) = not_encrypted(error) {
-        return wrong;
+    if let Some(tls_failure) = tls_failure_of(error) {
+        return tls_failure;
     }
     let Some(db_error) = error.as_db_error() else {
-        if is_weak(error) {
+        if is_refused_login(error) {
             return Failed::new(Fault::Misconfigured, cause(error));
         }
-        if at == At::Dial {
-            return Failed::new(if is_login(error) { Fault::Denied } else { Fault::Retry }, cause(error));
+        if at == Stage::Dial {
+            return Failed::new(
+                if is_missing_login(error) { Fault::Denied } else { Fault::Retry },
+                cause(error),
+            );
         }
         // The connection broke, or a malformed answer arrived.
-        let fault = if at == At::Commit { Fault::Unknown } else { Fault::Retry };
+        let fault = if at == Stage::Commit { Fault::Unknown } else { Fault::Retry };
         return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
     };
     // The server rolls back what it answers with an error.
@@ -54,7 +57,7 @@ pub(crate) fn sort(error: &Error, at: At) -> Failed {
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,
             // A pooler reports this about its connection to the server: what was done there is unknown.
-            Some("08") if at == At::Commit => Fault::Unknown,
+            Some("08") if at == Stage::Commit => Fault::Unknown,
             Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,
             // Deadlocks, timeouts, a server that shuts down or starts up, a replica.
@@ -72,20 +75,21 @@ pub(crate) fn pooler() -> Failed {
     Failed::new(Fault::Misconfigured, words)
 }
 
-/// No password, or an unknown authentication method: the driver reports it only in words.
-fn is_login(error: &Error) -> bool {
+/// Whether a password is missing, or the authentication method unknown: the driver reports both only in words.
+fn is_missing_login(error: &Error) -> bool {
     error.to_string() == "authentication error" || cause(error) == "password missing"
 }
 
-/// The server does not trust this client, and reports that late: a retry does not help.
+/// The error for a server that refuses the client's certificate after the TLS handshake; `None` for other errors. A
+/// retry does not help.
 #[cfg(feature = "tls")]
-fn not_encrypted(error: &Error) -> Option<Failed> {
+fn tls_failure_of(error: &Error) -> Option<Failed> {
     let message = std::error::Error::source(error)?.to_string();
-    leasehold_tls::is_alert(&message).then(|| super::tls::by_tls(&message))
+    leasehold_tls::is_alert(&message).then(|| super::tls::tls_error(&message))
 }
 
-/// The server asks for a password in a form that others could read.
-fn is_weak(error: &Error) -> bool {
+/// Whether the server asks for the password in a form that others could read.
+fn is_refused_login(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
     source.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Login>())
 }
@@ -96,18 +100,20 @@ fn cause(error: &Error) -> String {
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Errors that only a pooler reports: it refuses settings of a session, and does not keep prepared statements.
+/// Whether only a pooler reports this error: a pooler refuses settings of a session, and does not keep prepared
+/// statements.
 fn is_pooler(code: &SqlState, message: &str) -> bool {
     let setting = *code == SqlState::PROTOCOL_VIOLATION && message.contains("startup parameter");
     setting || [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
 }
 
-/// Another transaction keeps the row of the name locked for longer than a statement about many names waits, or the
-/// two wait for each other: nothing was done.
+/// Whether another transaction kept a row locked for longer than the lock timeout, or the two transactions waited for
+/// each other: nothing was done.
 pub(crate) fn is_busy(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }
 
+/// Whether a column does not exist.
 pub(crate) fn is_no_column(error: &Error) -> bool {
     error.code() == Some(&SqlState::UNDEFINED_COLUMN)
 }

@@ -14,6 +14,7 @@ pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'),
     WHERE sent.state IS DISTINCT FROM 'backup' AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \
     WHERE slot.active_pid = sent.pid AND slot.slot_type = 'logical'))";
 
+/// Judges the guarantee by the row that [`SETTINGS`] returns.
 pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
     let (commit, fsync, standby): (&str, &str, &str) = (column(row, 0)?, column(row, 1)?, column(row, 2)?);
     let replicas: i64 = column(row, 3)?;

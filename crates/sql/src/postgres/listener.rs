@@ -16,7 +16,7 @@ use super::{
     conn::{Conn, Subscription},
     notification_handler::NotificationHandler,
     notification_text,
-    pool::{Lent, Pool},
+    pool::{Borrowed, Pool},
 };
 use crate::{
     client::{Client, bounded},
@@ -25,21 +25,22 @@ use crate::{
     runtime,
 };
 
-/// How long after a failure it is tried again; waiting clients check once a second.
-const AGAIN: Duration = Duration::from_millis(900);
-/// How long it keeps listening without a waiting claim; longer than a claim takes to enter the queue.
+/// How long after a failure the LISTEN connection is tried again; waiting clients check once a second.
+const RETRY_AFTER: Duration = Duration::from_millis(900);
+/// How long the connection keeps listening without a waiting claim; longer than a claim needs to enter the queue.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Listens while claims of this client wait: on a connection of the pool, or, beside a pooler, on a connection of its
-/// own.
+/// Listens while claims of this client wait: on a connection of the pool, or, if the URL names a pooler, on a
+/// connection past the pooler.
 pub(crate) struct Listener {
     id: ClientId,
+    /// The client that receives the notifications.
     client: OnceLock<Weak<Client>>,
     pub(crate) pool: Arc<Pool>,
     state: Mutex<ListenerState>,
-    /// Whether the last attempt to open it succeeded.
+    /// Whether the last attempt to listen succeeded.
     open: AtomicBool,
-    /// Whether it must stay closed.
+    /// Whether the client is asleep: then it must not listen.
     asleep: AtomicBool,
     me: Weak<Listener>,
 }
@@ -47,12 +48,12 @@ pub(crate) struct Listener {
 #[derive(Default)]
 struct ListenerState {
     subscription: Option<Arc<Subscription>>,
-    /// The connection beside a pooler.
+    /// The connection past the pooler, if the URL names one.
     direct: Option<Conn>,
-    /// Why and when the last attempt to open it failed.
+    /// Why and when the last attempt to listen failed.
     failed: Option<(Failed, Instant)>,
-    /// Since when no claim has needed it.
-    unneeded: Option<Instant>,
+    /// Since when no claim has waited.
+    unneeded_since: Option<Instant>,
 }
 
 impl Listener {
@@ -68,7 +69,7 @@ impl Listener {
         })
     }
 
-    /// Sets the client that gets the notifications.
+    /// Sets the client that receives the notifications.
     pub(crate) fn set(&self, client: Weak<Client>) {
         let _ = self.client.set(client);
     }
@@ -77,14 +78,13 @@ impl Listener {
         self.client.get()?.upgrade()
     }
 
-    /// Listens from now on. Where the server of the URL answers and the server for notifications does not, grants are
-    /// found by polling.
+    /// Listens from now on. Returns `Ok` also after a temporary failure: then the client polls for its grants.
     ///
     /// # Errors
-    /// Those that a retry does not cure.
+    /// Failures that a retry does not cure.
     pub(crate) async fn open(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
-        state.unneeded = None;
+        state.unneeded_since = None;
         if self.asleep.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -92,9 +92,9 @@ impl Listener {
             return Ok(());
         }
         let now = runtime::now();
-        let failed = state.failed.as_ref().filter(|(_, at)| now.duration_since(*at) < AGAIN);
+        let failed = state.failed.as_ref().filter(|(_, at)| now.duration_since(*at) < RETRY_AFTER);
         if let Some((failed, _)) = failed {
-            return fatal(failed);
+            return unless_temporary(failed);
         }
         let listening = bounded(self.listen()).await;
         self.open.store(listening.is_ok(), Ordering::Relaxed);
@@ -111,37 +111,39 @@ impl Listener {
             }
             Err(failed) => {
                 tracing::debug!(%failed, "cannot listen for grants");
-                let result = fatal(&failed);
+                let result = unless_temporary(&failed);
                 state.failed = Some((failed, runtime::now()));
                 result
             }
         }
     }
 
+    /// Subscribes, and returns the subscription, with its connection if that is past a pooler.
     async fn listen(&self) -> Result<(Arc<Subscription>, Option<Conn>), Failed> {
         let (config, channel) = (&self.pool.config, notification_text::channel(self.id));
         if let Some(server) = &config.listen {
             let conn = Conn::open_direct(config, server, Weak::clone(&self.me) as _).await?;
             return Ok((conn.listen(config, &channel).await?, Some(conn)));
         }
-        let lent = self.pool.conn().await?;
-        let subscription = lent.conn.listen(config, &channel).await?;
-        lent.back()?;
+        let borrowed = self.pool.conn().await?;
+        let subscription = borrowed.conn.listen(config, &channel).await?;
+        borrowed.give_back()?;
         Ok((subscription, None))
     }
 
-    /// A connection for a transaction, which may wait for a row: notifications must not wait with it.
-    pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
+    /// Borrows a connection for a transaction, which may wait for a row lock. While claims wait, borrows a connection
+    /// that does not listen, so that notifications do not wait, too.
+    pub(crate) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
         let waits = self.client().is_some_and(|client| client.waits());
         if waits { self.pool.not_listening().await } else { self.pool.conn().await }
     }
 
-    /// Keeps it closed from now on, or allows it again.
+    /// Forbids listening from now on (`asleep`), or allows it again.
     pub(crate) fn set_asleep(&self, asleep: bool) {
         self.asleep.store(asleep, Ordering::Relaxed);
     }
 
-    /// Closes the idle connections, possibly with the one that listens.
+    /// Closes the idle connections; the LISTEN connection, too, if it is idle.
     pub(crate) async fn close_idle(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let direct = state.direct.take();
@@ -153,23 +155,23 @@ impl Listener {
         }
     }
 
-    /// Whether it is open, as far as is known.
+    /// Whether the LISTEN connection is open, as far as is known.
     pub(crate) fn is_listening(&self) -> bool {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// No claim waits: stops listening after a while.
+    /// Stops listening after a while without waiting claims. Called while no claim waits.
     pub(crate) async fn close_unused(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let now = runtime::now();
         let listens = state.subscription.as_ref().is_some_and(|subscription| subscription.listens());
-        if !listens || now.duration_since(*state.unneeded.get_or_insert(now)) <= LINGER {
+        if !listens || now.duration_since(*state.unneeded_since.get_or_insert(now)) <= LINGER {
             return;
         }
         if state.direct.take().is_none() {
-            // A request that uses the connection now returns it: then at the next call.
-            let Some(lent) = self.pool.listening() else { return };
-            let unlistened = bounded(lent.conn.unlisten()).await.and_then(|()| lent.back());
+            // If a request uses the connection now, the next call ends the subscription.
+            let Some(borrowed) = self.pool.listening() else { return };
+            let unlistened = bounded(borrowed.conn.unlisten()).await.and_then(|()| borrowed.give_back());
             if let Err(failed) = unlistened {
                 tracing::debug!(%failed, "a connection that listened is closed");
             }
@@ -178,7 +180,8 @@ impl Listener {
     }
 }
 
-fn fatal(failed: &Failed) -> Result<(), Failed> {
+/// Returns the failure, unless a retry may help.
+fn unless_temporary(failed: &Failed) -> Result<(), Failed> {
     match failed.fault {
         Fault::Retry | Fault::Full | Fault::Unknown => Ok(()),
         _ => Err(failed.clone()),

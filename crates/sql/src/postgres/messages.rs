@@ -6,16 +6,27 @@ use std::collections::HashSet;
 use leasehold_core::{Frames, Room, TooLong};
 
 /// The size of a message's header: one byte for the kind, and four for the length, which includes these four.
-const HEAD: usize = 5;
-/// The memory that a message takes beside its bytes.
-const MESSAGE: u64 = 64;
-/// The longest setting that a server may report, and the maximum number of settings. The driver keeps the newest
-/// value of each for the whole life of the connection: together they stay below the bound of one answer.
-const LONGEST_SETTING: u64 = 64 << 10;
-const MOST_SETTINGS: usize = 1000;
+const HEADER_LENGTH: usize = 5;
+/// The memory that the driver needs for a message beside its bytes.
+const MESSAGE_OVERHEAD: u64 = 64;
+/// The maximum size of a setting that a server reports. The driver keeps the newest value of each setting as long as
+/// the connection lives: all settings together stay below the bound of one answer.
+const MAX_SETTING: u64 = 64 << 10;
+/// The maximum number of settings.
+const MAX_SETTINGS: usize = 1000;
 
-/// How a server asks for the password, from the strongest method to the weakest. Each is also the error that explains
-/// what is wrong with it.
+const NOTIFICATION: u8 = b'A';
+const NOTICE: u8 = b'N';
+const AUTHENTICATION: u8 = b'R';
+const PARAMETER_STATUS: u8 = b'S';
+const READY_FOR_QUERY: u8 = b'Z';
+/// The code of an authentication message that asks for the password in cleartext.
+const ASK_CLEARTEXT: [u8; 4] = [0, 0, 0, 3];
+/// The code of an authentication message that asks for the md5 of the password.
+const ASK_MD5: [u8; 4] = [0, 0, 0, 5];
+
+/// How a server asks for the password, from the strongest method to the weakest. Each method is also the error with
+/// which a connection refuses the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub(crate) enum Login {
     #[error("it asks for a proof of the password")]
@@ -31,47 +42,49 @@ pub(crate) enum Login {
     Cleartext,
 }
 
-/// The answer that is being read.
+/// The state of reading one answer, message by message.
 #[derive(Debug)]
 pub(crate) struct Messages {
-    head: [u8; HEAD],
+    /// The header of the current message, as far as it has arrived.
+    header: [u8; HEADER_LENGTH],
     /// How many bytes of the header have arrived.
-    filled: usize,
+    header_filled: usize,
     /// How many bytes of the message body are still to come.
-    left: u64,
+    body_left: u64,
     /// Whether the server was ever ready for requests.
-    begun: bool,
-    /// The rest of the bound: the driver keeps all messages of an answer until the server is ready for the next
-    /// request.
-    answer: Room,
+    was_ready: bool,
+    /// How many more bytes the answer may have: the driver keeps all messages of an answer until the server is ready
+    /// for the next request.
+    answer_room: Room,
     /// The name of the setting that is being reported, as far as it has arrived.
-    name: Option<Vec<u8>>,
+    setting_name: Option<Vec<u8>>,
     /// The names of the settings that the server has reported.
     settings: HashSet<Vec<u8>>,
     /// The first bytes of the login request of the server, as far as they have arrived.
-    asks: Vec<u8>,
-    /// The weakest login method that is accepted, and a weaker one that the server asked for.
+    login_request: Vec<u8>,
+    /// The weakest login method that is accepted.
     weakest: Login,
+    /// A weaker method that the server asked for.
     refused: Option<Login>,
 }
 
 impl Messages {
     pub(crate) fn new() -> Self {
         Self {
-            head: [0; HEAD],
-            filled: 0,
-            left: 0,
-            begun: false,
-            answer: Room::whole(),
-            name: None,
+            header: [0; HEADER_LENGTH],
+            header_filled: 0,
+            body_left: 0,
+            was_ready: false,
+            answer_room: Room::whole(),
+            setting_name: None,
             settings: HashSet::new(),
-            asks: Vec::new(),
+            login_request: Vec::new(),
             weakest: Login::Cleartext,
             refused: None,
         }
     }
 
-    /// Hides a request for a weaker login method from the driver.
+    /// Refuses a server that asks for a weaker login method: the driver does not see the request.
     pub(crate) fn no_weaker_than(self, weakest: Login) -> Self {
         Self { weakest, ..self }
     }
@@ -81,56 +94,58 @@ impl Messages {
         self.refused
     }
 
-    fn begins(&mut self) -> Result<(), TooLong> {
-        let [kind, length @ ..] = self.head;
+    /// Handles the complete header of a message: counts the message towards the bound of the answer.
+    fn begin_message(&mut self) -> Result<(), TooLong> {
+        let [kind, length @ ..] = self.header;
         let length = u64::from(u32::from_be_bytes(length));
-        self.left = length.checked_sub(HEAD as u64 - 1).ok_or(TooLong)?;
-        let takes = length + MESSAGE;
+        self.body_left = length.checked_sub(HEADER_LENGTH as u64 - 1).ok_or(TooLong)?;
+        let message_size = length + MESSAGE_OVERHEAD;
         match kind {
-            // The driver passes notifications and notices on at once; those before the first request it keeps.
-            b'A' | b'N' if self.begun => Room::whole().take(takes),
-            b'R' => {
-                self.asks.clear();
-                self.answer.take(takes)
+            // The driver passes notifications and notices on at once, except before the server is ready: then it keeps
+            // them.
+            NOTIFICATION | NOTICE if self.was_ready => Room::whole().take(message_size),
+            AUTHENTICATION => {
+                self.login_request.clear();
+                self.answer_room.take(message_size)
             }
-            b'S' if length > LONGEST_SETTING => Err(TooLong),
-            b'S' => {
-                self.name = Some(Vec::new());
+            PARAMETER_STATUS if length > MAX_SETTING => Err(TooLong),
+            PARAMETER_STATUS => {
+                self.setting_name = Some(Vec::new());
                 Ok(())
             }
-            b'Z' => {
-                self.answer.take(takes)?;
-                (self.answer, self.begun) = (Room::whole(), true);
+            READY_FOR_QUERY => {
+                self.answer_room.take(message_size)?;
+                (self.answer_room, self.was_ready) = (Room::whole(), true);
                 Ok(())
             }
-            _ => self.answer.take(takes),
+            _ => self.answer_room.take(message_size),
         }
     }
 
-    /// The next bytes of a message body.
-    fn body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
-        if let [b'R', ..] = self.head {
-            return self.asked(bytes);
+    /// Handles the next bytes of a message body.
+    fn read_body(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        if let [AUTHENTICATION, ..] = self.header {
+            return self.read_login_request(bytes);
         }
-        let Some(name) = &mut self.name else { return Ok(()) };
+        let Some(setting_name) = &mut self.setting_name else { return Ok(()) };
         let end = bytes.iter().position(|&byte| byte == 0);
-        name.extend(bytes.iter().take(end.unwrap_or(bytes.len())));
+        setting_name.extend(bytes.iter().take(end.unwrap_or(bytes.len())));
         if end.is_none() {
             return Ok(());
         }
-        self.settings.extend(self.name.take());
-        if self.settings.len() > MOST_SETTINGS { Err(TooLong) } else { Ok(()) }
+        self.settings.extend(self.setting_name.take());
+        if self.settings.len() > MAX_SETTINGS { Err(TooLong) } else { Ok(()) }
     }
 }
 
 impl Messages {
-    /// The next bytes of the login request of the server.
-    fn asked(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
-        let missing = size_of::<u32>().saturating_sub(self.asks.len());
-        self.asks.extend(bytes.iter().take(missing));
-        let login = match *self.asks {
-            [0, 0, 0, 3] => Login::Cleartext,
-            [0, 0, 0, 5] => Login::Md5,
+    /// Handles the next bytes of the login request of the server; fails if the requested method is too weak.
+    fn read_login_request(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        let missing = size_of::<u32>().saturating_sub(self.login_request.len());
+        self.login_request.extend(bytes.iter().take(missing));
+        let login = match <[u8; 4]>::try_from(self.login_request.as_slice()) {
+            Ok(ASK_CLEARTEXT) => Login::Cleartext,
+            Ok(ASK_MD5) => Login::Md5,
             _ => return Ok(()),
         };
         if login <= self.weakest {
@@ -144,23 +159,23 @@ impl Messages {
 impl Frames for Messages {
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if self.left > 0 {
-                let here = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-                let (body, rest) = bytes.split_at(here);
-                self.body(body)?;
-                self.left -= here as u64;
+            if self.body_left > 0 {
+                let in_this_part = bytes.len().min(usize::try_from(self.body_left).unwrap_or(usize::MAX));
+                let (read_body, rest) = bytes.split_at(in_this_part);
+                self.read_body(read_body)?;
+                self.body_left -= in_this_part as u64;
                 bytes = rest;
                 continue;
             }
-            self.name = None;
-            if let Some(place) = self.head.get_mut(self.filled) {
-                *place = byte;
-                self.filled += 1;
+            self.setting_name = None;
+            if let Some(header_byte) = self.header.get_mut(self.header_filled) {
+                *header_byte = byte;
+                self.header_filled += 1;
             }
             bytes = rest;
-            if self.filled == HEAD {
-                self.filled = 0;
-                self.begins()?;
+            if self.header_filled == HEADER_LENGTH {
+                self.header_filled = 0;
+                self.begin_message()?;
             }
         }
         Ok(())
@@ -173,9 +188,9 @@ mod tests {
 
     use super::*;
 
-    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(body.len() + 4).unwrap();
-        [&[kind], &length.to_be_bytes()[..], body].concat()
+    fn message(kind: u8, read_body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(read_body.len() + 4).unwrap();
+        [&[kind], &length.to_be_bytes()[..], read_body].concat()
     }
 
     /// How many of these messages pass, at most four times as many as the bound allows.
@@ -187,7 +202,7 @@ mod tests {
     }
 
     /// A connection on which the server was ready for requests.
-    fn begun() -> Messages {
+    fn was_ready() -> Messages {
         let mut messages = Messages::new();
         messages.follow(&message(b'Z', b"I")).unwrap();
         messages
@@ -195,29 +210,29 @@ mod tests {
 
     #[test]
     fn each_reply_has_the_whole_bound() {
-        let answer = [
+        let answer_room = [
             message(b'1', b""),
             message(b'D', &[7; 30_000_000]),
             message(b'D', &[7; 30_000_000]),
             message(b'Z', b"I"),
         ]
         .concat();
-        for at_once in [1000, 4096, answer.len()] {
+        for at_once in [1000, 4096, answer_room.len()] {
             let mut messages = Messages::new();
-            for part in answer.repeat(2).chunks(at_once) {
+            for part in answer_room.repeat(2).chunks(at_once) {
                 messages.follow(part).unwrap();
             }
-            assert_eq!((messages.left, messages.filled), (0, 0));
+            assert_eq!((messages.body_left, messages.header_filled), (0, 0));
         }
         let mut slowly = Messages::new();
-        let answer = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
-        answer.iter().for_each(|&byte| slowly.follow(&[byte]).unwrap());
-        assert_eq!((slowly.left, slowly.filled, slowly.begun), (0, 0, true));
+        let answer_room = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
+        answer_room.iter().for_each(|&byte| slowly.follow(&[byte]).unwrap());
+        assert_eq!((slowly.body_left, slowly.header_filled, slowly.was_ready), (0, 0, true));
     }
 
     #[test]
     fn a_too_large_header_is_refused() {
-        for head in [
+        for header in [
             &b"R\x7f\xff\xff\xff"[..],
             b"D\xff\xff\xff\xff",
             b"D\x04\x00\x00\x00",
@@ -225,23 +240,27 @@ mod tests {
             b"Z\x00\x00\x00\x03",
             b"HTTP/",
         ] {
-            assert_eq!(Messages::new().follow(head), Err(TooLong), "{head:?}");
+            assert_eq!(Messages::new().follow(header), Err(TooLong), "{header:?}");
         }
     }
 
     #[test]
     fn a_weak_login_is_refused() {
         let notice = message(b'N', b"SWARNING\0\0");
-        for (asks, login) in
+        for (login_request, login) in
             [(3_u32, Login::Cleartext), (5, Login::Md5), (10, Login::Scram), (0, Login::Scram)]
         {
-            let login_asked = message(b'R', &[&asks.to_be_bytes()[..], b"salt"].concat());
+            let login_asked = message(b'R', &[&login_request.to_be_bytes()[..], b"salt"].concat());
             let bytes = [&notice[..], &login_asked, &message(b'R', &[0; 4])].concat();
             for weakest in [Login::Scram, Login::Md5, Login::Cleartext] {
                 for at_once in [1, 3, bytes.len()] {
                     let mut messages = Messages::new().no_weaker_than(weakest);
                     let followed = bytes.chunks(at_once).try_for_each(|part| messages.follow(part));
-                    assert_eq!(followed.is_err(), login > weakest, "{asks} where {weakest:?} is the weakest");
+                    assert_eq!(
+                        followed.is_err(),
+                        login > weakest,
+                        "{login_request} where {weakest:?} is the weakest"
+                    );
                     assert_eq!(messages.refused(), (login > weakest).then_some(login));
                 }
             }
@@ -261,7 +280,7 @@ mod tests {
                 passed(&mut Messages::new(), &notification) <= LONGEST_REPLY / notification.len(),
                 "before the first request"
             );
-            assert_eq!(passed(&mut begun(), &notification), 4 * LONGEST_REPLY / notification.len());
+            assert_eq!(passed(&mut was_ready(), &notification), 4 * LONGEST_REPLY / notification.len());
         }
     }
 
@@ -269,12 +288,12 @@ mod tests {
     #[test]
     fn the_number_of_settings_is_bounded() {
         let setting = message(b'S', &[b"search_path\0".as_slice(), &[b'x'; 60_000], b"\0"].concat());
-        assert_eq!(passed(&mut begun(), &setting), 4 * LONGEST_REPLY / setting.len());
-        let mut messages = begun();
+        assert_eq!(passed(&mut was_ready(), &setting), 4 * LONGEST_REPLY / setting.len());
+        let mut messages = was_ready();
         let reported = (0..).take_while(|number| {
             let setting = message(b'S', format!("setting{number}\0on\0").as_bytes());
             setting.chunks(3).try_for_each(|part| messages.follow(part)).is_ok()
         });
-        assert_eq!(reported.count(), MOST_SETTINGS);
+        assert_eq!(reported.count(), MAX_SETTINGS);
     }
 }

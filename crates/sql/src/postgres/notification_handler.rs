@@ -2,9 +2,9 @@
 
 /// Receives notifications.
 pub(crate) trait NotificationHandler: Send + Sync {
-    /// A notification to this client arrived.
+    /// Handles a notification to this client.
     fn notified(&self, payload: &str);
 
-    /// Notifications stopped: the connection ended.
+    /// Handles the end of the connection: no more notifications arrive on it.
     fn stopped(&self);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
 
 use crate::{
-    row::{ClientId, micros_in, previous_number, previous_of},
-    step::{Message, PeerNotification},
+    row::{ClientId, micros_in, previous_code, previous_of},
+    step::{PeerMessage, PeerNotification},
 };
 
 /// The channel of a client.
@@ -16,15 +16,15 @@ pub(crate) fn channel(client: ClientId) -> String {
 
 /// Encodes a notification.
 pub(crate) fn write(notification: &PeerNotification) -> String {
-    let PeerNotification { id, what, .. } = notification;
-    match what {
-        Message::Granted { grant, since } => {
+    let PeerNotification { id, message, .. } = notification;
+    match message {
+        PeerMessage::Granted { grant, since } => {
             let Grant { token, tokens, ttl, previous } = grant;
             let ttl = micros_in(ttl.unwrap_or(Duration::MAX));
-            format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_number(*previous))
+            format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_code(*previous))
         }
-        Message::Broken { name } => format!("broken {id} {name}"),
-        Message::HoldEnds { left } => format!("over {id} {left}"),
+        PeerMessage::Broken { name } => format!("broken {id} {name}"),
+        PeerMessage::HoldEnds { left } => format!("over {id} {left}"),
     }
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<Pee
     let (word, rest) = text.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;
     let id = ClaimId::read(id)?;
-    let what = match word {
+    let message = match word {
         "granted" => {
             let mut numbers = rest.split(' ').map(str::parse::<u64>);
             let mut next = || numbers.next()?.ok();
@@ -44,11 +44,11 @@ pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<Pee
                 ttl: Some(Duration::from_micros(ttl)),
                 previous: previous_of(i16::try_from(previous).ok()?),
             };
-            Message::Granted { grant, since: i64::try_from(next()?).ok()? }
+            PeerMessage::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => Message::HoldEnds { left: rest.parse().ok()? },
-        "broken" => Message::Broken { name: Name::new(rest).ok()? },
+        "over" => PeerMessage::HoldEnds { left: rest.parse().ok()? },
+        "broken" => PeerMessage::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };
-    Some(PeerNotification { client, id, what })
+    Some(PeerNotification { client, id, message })
 }

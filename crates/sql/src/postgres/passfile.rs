@@ -14,18 +14,18 @@ use tokio_postgres::config::Host;
 use super::server::Server;
 use crate::database::Failed;
 
-/// In the home directory of the user.
-const DEFAULT: &str = ".pgpass";
-/// Longer than any such file: bounds the read of a wrong file.
-const LONGEST: u64 = 1 << 20;
+/// The name of the password file in the home directory of the user.
+const DEFAULT_FILE: &str = ".pgpass";
+/// The maximum size of a password file: bounds the read of a wrong file.
+const MAX_FILE: u64 = 1 << 20;
 
-/// The password for a login on this host, where the URL has none. Each connection reads the file again, so that it
-/// can be replaced.
+/// The password from the file for a login on this host; `None` if the URL has a password. Each connection reads the
+/// file again, so that the file can be replaced.
 pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
     if server.driver.get_password().is_some() {
         return Ok(None);
     }
-    let Some(path) = server.passfile.clone().or_else(default) else { return Ok(None) };
+    let Some(path) = server.passfile.clone().or_else(default_path) else { return Ok(None) };
     let wrong = |what: &str| {
         Failed::new(Fault::Misconfigured, format!("the password file {}: {what}", path.display()))
     };
@@ -43,39 +43,40 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
         Host::Unix(directory) => directory.to_str().into_iter().chain(["localhost"]).collect(),
     };
     let login = [&host[..], &[&port], &[database], &[&user]];
-    match text.lines().find_map(|line| of_line(line, login)) {
+    match text.lines().find_map(|line| password_of_line(line, login)) {
         Some(_) if open_to_others => Err(wrong("it is open to others: chmod 600")),
         found => Ok(found),
     }
 }
 
-fn default() -> Option<PathBuf> {
-    env::home_dir().map(|home| home.join(DEFAULT))
+/// The path of the password file where the URL names none.
+fn default_path() -> Option<PathBuf> {
+    env::home_dir().map(|home| home.join(DEFAULT_FILE))
 }
 
 /// The text of the file, and whether other users than its owner may read or change it.
 fn read(path: &Path) -> io::Result<(String, bool)> {
-    let about = fs::metadata(path)?;
-    if !about.is_file() {
+    let metadata = fs::metadata(path)?;
+    if !metadata.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
     let mut text = Vec::new();
-    fs::File::open(path)?.take(LONGEST).read_to_end(&mut text)?;
-    Ok((String::from_utf8_lossy(&text).into_owned(), about.permissions().mode() & 0o077 != 0))
+    fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
+    Ok((String::from_utf8_lossy(&text).into_owned(), metadata.permissions().mode() & 0o077 != 0))
 }
 
-/// The password of a line `host:port:database:user:password`, if each of the other fields is one of these, or `*` for
-/// any.
-fn of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
+/// The password of a line `host:port:database:user:password`, if each other field is one of the values in `login`, or
+/// `*`.
+fn password_of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
     }
     let mut rest = line.trim_end_matches('\r');
-    for known in login {
-        let (field, behind) = field(rest);
+    for accepted in login {
+        let (field, after_colon) = field(rest);
         // An escaped star is a literal star.
         let any = rest.starts_with("*:");
-        rest = behind.filter(|_| any || known.contains(&field.as_str()))?;
+        rest = after_colon.filter(|_| any || accepted.contains(&field.as_str()))?;
     }
     Some(unescaped(rest))
 }
@@ -94,13 +95,14 @@ fn field(line: &str) -> (String, Option<&str>) {
     }
 }
 
+/// The text without the backslashes that escape characters.
 fn unescaped(text: &str) -> String {
     let mut characters = text.chars();
-    let one = || match characters.next()? {
+    let next_character = || match characters.next()? {
         '\\' => characters.next(),
         other => Some(other),
     };
-    std::iter::from_fn(one).collect()
+    std::iter::from_fn(next_character).collect()
 }
 
 #[cfg(test)]
@@ -124,7 +126,7 @@ mod tests {
             ("*:*:*:*", None),
             ("", None),
         ] {
-            assert_eq!(of_line(line, login).as_deref(), password, "{line}");
+            assert_eq!(password_of_line(line, login).as_deref(), password, "{line}");
         }
     }
 }

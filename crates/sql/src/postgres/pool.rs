@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{config::Config, conn::Conn, notification_handler::NotificationHandler};
 use crate::{
-    client::{CONNECTIONS, lock_of},
+    client::{CONNECTIONS, lock_unpoisoned},
     database::{Absent, Failed, replaced},
     returned::returned,
     runtime,
@@ -21,15 +21,19 @@ use crate::{
 };
 
 /// How long a connection stays idle before it is closed, unless it is the only one.
-const IDLE: Duration = Duration::from_secs(4);
+const MAX_IDLE: Duration = Duration::from_secs(4);
 
+/// The connections of one client.
 pub(crate) struct Pool {
     pub(crate) config: Config,
     pub(crate) contact: Contact,
+    /// One permit for each connection that a request uses.
     permits: Semaphore,
     /// The idle connections, and since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
+    /// The lineage of the server that answered last.
     lineage: Mutex<Option<Lineage>>,
+    /// What the server last reported of its connection slots.
     slots: Mutex<Option<Slots>>,
     /// Notified when a connection becomes idle or is closed.
     returned: Notify,
@@ -37,9 +41,9 @@ pub(crate) struct Pool {
     handler: Weak<dyn NotificationHandler>,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::back) it is closed, because it may be in the
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in the
 /// middle of a transaction.
-pub(crate) struct Lent<'a> {
+pub(crate) struct Borrowed<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,
     _permit: SemaphorePermit<'a>,
@@ -60,46 +64,48 @@ impl Pool {
         })
     }
 
-    /// A connection to the tables, for requests that do not wait for others for long.
-    pub(crate) async fn conn(&self) -> Result<Lent<'_>, Failed> {
-        self.lent(Absent::Create).await
+    /// Borrows a connection, for a request that does not wait for others for long; creates missing tables.
+    pub(crate) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow(Absent::Create).await
     }
 
-    pub(crate) async fn lent(&self, absent: Absent) -> Result<Lent<'_>, Failed> {
-        // The listening connection only where no other one is idle.
-        self.lend(absent, |idle| not_listening(idle).or(idle.len().checked_sub(1))).await
+    /// Borrows a connection.
+    pub(crate) async fn borrow(&self, absent: Absent) -> Result<Borrowed<'_>, Failed> {
+        // Takes the listening connection only where no other connection is idle.
+        self.borrow_idle(absent, |idle| not_listening(idle).or(idle.len().checked_sub(1))).await
     }
 
-    /// A connection that does not listen: notifications do not arrive during a transaction.
-    pub(crate) async fn not_listening(&self) -> Result<Lent<'_>, Failed> {
-        self.lend(Absent::Create, not_listening).await
+    /// Borrows a connection that does not listen, because notifications do not arrive during a transaction.
+    pub(crate) async fn not_listening(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow_idle(Absent::Create, not_listening).await
     }
 
-    /// The listening connection, if it is idle.
-    pub(crate) fn listening(&self) -> Option<Lent<'_>> {
+    /// Borrows the listening connection, if it is idle.
+    pub(crate) fn listening(&self) -> Option<Borrowed<'_>> {
         let permit = self.permits.try_acquire().ok()?;
-        let mut idle = lock_of(&self.idle);
+        let mut idle = lock_unpoisoned(&self.idle);
         let at = idle.iter().position(|(conn, _)| conn.listens())?;
         let (conn, _) = idle.remove(at);
-        Some(Lent { conn, pool: self, _permit: permit })
+        Some(Borrowed { conn, pool: self, _permit: permit })
     }
 
-    async fn lend(
+    /// Borrows the idle connection that `choose` chooses by its index, or opens one.
+    async fn borrow_idle(
         &self,
         absent: Absent,
-        which: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
-    ) -> Result<Lent<'_>, Failed> {
+        choose: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
+    ) -> Result<Borrowed<'_>, Failed> {
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let idle = {
-            let mut idle = lock_of(&self.idle);
+            let mut idle = lock_unpoisoned(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
-            which(&idle).map(|at| idle.remove(at))
+            choose(&idle).map(|at| idle.remove(at))
         };
         let conn = match idle {
-            Some((mut conn, _)) if conn.may_differ() => {
-                conn.recognise(&self.config, absent).await?;
-                self.leads_to(&conn);
+            Some((mut conn, _)) if conn.may_lead_elsewhere() => {
+                conn.find_tables(&self.config, absent).await?;
+                self.note_tables(&conn);
                 conn
             }
             Some((conn, _)) => conn,
@@ -108,25 +114,28 @@ impl Pool {
                 opened => opened?,
             },
         };
-        Ok(Lent { conn, pool: self, _permit: permit })
+        Ok(Borrowed { conn, pool: self, _permit: permit })
     }
 
+    /// Opens a connection.
     async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, absent, Weak::clone(&self.handler)).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
-        self.leads_to(&conn);
+        self.note_tables(&conn);
         Ok(conn)
     }
 
-    /// Where the server accepts no more connections, any existing one must do, even the listening one: a
-    /// missing connection must not let a hold expire or a release fail.
+    /// Takes any existing connection, even the listening one, because the server accepts no more: a missing connection
+    /// must not let a hold expire or a release fail. `None` if there is no other connection.
     async fn any_existing(&self) -> Option<Conn> {
-        let free = || lock_of(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_differ());
+        let free = || {
+            lock_unpoisoned(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere())
+        };
         if let Some(conn) = free() {
             return Some(conn);
         }
-        // Another request of ours uses it right now; or no request does, and there is no other connection.
+        // If no other request uses a connection, there is none.
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
@@ -135,31 +144,33 @@ impl Pool {
 
     /// How many connections the server had left at its last report.
     pub(crate) fn slots(&self) -> Option<Slots> {
-        *lock_of(&self.slots)
+        *lock_unpoisoned(&self.slots)
     }
 
+    /// Stores what the server reports of its connection slots.
     pub(crate) fn learn(&self, slots: Option<Slots>) {
-        *lock_of(&self.slots) = slots;
+        *lock_unpoisoned(&self.slots) = slots;
     }
 
     /// Closes all idle connections, without a report to the listener.
     pub(crate) fn close_idle(&self) {
-        for (conn, _) in lock_of(&self.idle).drain(..) {
+        for (conn, _) in lock_unpoisoned(&self.idle).drain(..) {
             conn.suppress_report();
         }
     }
 
     /// Closes connections that were idle for long, except for one: the listening one, or the one used last.
     pub(crate) fn close_unused(&self) {
-        let mut idle = lock_of(&self.idle);
+        let mut idle = lock_unpoisoned(&self.idle);
         let now = runtime::now();
-        let stays = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
-        let mut at = 0..;
-        idle.retain(|(_, since)| at.next() == stays || now.duration_since(*since) < IDLE);
+        let kept = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
+        let mut index = 0..;
+        idle.retain(|(_, since)| index.next() == kept || now.duration_since(*since) < MAX_IDLE);
     }
 
-    /// Where another server answers now, connections to its predecessor are useless.
-    fn leads_to(&self, conn: &Conn) {
+    /// Records the lineage of the tables that a connection leads to. If another server answers now, closes the idle
+    /// connections, which lead to its predecessor.
+    fn note_tables(&self, conn: &Conn) {
         if !conn.can_lock() {
             return;
         }
@@ -167,28 +178,29 @@ impl Pool {
             self.learn(Some(slots));
         }
         let lineage = conn.lineage();
-        let before = lock_of(&self.lineage).replace(lineage);
-        if before.is_some_and(|before| before != lineage) {
-            lock_of(&self.idle).clear();
+        let previous = lock_unpoisoned(&self.lineage).replace(lineage);
+        if previous.is_some_and(|previous| previous != lineage) {
+            lock_unpoisoned(&self.idle).clear();
         }
     }
 
+    /// The lineage of the server that answered last; zero before the first connection.
     pub(crate) fn lineage(&self) -> Lineage {
-        lock_of(&self.lineage).unwrap_or(Lineage::new(0))
+        lock_unpoisoned(&self.lineage).unwrap_or(Lineage::new(0))
     }
 }
 
-/// The connection used last among those that do not listen.
+/// The index of the connection used last among those that do not listen.
 fn not_listening(idle: &[(Conn, Instant)]) -> Option<usize> {
     idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 
-impl Lent<'_> {
+impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: the answers of this one do not count.
-    pub(crate) fn back(self) -> Result<(), Failed> {
+    /// If another server answers meanwhile: the answers of this connection do not count.
+    pub(crate) fn give_back(self) -> Result<(), Failed> {
         let Self { conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
         if !conn.can_lock() {
@@ -197,7 +209,7 @@ impl Lent<'_> {
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }
-        lock_of(&pool.idle).push((conn, runtime::now()));
+        lock_unpoisoned(&pool.idle).push((conn, runtime::now()));
         pool.returned.notify_one();
         pool.close_unused();
         Ok(())

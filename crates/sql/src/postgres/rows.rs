@@ -20,7 +20,12 @@ pub(crate) fn column<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, F
     })
 }
 
-/// The row of a name, from the columns at `at`.
+/// The number of columns that [`lock_row`] reads.
+pub(crate) const LOCK_COLUMNS: usize = 12;
+/// The number of columns that [`claim_row`] reads.
+pub(crate) const CLAIM_COLUMNS: usize = 16;
+
+/// The row of a name, from the columns that begin at `at`.
 pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
     let token: i64 = column(row, at)?;
     let tokens: i32 = column(row, at + 2)?;
@@ -55,7 +60,7 @@ pub(crate) fn lock_row(row: &Row, at: usize) -> Result<LockRow, Failed> {
     })
 }
 
-/// The row of a claim, from the columns at `at`; `None` where there is none.
+/// The row of a claim, from the columns that begin at `at`; `None` if they are NULL.
 pub(crate) fn claim_row(row: &Row, at: usize) -> Result<Option<ClaimRow>, Failed> {
     let Some(id) = id(row, at)? else { return Ok(None) };
     Ok(Some(ClaimRow {
@@ -85,16 +90,18 @@ pub(crate) fn id(row: &Row, at: usize) -> Result<Option<ClaimId>, Failed> {
     Ok(Some(ClaimId(id)))
 }
 
-/// The connections in use and the limit, for each of the three limits.
+/// The connections in use and the limit, for each of the three limits that `slots.sql` reads.
 pub(crate) fn slots(row: &Row) -> Result<Slots, Failed> {
-    let limit = |at| Ok::<_, Failed>((column(row, at)?, column(row, at + 1)?));
-    Ok(Slots::new([limit(0)?, limit(2)?, limit(4)?]))
+    let use_and_limit = |at| Ok::<_, Failed>((column(row, at)?, column(row, at + 1)?));
+    Ok(Slots::new([use_and_limit(0)?, use_and_limit(2)?, use_and_limit(4)?]))
 }
 
+/// The client id from its number in a row.
 pub(crate) fn client(number: i64) -> ClientId {
     ClientId(number.cast_unsigned())
 }
 
+/// The client id as a number in a row.
 pub(crate) fn client_number(client: ClientId) -> i64 {
     client.0.cast_signed()
 }

@@ -42,11 +42,12 @@ const APPLICATION: &str = "leasehold";
 /// A server, or several of which one is the primary.
 #[derive(Clone)]
 pub(crate) struct Server {
+    /// The hosts and the login, as the driver expects them.
     pub(crate) driver: tokio_postgres::Config,
     pub(crate) encryption: Encryption,
-    /// Whether a read-only server is skipped, and the next one tried.
+    /// Whether a read-only server is skipped, and the next host tried.
     pub(crate) writes: bool,
-    /// The password, in place of that in the URL.
+    /// The password that replaces the password of the URL.
     pub(crate) password: Option<Password>,
     /// The file of passwords, if not the default one of libpq.
     pub(crate) passfile: Option<PathBuf>,
@@ -59,16 +60,16 @@ pub(crate) struct Server {
 impl Server {
     /// Parses a URL without its scheme, up to its query, and the parameters of its query.
     pub(crate) fn read(rest: &str, parameters: &[(&str, String)]) -> Result<Self, Error> {
-        let known =
+        let location =
             rest.strip_prefix("//").filter(|rest| !rest.contains(['?', '#'])).ok_or_else(malformed)?;
-        let address = known.rsplit_once('@').map_or(known, |(_, address)| address);
+        let address = location.rsplit_once('@').map_or(location, |(_, address)| address);
         let address = address.split('/').next().unwrap_or(address).to_owned();
         // The error may quote the password, so the parser's message is not repeated.
         let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
         let (encryption, writes, password, passfile, served) = Default::default();
         let mut server = Self { driver, encryption, writes, password, passfile, served, address };
         server.driver.application_name(APPLICATION);
-        // The port belongs to the host, which may come after it.
+        // Reads host and port together: a port belongs to a host, and may come before it in the query.
         let value =
             |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
         server.hosts(value("host"), value("port"))?;
@@ -79,7 +80,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The hosts of the parameters, where the URL names none.
+    /// Adds the hosts of the parameters, if the URL itself names none.
     fn hosts(&mut self, hosts: Option<&str>, ports: Option<&str>) -> Result<(), Error> {
         let named = !self.driver.get_hosts().is_empty();
         if named != hosts.is_none() || named && ports.is_some() {
@@ -93,8 +94,8 @@ impl Server {
         }
         let (hosts, ports) = (self.driver.get_hosts(), self.driver.get_ports());
         // A host name with an @ is the end of a password in which the @ was not escaped.
-        let wrong = |host: &Host| matches!(host, Host::Tcp(name) if name.is_empty() || name.contains('@'));
-        if hosts.iter().any(wrong) || ports.len() > 1 && ports.len() != hosts.len() {
+        let is_wrong = |host: &Host| matches!(host, Host::Tcp(name) if name.is_empty() || name.contains('@'));
+        if hosts.iter().any(is_wrong) || ports.len() > 1 && ports.len() != hosts.len() {
             return Err(malformed());
         }
         if !named {
@@ -103,6 +104,7 @@ impl Server {
         Ok(())
     }
 
+    /// The hosts as text.
     fn hosts_for_messages(&self) -> String {
         let host = |(host, port): (&Host, u16)| match host {
             Host::Tcp(name) => format!("{name}:{port}"),
@@ -118,6 +120,7 @@ impl Server {
         self.driver.get_hosts().iter().enumerate().map(move |(at, host)| (host, port(at)))
     }
 
+    /// Applies one parameter of the query.
     fn parameter(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let unknown = |known: &str| {
             // The value is not shown: it may be the end of a password with a `?` in it.
@@ -177,6 +180,7 @@ impl Server {
     }
 }
 
+/// The error for a malformed URL.
 fn malformed() -> Error {
     Error::misconfigured("the postgres URL is to be written like postgres://user@host:5432/database")
 }

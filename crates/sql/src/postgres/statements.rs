@@ -5,13 +5,14 @@ use tokio_postgres::types::Type;
 /// A statement, and the types of its parameters.
 pub(crate) struct Sql {
     /// Its index among all statements, for the statements prepared on a connection.
-    pub(crate) at: usize,
+    pub(crate) index: usize,
+    /// The text, with unqualified names of the tables.
     pub(crate) text: &'static str,
     pub(crate) types: &'static [Type],
 }
 
 /// The number of statements.
-pub(crate) const COUNT: usize = 16;
+pub(crate) const STATEMENT_COUNT: usize = 16;
 
 const NAMES: Type = Type::TEXT_ARRAY;
 const IDS: Type = Type::BYTEA_ARRAY;
@@ -24,20 +25,20 @@ const INT: Type = Type::INT4;
 const SHORT: Type = Type::INT2;
 const ID: Type = Type::BYTEA;
 
-/// The text of all statements, each as `about` rewrites it.
-pub(crate) fn texts(about: impl Fn(&str) -> String) -> [String; COUNT] {
-    let mut texts = [const { String::new() }; COUNT];
+/// The texts of all statements, by their indexes, each rewritten by `about`.
+pub(crate) fn texts(about: impl Fn(&str) -> String) -> [String; STATEMENT_COUNT] {
+    let mut texts = [const { String::new() }; STATEMENT_COUNT];
     for sql in ALL {
-        texts[sql.at] = about(sql.text);
+        texts[sql.index] = about(sql.text);
     }
     texts
 }
 
 macro_rules! statements {
-    ($($name:ident = $at:literal $file:literal [$($type:expr),*];)*) => {
-        static ALL: [&Sql; COUNT] = [$(&$name),*];
+    ($($name:ident = $index:literal $file:literal [$($type:expr),*];)*) => {
+        static ALL: [&Sql; STATEMENT_COUNT] = [$(&$name),*];
         $(pub(crate) static $name: Sql =
-            Sql { at: $at, text: include_str!(concat!("sql/", $file, ".sql")), types: &[$($type),*] };)*
+            Sql { index: $index, text: include_str!(concat!("sql/", $file, ".sql")), types: &[$($type),*] };)*
     };
 }
 

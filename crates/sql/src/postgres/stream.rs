@@ -19,7 +19,7 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A stream with bounded answers.
+/// A stream that bounds the size of an answer, and refuses weak login methods.
 pub(crate) struct Followed {
     stream: Bounded<Box<dyn Stream>, Messages>,
     /// The channel binding data of an encrypted stream, which distinguishes the server from a man in the middle.
@@ -27,13 +27,13 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
-    /// Accepts no login method weaker than this.
+    /// Wraps a stream; refuses login methods weaker than `weakest`.
     pub(crate) fn new(stream: Box<dyn Stream>, weakest: Login, end_point: Option<Vec<u8>>) -> Self {
         Self { stream: Bounded::new(stream, Messages::new().no_weaker_than(weakest)), end_point }
     }
 }
 
-/// Tells the driver, which would encrypt by itself, that the stream is encrypted already or is meant to be plain.
+/// Prevents the driver from encrypting the stream: the stream is encrypted already, or is meant to be plain.
 pub(crate) struct NoEncryption;
 
 impl TlsConnect<Followed> for NoEncryption {

@@ -17,9 +17,9 @@ use tokio_postgres::{
 use super::{
     config::Config,
     conn::Conn,
-    error::{At, is_no_column, pooler, sort},
+    error::{Stage, classify, is_no_column, pooler},
     rows::slots,
-    statements::{COUNT, SLOTS, texts},
+    statements::{SLOTS, STATEMENT_COUNT, texts},
 };
 use crate::{
     database::{Absent, Columns, Failed, altered, wrong},
@@ -28,18 +28,19 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
+/// The statements that create the tables.
 const SCHEMA: &str = include_str!("sql/schema.sql");
-/// Restricts lookup by name to functions, operators and types of the system. Behind a pooler each transaction sets
-/// it.
+/// Restricts lookup by name to functions, operators and types of the system, for the session.
 pub(crate) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
+/// The same for one transaction, behind a pooler.
 pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// Asks for the schema of the tables, the schema in which they would be created, and one setting of ours, to detect a
-/// pooler that drops it.
+/// Reads the schema of the tables, the schema in which they would be created, and one of our settings, to detect a
+/// pooler that drops the settings.
 const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
-/// Asks for the version and lineage of the tables, and for the identity of the server.
+/// Reads the version and lineage of the tables, and for the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
-/// Asks for the definition of the tables.
+/// Reads the definition of the tables.
 const DEFINITIONS: &str = include_str!("sql/definitions.sql");
 
 /// The columns that are read and written, per table.
@@ -75,7 +76,7 @@ pub(crate) struct Tables {
     /// How many connections the server had left.
     pub(crate) slots: Option<Slots>,
     /// The statements, with the qualified names of these tables.
-    pub(crate) texts: [String; COUNT],
+    pub(crate) texts: [String; STATEMENT_COUNT],
 }
 
 impl Tables {
@@ -84,12 +85,12 @@ impl Tables {
         let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps_session() { OWN_PATH } else { OWN_PATH_ONCE };
         let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
-        let (begun, found, own) =
+        let (begun, found, path_set) =
             tokio::join!(biased; conn.run(begin), conn.ask(FIND_SCHEMA, &given), conn.run(path));
-        let before = |error| sort(&error, At::Before);
+        let before = |error| classify(&error, Stage::Before);
         begun.map_err(before)?;
         let found = found.map_err(before)?;
-        own.map_err(before)?;
+        path_set.map_err(before)?;
         let tables = Self::in_schema(conn, found.first(), config.table_owner.as_deref(), absent).await;
         if !conn.keeps_session() {
             let end = if tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
@@ -98,6 +99,7 @@ impl Tables {
         tables
     }
 
+    /// Finds the tables in the schema that `found` names, the row of `find_schema.sql`.
     async fn in_schema(
         conn: &Conn,
         found: Option<&Row>,
@@ -105,6 +107,7 @@ impl Tables {
         absent: Absent,
     ) -> Result<Option<Self>, Failed> {
         let found = found.ok_or_else(foreign)?;
+        // The schema that has the tables, and the schema in which they would be created.
         let (existing, default): (Option<&str>, Option<&str>) = (text(found, 0)?, text(found, 1)?);
         if conn.keeps_session() && text(found, 2)? != Some(super::conn::LOCK_LIMIT) {
             return Err(pooler());
@@ -122,15 +125,15 @@ impl Tables {
             }
             create(conn, &quoted).await?;
         }
-        let before = |error| sort(&error, At::Before);
+        let before = |error| classify(&error, Stage::Before);
         let definitions =
             conn.ask(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
         // Reading a view would execute code of another user.
         check_trust(&definitions)?;
-        let meta = about(&quoted, META);
-        let (meta, left) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
-        // A user without the right to read this does without.
-        let slots = left.ok().and_then(|rows| slots(rows.first()?).ok());
+        let meta = qualify(&quoted, META);
+        let (meta, slot_rows) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
+        // A user without the right to read the slots gets `None`.
+        let slots = slot_rows.ok().and_then(|rows| slots(rows.first()?).ok());
         let meta = match meta {
             Err(error) if is_no_column(&error) => None,
             meta => meta.map_err(before)?.into_iter().next(),
@@ -140,17 +143,22 @@ impl Tables {
             return Err(replica());
         }
         check_columns(&definitions)?;
-        Ok(Some(Self { lineage, slots, texts: texts(|text| about(&quoted, text)) }))
+        Ok(Some(Self { lineage, slots, texts: texts(|text| qualify(&quoted, text)) }))
     }
 }
 
-/// A statement with the names of the tables qualified by this schema, which may itself have the name of a table.
-fn about(quoted: &str, text: &str) -> String {
+/// Qualifies the names of the tables in a statement by the schema. The schema may itself have the name of a table, so
+/// each name is first replaced by a placeholder.
+fn qualify(quoted: &str, text: &str) -> String {
     let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
-    let marked = tables().fold(text.to_owned(), |text, (table, mark)| text.replace(table, &mark.to_string()));
-    tables().fold(marked, |text, (table, mark)| text.replace(mark, &format!("{quoted}.{table}")))
+    let with_placeholders = tables()
+        .fold(text.to_owned(), |text, (table, placeholder)| text.replace(table, &placeholder.to_string()));
+    tables().fold(with_placeholders, |text, (table, placeholder)| {
+        text.replace(placeholder, &format!("{quoted}.{table}"))
+    })
 }
 
+/// The error for a table `leasehold_meta` that another program made.
 fn foreign() -> Failed {
     Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold")
 }
@@ -160,19 +168,23 @@ pub(crate) fn replica() -> Failed {
     Failed::new(Fault::Retry, "it is a replica, which is read-only: name the primary")
 }
 
+/// The text in a column of the tables that leasehold made.
 fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
     row.try_get(at).map_err(|_| foreign())
 }
 
+/// The number of the advisory lock under which clients create the tables.
+const CREATION_LOCK: u32 = 7_810_210;
+
 /// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
 async fn create(conn: &Conn, quoted: &str) -> Result<(), Failed> {
-    let schema = about(quoted, SCHEMA);
+    let schema = qualify(quoted, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(
-        "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock(7810210); {schema} {end}"
+        "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock({CREATION_LOCK}); {schema} {end}"
     );
     conn.run(&text).await.map_err(|error| {
-        let failed = sort(&error, At::Before);
+        let failed = classify(&error, Stage::Before);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
         Failed::new(
             fault,
@@ -234,7 +246,10 @@ fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The lineage; `None` on a replica, which does not know the newest segment of its log.
+/// The number of digits of the timeline at the start of the name of a log segment.
+const TIMELINE_DIGITS: usize = 8;
+
+/// The lineage, from the row of `meta.sql`; `None` on a replica, which does not know the newest segment of its log.
 fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
     let (Ok(version), Ok(lineage)) = (meta.try_get::<_, i32>(0), meta.try_get::<_, &str>(1)) else {
         return Err(foreign());
@@ -260,8 +275,10 @@ fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
         ));
     }
     let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign())?;
-    // Another server with a copy of the tables, or this one after a promotion and a return, starts a new lineage.
+    // Another server with a copy of the tables, or this server after a promotion and a return, has a new lineage: it
+    // consists of the id of the tables, of the server, and of the timeline (the first 8 digits of a log segment's
+    // name).
     let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
-        | u128::from(u32::from_str_radix(timeline.get(..8).unwrap_or("0"), 16).unwrap_or(0));
+        | u128::from(u32::from_str_radix(timeline.get(..TIMELINE_DIGITS).unwrap_or("0"), 16).unwrap_or(0));
     Ok((!is_replica).then(|| Lineage::new(tables ^ server)))
 }

@@ -9,8 +9,8 @@ use tokio::{
 
 use crate::database::Failed;
 
-/// The message by which a client asks for encryption.
-const REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
+/// The `SSLRequest` message, by which a client asks for encryption: its length, 8, and the code 80877103, big-endian.
+const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// Encrypts a connection; returns the plain stream if the server does not support TLS.
 pub(crate) async fn encrypted(
@@ -21,19 +21,21 @@ pub(crate) async fn encrypted(
     let retry = |what: &dyn std::fmt::Display| {
         Failed::new(Fault::Retry, format!("the connection to the server broke: {what}"))
     };
-    stream.write_all(&REQUEST).await.map_err(|error| retry(&error))?;
+    stream.write_all(&SSL_REQUEST).await.map_err(|error| retry(&error))?;
     match stream.read_u8().await.map_err(|error| retry(&error))? {
+        // The server supports TLS.
         b'S' => {}
         b'N' => return Ok(Err(stream)),
         _ => return Err(retry(&"its answer is malformed: is it a PostgreSQL server?")),
     }
     tls.connect(stream, name, &[]).await.map(Ok).map_err(|error| match error {
-        TlsError::Wrong(what) => by_tls(&what),
+        TlsError::Wrong(what) => tls_error(&what),
         TlsError::Broken(error) => retry(&error),
     })
 }
 
-/// The two sides have no TLS version or cipher in common, or do not trust each other: a retry does not help.
-pub(crate) fn by_tls(what: &str) -> Failed {
+/// The error for two sides that have no TLS version or cipher in common, or do not trust each other: a retry does not
+/// help.
+pub(crate) fn tls_error(what: &str) -> Failed {
     Failed::new(Fault::Misconfigured, format!("by TLS: {what}"))
 }

@@ -6,9 +6,10 @@ use leasehold_core::{Fault, boot_time_ahead};
 
 use crate::database::Failed;
 
+/// The file in which the kernel tells the id of the current boot.
 const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Identifies the current boot.
+/// The id of the current boot.
 pub(super) fn boot() -> Result<String, Failed> {
     let boot = fs::read_to_string(BOOT).map_err(|error| {
         Failed::new(

@@ -14,25 +14,28 @@ use super::{
     error::before,
     file_watch::FileWatch,
     guarantee::guarantee,
-    location::judge,
+    location::check_location,
     look,
     rows::{read, write},
-    source::File,
+    source::FileSource,
     transaction::Scope,
-    worker::{Need, Worker},
+    worker::{Access, Worker},
 };
 use crate::{
-    client::lock_of,
-    database::{Answered, Database, Failed, Looked, QueueEntry, Refreshed, Taken, Timed},
-    row::{ClientId, previous_number},
+    client::lock_unpoisoned,
+    database::{Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed},
+    row::{ClientId, previous_code},
     step::{Changes, PeerNotification, Reply, Snapshot, Verb},
 };
 
+/// An SQLite database, as one client uses it.
 pub(super) struct Sqlite {
     path: PathBuf,
     id: ClientId,
     clock: Arc<dyn Clock>,
+    /// The database thread, started by the first request.
     worker: OnceLock<Worker>,
+    /// The lineage of the tables in the current file, set by the database thread.
     lineage: Arc<Mutex<Lineage>>,
     file_watch: FileWatch,
 }
@@ -44,11 +47,12 @@ impl Sqlite {
         Self { path, id, clock, worker: OnceLock::new(), lineage, file_watch }
     }
 
+    /// The database thread; starts it if there is none.
     fn worker(&self) -> Result<&Worker, Failed> {
         if let Some(worker) = self.worker.get() {
             return Ok(worker);
         }
-        let file = File {
+        let file = FileSource {
             path: self.path.clone(),
             clock: Arc::clone(&self.clock),
             lineage: Arc::clone(&self.lineage),
@@ -60,36 +64,42 @@ impl Sqlite {
         Ok(self.worker.get_or_init(|| worker))
     }
 
+    /// Runs `work` on the database thread.
     async fn run<T: Send + 'static>(
         &self,
-        need: Need,
+        access: Access,
         work: impl FnOnce(&Scope<'_>) -> Result<T, Failed> + Send + 'static,
     ) -> Result<T, Failed> {
-        self.worker()?.run(need, work).await
+        self.worker()?.run(access, work).await
     }
 
-    /// Applies a verb to each of `what`, for holds without waiters of this client; for others does nothing.
-    async fn each<Q: Send + 'static>(
+    /// Applies a verb for each request, and returns the times. `None` if the verb failed, or if a waiter of this client
+    /// has to be notified: then nothing is done.
+    async fn apply_each<Q: Send + 'static>(
         &self,
-        what: Vec<Q>,
+        requests: Vec<Q>,
         verb: impl Fn(&Q) -> (Name, Verb) + Send + 'static,
     ) -> Result<Vec<Option<Timed<()>>>, Failed> {
         let id = self.id;
-        let one = move |scope: &Scope<'_>, question: &Q| {
-            let (name, verb) = verb(question);
+        let apply_one = move |scope: &Scope<'_>, request: &Q| {
+            let (name, verb) = verb(request);
             let done = step(scope, &name, &verb)?;
-            let well = matches!(done.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
-            // The answer has no room for such a notification.
-            if !well || done.notifications.iter().any(|notification| notification.client == id) {
+            let applied = matches!(done.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
+            // The answer has no room for a notification to this client.
+            if !applied || done.notifications.iter().any(|notification| notification.client == id) {
                 return Ok(None);
             }
             store(scope, &name, &done, id)?;
             Ok(Some(Timed { now: scope.now, value: () }))
         };
-        self.run(Need::Write, move |scope| what.iter().map(|question| one(scope, question)).collect()).await
+        self.run(Access::Write, move |scope| {
+            requests.iter().map(|request| apply_one(scope, request)).collect()
+        })
+        .await
     }
 }
 
+/// The rows of a name.
 fn snapshot(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Failed> {
     read(scope, name).map_err(before)
 }
@@ -111,6 +121,7 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
     snapshot(scope, name)?.apply(verb)
 }
 
+/// Writes changes; records that other processes have to be woken if their claims were granted.
 fn store(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<(), Failed> {
     if done.changes() {
         write(scope, name, done).map_err(before)?;
@@ -121,7 +132,7 @@ fn store(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result
     Ok(())
 }
 
-/// Takes a name that has neither holder nor waiter.
+/// Takes a name that has neither holder nor waiter; `None` for another name.
 fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
     let snapshot = snapshot(scope, &claim.name)?;
     if snapshot.lock.holder.is_some() || snapshot.lock.claims > 0 {
@@ -135,14 +146,14 @@ fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Tim
     })?;
     let Reply::Claim(Ok(Answer::Held(grant))) = &done.reply else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
-    let value = Taken { token, previous: previous_number(grant.previous) };
+    let value = Taken { token, previous: previous_code(grant.previous) };
     store(scope, &claim.name, &done, client)?;
     Ok(Some(Timed { now: scope.now, value }))
 }
 
 /// Extends queue entries.
 fn extend_entries(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<(), Failed> {
-    let of = || {
+    let update_all = || {
         let mut update = scope.file.connection.prepare_cached(
             "UPDATE leasehold_claim SET expires = max(expires, ?3 + ?4) \
              WHERE name = ?1 AND id = ?2 AND expires > ?3 AND stand IN (4, 5)",
@@ -153,61 +164,61 @@ fn extend_entries(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<(), Faile
         }
         Ok(())
     };
-    of().map_err(before)
+    update_all().map_err(before)
 }
 
 impl Database for Sqlite {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> Answered<'a, Vec<Option<Timed<Taken>>>> {
+    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
         let claims = claims.to_vec();
         Box::pin(
-            self.run(Need::Write, move |scope| {
+            self.run(Access::Write, move |scope| {
                 claims.iter().map(|claim| take(scope, claim, client)).collect()
             }),
         )
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         let verb = |release: &Release| {
             (release.name.clone(), Verb::Release { release: release.clone(), doubtful: false })
         };
-        Box::pin(self.each(releases.to_vec(), verb))
+        Box::pin(self.apply_each(releases.to_vec(), verb))
     }
 
-    fn renew<'a>(&'a self, holds: &'a [Hold]) -> Answered<'a, Vec<Option<Timed<()>>>> {
+    fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         let verb =
             |hold: &Hold| (hold.name.clone(), Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl });
-        Box::pin(self.each(holds.to_vec(), verb))
+        Box::pin(self.apply_each(holds.to_vec(), verb))
     }
 
-    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> Answered<'a, Refreshed> {
+    fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
-            let asked = entries.to_vec();
+            let wanted = entries.to_vec();
             let (now, states) =
-                self.run(Need::Read, move |scope| Ok((scope.now, look::states(scope, &asked)?))).await?;
-            let due = |state: &Option<(i16, bool)>| state.is_some_and(|(_, due)| due);
+                self.run(Access::Read, move |scope| Ok((scope.now, look::states(scope, &wanted)?))).await?;
+            let is_due = |state: &Option<(i16, bool)>| state.is_some_and(|(_, due)| due);
             let due: Vec<QueueEntry> = entries
                 .iter()
                 .zip(&states)
-                .filter(|(_, state)| due(state))
+                .filter(|(_, state)| is_due(state))
                 .map(|(entry, _)| entry.clone())
                 .collect();
             if !due.is_empty() {
-                self.run(Need::Write, move |scope| extend_entries(scope, &due)).await?;
+                self.run(Access::Write, move |scope| extend_entries(scope, &due)).await?;
             }
             let states = states.into_iter().map(|state| state.map(|(value, _)| Timed { now, value }));
             Ok(Refreshed { states: states.collect(), ..Refreshed::default() })
         })
     }
 
-    fn expiries<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>> {
         let names = names.to_vec();
-        Box::pin(self.run(Need::Read, move |scope| look::expiries(scope, &names)))
+        Box::pin(self.run(Access::Read, move |scope| look::expiries(scope, &names)))
     }
 
-    fn poll_grants(&self, client: ClientId) -> Answered<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
         Box::pin(async move {
-            let notifications = self.run(Need::Read, move |scope| look::poll_grants(scope, client)).await?;
-            self.file_watch.checked(notifications.iter().any(PeerNotification::is_grant));
+            let notifications = self.run(Access::Read, move |scope| look::poll_grants(scope, client)).await?;
+            self.file_watch.note_check(notifications.iter().any(PeerNotification::is_grant));
             Ok(notifications)
         })
     }
@@ -223,57 +234,58 @@ impl Database for Sqlite {
         Box::pin(std::future::ready(()))
     }
 
-    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> Answered<'a, Timed<Changes>> {
+    fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>> {
         let (name, verb, me) = (name.clone(), verb.clone(), self.id);
-        Box::pin(self.run(Need::Write, move |scope| {
+        Box::pin(self.run(Access::Write, move |scope| {
             let done = step(scope, &name, &verb)?;
             store(scope, &name, &done, me)?;
             Ok(Timed { now: scope.now, value: done })
         }))
     }
 
-    fn look<'a>(&'a self, names: &'a [Name]) -> Answered<'a, Looked> {
+    fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult> {
         let names = names.to_vec();
-        Box::pin(self.run(Need::Read, move |scope| {
+        Box::pin(self.run(Access::Read, move |scope| {
             let snapshots =
                 names.into_iter().map(|name| snapshot(scope, &name).map(|snapshot| (name, snapshot)));
-            Ok(Looked { snapshots: snapshots.collect::<Result<_, _>>()?, by_replica: false })
+            Ok(LookResult { snapshots: snapshots.collect::<Result<_, _>>()?, by_replica: false })
         }))
     }
 
-    fn names<'a>(&'a self, prefix: &'a str) -> Answered<'a, Vec<Name>> {
+    fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>> {
         let prefix = prefix.to_owned();
-        Box::pin(self.run(Need::Read, move |scope| look::names(scope, &prefix)))
+        Box::pin(self.run(Access::Read, move |scope| look::names(scope, &prefix)))
     }
 
-    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> Answered<'a, (Vec<Name>, Option<String>)> {
+    fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)> {
         let after = after.to_owned();
         Box::pin(async move {
-            let leftovers = self.run(Need::Read, move |scope| look::leftovers(scope, &after, count)).await?;
-            if !leftovers.idle.is_empty() {
-                self.run(Need::Write, move |scope| look::forget(scope, &leftovers.idle)).await?;
+            let leftovers =
+                self.run(Access::Read, move |scope| look::leftovers(scope, &after, count)).await?;
+            if !leftovers.unused.is_empty() {
+                self.run(Access::Write, move |scope| look::forget(scope, &leftovers.unused)).await?;
             }
-            Ok((leftovers.stale, leftovers.last))
+            Ok((leftovers.expired, leftovers.last))
         })
     }
 
     fn lineage(&self) -> Lineage {
-        *lock_of(&self.lineage)
+        *lock_unpoisoned(&self.lineage)
     }
 
-    fn ping(&self) -> Answered<'_, ()> {
+    fn ping(&self) -> DbFuture<'_, ()> {
         Box::pin(async move {
             // Checks that the file can be used, or created.
-            judge(&self.path)?;
-            self.run(Need::Read, |_| Ok(())).await
+            check_location(&self.path)?;
+            self.run(Access::Read, |_| Ok(())).await
         })
     }
 
-    fn guarantee(&self) -> Answered<'_, Guarantee> {
+    fn guarantee(&self) -> DbFuture<'_, Guarantee> {
         Box::pin(async move {
             // Checks that the file can be used, or created.
-            judge(&self.path)?;
-            self.run(Need::Read, |_| Ok(guarantee())).await
+            check_location(&self.path)?;
+            self.run(Access::Read, |_| Ok(guarantee())).await
         })
     }
 }

@@ -7,41 +7,51 @@ use rusqlite::{Connection, Error};
 use super::SCHEMA;
 use crate::database::{Failed, misconfigured};
 
-const FOUND: &str = "SELECT type, name, tbl_name, rootpage > 0, coalesce(sql, '') FROM sqlite_schema \
+/// Reads every object that has one of our names, or is attached to one of our tables.
+const FIND_OBJECTS: &str = "SELECT type, name, tbl_name, rootpage > 0, coalesce(sql, '') FROM sqlite_schema \
     WHERE lower(name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim', 'leasehold_called') \
     OR lower(tbl_name) IN ('leasehold_meta', 'leasehold_lock', 'leasehold_claim') ORDER BY type DESC, name";
 
 /// An object in the schema of a file.
-struct Thing {
+struct SchemaObject {
     /// A table, an index, a view or a trigger.
     kind: String,
     name: String,
+    /// The table to which it belongs.
     table: String,
     /// Whether its rows are stored in the file: not so for a view or a virtual table.
     has_rows: bool,
-    words: Vec<String>,
+    /// The tokens of the statement that created it.
+    sql_tokens: Vec<String>,
 }
 
 /// The objects with the names of our tables, and those attached to our tables.
-pub(super) struct Definitions(Vec<Thing>);
+pub(super) struct Definitions(Vec<SchemaObject>);
 
 impl Definitions {
     pub(super) fn read(connection: &Connection) -> Result<Self, Error> {
-        let mut found = connection.prepare(FOUND)?;
-        let thing = |row: &rusqlite::Row<'_>| {
+        let mut found = connection.prepare(FIND_OBJECTS)?;
+        let object = |row: &rusqlite::Row<'_>| {
             let (kind, name, table, has_rows) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-            Ok(Thing { kind, name, table, has_rows, words: words(&row.get::<_, String>(4)?) })
+            Ok(SchemaObject {
+                kind,
+                name,
+                table,
+                has_rows,
+                sql_tokens: sql_tokens(&row.get::<_, String>(4)?),
+            })
         };
-        Ok(Self(found.query_map([], thing)?.collect::<Result<_, _>>()?))
+        Ok(Self(found.query_map([], object)?.collect::<Result<_, _>>()?))
     }
 
+    /// Whether there is any such object.
     pub(super) fn is_there(&self) -> bool {
         !self.0.is_empty()
     }
 
     /// Checks that `leasehold_meta` can be read without executing code of another user.
     pub(super) fn check_trust(&self) -> Result<(), Failed> {
-        for Thing { kind, name, table, has_rows, .. } in &self.0 {
+        for SchemaObject { kind, name, table, has_rows, .. } in &self.0 {
             match kind.as_str() {
                 "trigger" => {
                     return Err(wrong(&format!(
@@ -60,37 +70,44 @@ impl Definitions {
 
     /// Whether the table `leasehold_meta` exists.
     pub(super) fn has_meta(&self) -> bool {
-        self.0.iter().any(|thing| thing.kind == "table" && thing.name == "leasehold_meta")
+        self.0.iter().any(|object| object.kind == "table" && object.name == "leasehold_meta")
     }
 
     /// Checks that every object is as leasehold makes it, and that none is missing or added.
-    pub(super) fn check_words(&self) -> Result<(), Failed> {
+    pub(super) fn check_statements(&self) -> Result<(), Failed> {
         let ours = Self::ours().map_err(|error| Failed::new(Fault::Internal, error.to_string()))?;
-        let named = |thing: &Thing| (thing.kind.clone(), thing.name.clone());
-        for thing in &self.0 {
-            let (kind, name) = named(thing);
-            let Some(other) = ours.0.iter().find(|other| named(other) == named(thing)) else {
+        let named = |object: &SchemaObject| (object.kind.clone(), object.name.clone());
+        for object in &self.0 {
+            let (kind, name) = named(object);
+            let Some(other) = ours.0.iter().find(|other| named(other) == named(object)) else {
                 return Err(wrong(&format!(
                     "the {kind} {name} on its table {} was not made by leasehold: drop it",
-                    thing.table
+                    object.table
                 )));
             };
-            if thing.words != other.words {
-                let at = thing.words.iter().zip(&other.words).take_while(|(has, ours)| has == ours).count();
-                let from =
-                    |words: &[String]| words[at..].iter().take(4).cloned().collect::<Vec<_>>().join(" ");
-                let (has, ours) = (from(&thing.words), from(&other.words));
+            if object.sql_tokens != other.sql_tokens {
+                let first_difference = object
+                    .sql_tokens
+                    .iter()
+                    .zip(&other.sql_tokens)
+                    .take_while(|(has, ours)| has == ours)
+                    .count();
+                let from = |sql_tokens: &[String]| {
+                    sql_tokens[first_difference..].iter().take(4).cloned().collect::<Vec<_>>().join(" ")
+                };
+                let (has, ours) = (from(&object.sql_tokens), from(&other.sql_tokens));
                 return Err(wrong(&format!(
                     "its {kind} {name} was not made by leasehold, or altered: it says {has:?} where leasehold says {ours:?}"
                 )));
             }
         }
-        match ours.0.iter().find(|other| !self.0.iter().any(|thing| named(thing) == named(other))) {
+        match ours.0.iter().find(|other| !self.0.iter().any(|object| named(object) == named(other))) {
             Some(missing) => Err(wrong(&format!("its {} {} is missing", missing.kind, missing.name))),
             None => Ok(()),
         }
     }
 
+    /// The objects as leasehold makes them.
     fn ours() -> Result<Self, Error> {
         let connection = Connection::open_in_memory()?;
         connection.execute_batch(SCHEMA)?;
@@ -103,29 +120,30 @@ fn wrong(what: &str) -> Failed {
     misconfigured(&format!("{what}; {or}"))
 }
 
-/// The tokens of a text as SQLite reads it, without comments and spaces, which have no meaning.
-fn words(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
+/// The tokens of a statement as SQLite reads them, without comments and spaces, which have no meaning.
+fn sql_tokens(text: &str) -> Vec<String> {
+    let mut sql_tokens = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$') || !c.is_ascii();
-        let upto =
-            |from: usize, end: &str| rest[from..].find(end).map_or(rest.len(), |at| from + at + end.len());
-        let (end, counts) = match first {
-            _ if rest.starts_with("--") => (upto(2, "\n"), false),
-            _ if rest.starts_with("/*") => (upto(2, "*/"), false),
+        let end_after = |from: usize, end: &str| {
+            rest[from..].find(end).map_or(rest.len(), |first_difference| from + first_difference + end.len())
+        };
+        let (end, is_token) = match first {
+            _ if rest.starts_with("--") => (end_after(2, "\n"), false),
+            _ if rest.starts_with("/*") => (end_after(2, "*/"), false),
             _ if first.is_ascii_whitespace() => (1, false),
-            '\'' | '"' | '`' => (upto(1, &first.to_string()), true),
-            '[' => (upto(1, "]"), true),
+            '\'' | '"' | '`' => (end_after(1, &first.to_string()), true),
+            '[' => (end_after(1, "]"), true),
             _ if is_word(first) => (rest.find(|c| !is_word(c)).unwrap_or(rest.len()), true),
             _ => (first.len_utf8(), true),
         };
-        if counts {
-            words.push(rest[..end].to_owned());
+        if is_token {
+            sql_tokens.push(rest[..end].to_owned());
         }
         rest = &rest[end..];
     }
-    words
+    sql_tokens
 }
 
 #[cfg(test)]
@@ -134,16 +152,16 @@ mod tests {
 
     #[test]
     fn our_schema_is_accepted_and_comments_are_ignored() {
-        Definitions::ours().unwrap().check_words().unwrap();
-        assert_eq!(words("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
+        Definitions::ours().unwrap().check_statements().unwrap();
+        assert_eq!(sql_tokens("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 
     /// Otherwise a string literal could hide words that SQLite takes for a part of the table.
     #[test]
     fn a_comment_in_a_string_is_text() {
-        assert_eq!(words("x '--' CHECK (1) '\n',"), ["x", "'--'", "CHECK", "(", "1", ")", "'\n'", ","]);
-        assert_eq!(words("\"/*\" y [--] z '/*"), ["\"/*\"", "y", "[--]", "z", "'/*"]);
-        assert_eq!(words("a /* it's */ b -- it's\n c /* open"), ["a", "b", "c"]);
-        assert_eq!(words("'it''s' 1"), ["'it'", "'s'", "1"]);
+        assert_eq!(sql_tokens("x '--' CHECK (1) '\n',"), ["x", "'--'", "CHECK", "(", "1", ")", "'\n'", ","]);
+        assert_eq!(sql_tokens("\"/*\" y [--] z '/*"), ["\"/*\"", "y", "[--]", "z", "'/*"]);
+        assert_eq!(sql_tokens("a /* it's */ b -- it's\n c /* open"), ["a", "b", "c"]);
+        assert_eq!(sql_tokens("'it''s' 1"), ["'it'", "'s'", "1"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Sorts errors of SQLite into faults.
+//! Classifies errors of SQLite as faults.
 
 use leasehold_core::Fault;
 use rusqlite::{Error, ErrorCode};
@@ -7,15 +7,15 @@ use crate::database::{Failed, bad_value};
 
 /// The step that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum Stage {
     /// A step that a rollback undoes, or that changes nothing.
     Before,
     /// The commit.
     Commit,
 }
 
-/// Sorts an error.
-pub(super) fn sort(error: &Error, at: At) -> Failed {
+/// Classifies an error of a step.
+pub(super) fn classify(error: &Error, at: Stage) -> Failed {
     let fault = match (code(error), at) {
         (Some(code), at) => fault(code, at),
         // The value in a row is not one that leasehold writes, or the path is invalid.
@@ -46,12 +46,13 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
     }
 }
 
-/// The same, for a step before a commit.
+/// Classifies an error of a step before the commit.
 pub(super) fn before(error: Error) -> Failed {
-    sort(&error, At::Before)
+    classify(&error, Stage::Before)
 }
 
-fn fault(code: ErrorCode, at: At) -> Fault {
+/// The fault that an error code means.
+fn fault(code: ErrorCode, at: Stage) -> Fault {
     match (code, at) {
         (
             ErrorCode::DatabaseBusy
@@ -74,9 +75,9 @@ fn fault(code: ErrorCode, at: At) -> Fault {
         (ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => {
             Fault::Misconfigured
         }
-        (ErrorCode::SystemIoFailure, At::Before) => Fault::Retry,
+        (ErrorCode::SystemIoFailure, Stage::Before) => Fault::Retry,
         // A commit mark that was written but could not be synced may be on the disk after a crash.
-        (ErrorCode::SystemIoFailure, At::Commit) => Fault::Unknown,
+        (ErrorCode::SystemIoFailure, Stage::Commit) => Fault::Unknown,
         _ => Fault::Internal,
     }
 }

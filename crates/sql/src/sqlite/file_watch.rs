@@ -1,10 +1,10 @@
 //! The file watch: by it processes signal each other that a waiting claim was granted.
 //!
 //! A watch on the log would report the first page of a commit, which no reader can see before it is on the disk, and
-//! every commit, whatever it is about. So a process that granted to another one sets the times of the database file
-//! after its commit, and all waiting processes watch those (inotify). This leaves nothing behind, opens nothing
-//! (closing a file would drop the locks of SQLite on it), and needs only the right to write. It is a hint: a process
-//! without a watch, or without a view of the others' changes, polls at its poll interval.
+//! every commit, whatever it is about. So a process that granted a claim of another process sets the times of the
+//! database file after its commit, and all waiting processes watch these times (inotify). This leaves nothing behind,
+//! opens nothing (closing a file would drop the locks of SQLite on it), and needs only the right to write. It is a
+//! hint: a process without a watch, or without a view of the others' changes, polls at its poll interval.
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -27,42 +27,44 @@ use nix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{client::lock_of, runtime};
+use crate::{client::lock_unpoisoned, runtime};
 
 /// How long an unused inotify instance stays open: a user may have few.
-const LINGER: Duration = Duration::from_secs(10);
-/// How many signals for others in a row are handled one by one. After that they are handled together: where hundreds
-/// of processes wait for many locks, each would check at every hand-over of all of them.
-const PATIENCE: u32 = 8;
+const CLOSE_AFTER: Duration = Duration::from_secs(10);
+/// How many signals in a row that were for other processes are handled one by one. After that, signals are handled
+/// together: where hundreds of processes wait for many locks, each process would check at every hand-over of any lock.
+const MAX_SINGLE_SIGNALS: u32 = 8;
 /// How long signals are then collected for one check.
-const SELDOM: Duration = Duration::from_millis(4);
+const COLLECT_FOR: Duration = Duration::from_millis(4);
 
+/// The file watch of one client.
 pub(super) struct FileWatch {
     path: PathBuf,
     clock: Arc<dyn Clock>,
+    /// The inotify instance, if it is open, and when it was last used.
     watch: Mutex<Option<(Arc<Inotify>, Instant)>>,
-    /// A signal arrived; not checked since.
+    /// Whether a signal arrived since the last check.
     woken_since_check: AtomicBool,
-    /// How many signals in a row were for others.
-    others: AtomicU32,
+    /// How many signals in a row led to no grant of this client.
+    signals_for_others: AtomicU32,
 }
 
 impl FileWatch {
     pub(super) fn new(path: PathBuf, clock: Arc<dyn Clock>) -> Self {
-        let (watch, woken_since_check, others) =
+        let (watch, woken_since_check, signals_for_others) =
             (Mutex::new(None), AtomicBool::new(false), AtomicU32::new(0));
-        Self { path, clock, watch, woken_since_check, others }
+        Self { path, clock, watch, woken_since_check, signals_for_others }
     }
 
-    /// Returns when a signal arrived since the last return. Dropping the future loses nothing.
+    /// Completes when a signal arrived since the last completion. Dropping the future loses nothing.
     pub(super) async fn woken(&self) {
         match self.watch() {
             // Check now for events from before the watch existed.
             Some((_, true)) => {}
             Some((watch, false)) => {
                 readable(&watch).await;
-                if self.others.load(Ordering::Relaxed) > PATIENCE {
-                    runtime::sleep(SELDOM).await;
+                if self.signals_for_others.load(Ordering::Relaxed) > MAX_SINGLE_SIGNALS {
+                    runtime::sleep(COLLECT_FOR).await;
                 }
                 self.drain(&watch);
             }
@@ -72,36 +74,36 @@ impl FileWatch {
     }
 
     /// Records the result of a check: whether it found a grant.
-    pub(super) fn checked(&self, found: bool) {
+    pub(super) fn note_check(&self, found: bool) {
         if found {
-            self.others.store(0, Ordering::Relaxed);
+            self.signals_for_others.store(0, Ordering::Relaxed);
         } else if self.woken_since_check.swap(false, Ordering::Relaxed) {
-            self.others.fetch_add(1, Ordering::Relaxed);
+            self.signals_for_others.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// No claim waits: closes the watch after a while.
+    /// Closes the watch after a while without waiting claims. Called while no claim waits.
     pub(super) fn close_unused(&self) {
         let now = self.clock.now();
-        lock_of(&self.watch).take_if(|(_, used)| now.since(*used) >= LINGER);
+        lock_unpoisoned(&self.watch).take_if(|(_, used)| now.since(*used) >= CLOSE_AFTER);
     }
 
     /// The watch, and whether it is new.
     fn watch(&self) -> Option<(Arc<Inotify>, bool)> {
-        let mut watch = lock_of(&self.watch);
+        let mut watch = lock_unpoisoned(&self.watch);
         let now = self.clock.now();
         if let Some((watch, used)) = &mut *watch {
             *used = now;
             return Some((Arc::clone(watch), false));
         }
-        let made = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).and_then(|inotify| {
+        let created = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).and_then(|inotify| {
             inotify.add_watch(&self.path, AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)?;
             Ok(Arc::new(inotify))
         });
-        match made {
-            Ok(made) => {
-                *watch = Some((Arc::clone(&made), now));
-                Some((made, true))
+        match created {
+            Ok(created) => {
+                *watch = Some((Arc::clone(&created), now));
+                Some((created, true))
             }
             Err(errno) => {
                 tracing::debug!(%errno, "cannot watch the database (see fs.inotify.max_user_instances): waiters poll");
@@ -115,7 +117,7 @@ impl FileWatch {
         let ends = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
         while let Ok(events) = watch.read_events() {
             if events.iter().any(|event| event.mask.intersects(ends)) {
-                *lock_of(&self.watch) = None;
+                *lock_unpoisoned(&self.watch) = None;
                 return;
             }
         }
@@ -130,6 +132,7 @@ pub(super) fn wake_others(path: &Path) {
     }
 }
 
+/// Completes when the watch has events; never if it cannot be waited for.
 async fn readable(watch: &Arc<Inotify>) {
     #[expect(
         deprecated,
@@ -142,7 +145,7 @@ async fn readable(watch: &Arc<Inotify>) {
     }
 }
 
-/// Keeps the same descriptor open while it is registered.
+/// Keeps the inotify descriptor open while it is registered with tokio.
 struct Owned(Arc<Inotify>);
 
 impl AsRawFd for Owned {
@@ -199,17 +202,17 @@ mod tests {
     #[test]
     fn wakes_for_others_slow_down_the_checks() {
         let file_watch = FileWatch::new(PathBuf::from("/"), Env::system().clock);
-        for _ in 0..=PATIENCE {
+        for _ in 0..=MAX_SINGLE_SIGNALS {
             file_watch.woken_since_check.store(true, Ordering::Relaxed);
-            file_watch.checked(false);
-            file_watch.checked(false);
+            file_watch.note_check(false);
+            file_watch.note_check(false);
         }
         assert_eq!(
-            file_watch.others.load(Ordering::Relaxed),
-            PATIENCE + 1,
+            file_watch.signals_for_others.load(Ordering::Relaxed),
+            MAX_SINGLE_SIGNALS + 1,
             "looks that were due anyway do not count"
         );
-        file_watch.checked(true);
-        assert_eq!(file_watch.others.load(Ordering::Relaxed), 0);
+        file_watch.note_check(true);
+        assert_eq!(file_watch.signals_for_others.load(Ordering::Relaxed), 0);
     }
 }

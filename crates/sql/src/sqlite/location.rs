@@ -15,21 +15,21 @@ use nix::{
 use crate::database::Failed;
 
 /// Refuses a path at which a database cannot be shared. SQLite's own errors name neither cause nor cure.
-pub(super) fn judge(path: &Path) -> Result<(), Failed> {
-    judge_as(path, network_file_system)?;
+pub(super) fn check_location(path: &Path) -> Result<(), Failed> {
+    check_place(path, network_file_system)?;
     may_write(path)
 }
 
-/// The right of this user to a database.
+/// What this user may do with a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Right {
     Read,
     Write,
 }
 
-/// The same for inspection, which does not need the right to write.
-pub(super) fn judge_look(path: &Path) -> Result<Right, Failed> {
-    judge_as(path, network_file_system)?;
+/// Refuses such a path for inspection, which does not need the right to write; returns the right that this user has.
+pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
+    check_place(path, network_file_system)?;
     if may_write(path).is_ok() {
         return Ok(Right::Write);
     }
@@ -39,7 +39,8 @@ pub(super) fn judge_look(path: &Path) -> Result<Right, Failed> {
     }
 }
 
-fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>) -> Result<(), Failed> {
+/// Checks the directory and the file, given what tells the kind of a network file system.
+fn check_place(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>) -> Result<(), Failed> {
     let dir = path.parent().ok_or_else(|| wrong("it is a directory, not a file".into()))?;
     match fs::metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -49,7 +50,7 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
             )));
         }
         Err(error) => {
-            return Err(Failed::new(of(&error), format!("cannot examine {}: {error}", dir.display())));
+            return Err(Failed::new(fault_of(&error), format!("cannot examine {}: {error}", dir.display())));
         }
         Ok(_) => {}
     }
@@ -74,7 +75,7 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
             file.nlink()
         ))),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Failed::new(of(&error), format!("it cannot be examined: {error}")))
+            Err(Failed::new(fault_of(&error), format!("it cannot be examined: {error}")))
         }
         _ => Ok(()),
     }
@@ -83,13 +84,13 @@ fn judge_as(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>)
 /// Checks that this user may write the file, if it exists, and its directory.
 fn may_write(path: &Path) -> Result<(), Failed> {
     if path.exists() {
-        writable(path, AccessFlags::W_OK | AccessFlags::R_OK)?;
+        check_access(path, AccessFlags::W_OK | AccessFlags::R_OK)?;
     }
-    path.parent().map_or(Ok(()), |dir| writable(dir, AccessFlags::W_OK | AccessFlags::X_OK))
+    path.parent().map_or(Ok(()), |dir| check_access(dir, AccessFlags::W_OK | AccessFlags::X_OK))
 }
 
 /// Refuses a path that this user cannot write: the file, or its directory, where SQLite creates two more files.
-fn writable(path: &Path, how: AccessFlags) -> Result<(), Failed> {
+fn check_access(path: &Path, how: AccessFlags) -> Result<(), Failed> {
     match eaccess(path, how) {
         Ok(()) => Ok(()),
         Err(Errno::EROFS) => {
@@ -105,7 +106,8 @@ fn writable(path: &Path, how: AccessFlags) -> Result<(), Failed> {
     }
 }
 
-fn of(error: &io::Error) -> Fault {
+/// The fault of a failed examination.
+fn fault_of(error: &io::Error) -> Fault {
     match error.kind() {
         io::ErrorKind::PermissionDenied => Fault::Denied,
         _ => Fault::Misconfigured,
@@ -116,26 +118,29 @@ fn wrong(message: String) -> Failed {
     Failed::new(Fault::Misconfigured, message)
 }
 
-/// The identity of the files of a database: the file itself, its log, and its shared memory.
+/// The identity (device and inode) of the files of a database: the file itself, its log, and its shared memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Identity([Option<(u64, u64)>; 3]);
 
-/// The names of those files.
+/// The place of the log among the three files.
+const LOG: usize = 1;
+
+/// The paths of these three files.
 #[derive(Clone, Debug)]
 pub(super) struct Names([PathBuf; 3]);
 
 impl Identity {
     /// Whether there is a log: a process uses the database, or ended while using it.
     pub(super) const fn has_log(&self) -> bool {
-        self.0[1].is_some()
+        self.0[LOG].is_some()
     }
 }
 
 impl Names {
-    /// `whole`: the path without symbolic links, from which SQLite derives the other names.
-    pub(super) fn new(path: &Path, whole: &Path) -> Self {
+    /// `real_path`: the path without symbolic links, from which SQLite derives the other names.
+    pub(super) fn new(path: &Path, real_path: &Path) -> Self {
         let beside = |ending: &str| {
-            let mut name = whole.as_os_str().to_owned();
+            let mut name = real_path.as_os_str().to_owned();
             name.push(ending);
             PathBuf::from(name)
         };
@@ -144,8 +149,8 @@ impl Names {
 
     /// The files that the names lead to now.
     pub(super) fn identity(&self) -> Identity {
-        let one = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        Identity(self.0.each_ref().map(one))
+        let of_file = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        Identity(self.0.each_ref().map(of_file))
     }
 }
 
@@ -157,9 +162,9 @@ mod tests {
     fn a_network_file_system_is_refused_untouched() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("locks.db");
-        let failed = judge_as(&path, |_| Ok(Some("NFS"))).expect_err("it is refused");
+        let failed = check_place(&path, |_| Ok(Some("NFS"))).expect_err("it is refused");
         assert_eq!(failed.fault, Fault::Misconfigured);
         assert!(failed.message.contains("is on NFS") && failed.message.contains("local file"), "{failed}");
-        assert!(judge(&path).is_ok() && !path.exists());
+        assert!(check_location(&path).is_ok() && !path.exists());
     }
 }

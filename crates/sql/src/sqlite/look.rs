@@ -12,16 +12,16 @@ use crate::{
     database::{Failed, QueueEntry},
     row::{ClientId, kind_of, previous_of},
     runtime::wall_micros,
-    step::{Message, PeerNotification},
+    step::{PeerMessage, PeerNotification},
 };
 
 /// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
-const UNUSED_FOR: i64 = 3_600_000_000;
+const UNUSED_MICROS: i64 = 3_600_000_000;
 
 /// The unconfirmed grants to waiting claims of a client, and the times at which names in their minimum hold time become
 /// free, where one of its claims is the head of the queue.
 pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<PeerNotification>, Failed> {
-    let of = || {
+    let query = || {
         let text = format!(
             "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
         );
@@ -29,11 +29,11 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
         let rows = found.query_map(params![client.0.cast_signed(), scope.now], claim_row)?;
         rows.collect::<Result<Vec<_>, Error>>()
     };
-    let rows = of().map_err(before)?;
+    let rows = query().map_err(before)?;
     let notifications = rows.into_iter().filter_map(|row| {
         if kind_of(row.stand) == Some(EntryKind::MinHold) {
             let left = row.expires.saturating_sub(scope.now);
-            return Some(PeerNotification { client, id: row.id, what: Message::HoldEnds { left } });
+            return Some(PeerNotification { client, id: row.id, message: PeerMessage::HoldEnds { left } });
         }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
@@ -41,7 +41,11 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
             ttl: row.entry().map(|entry| entry.claim_time),
             previous: previous_of(row.previous),
         };
-        Some(PeerNotification { client, id: row.id, what: Message::Granted { grant, since: row.since } })
+        Some(PeerNotification {
+            client,
+            id: row.id,
+            message: PeerMessage::Granted { grant, since: row.since },
+        })
     });
     Ok(notifications.collect())
 }
@@ -49,104 +53,108 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
 /// The current state of each of these claims, and whether its queue entry has to be extended; `None` if it does not
 /// exist.
 pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
-    let of = || {
+    let query = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
         )?;
-        let one = |entry: &QueueEntry| {
+        let state = |entry: &QueueEntry| {
             let mut rows = found.query(params![entry.name.as_str(), entry.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
-            // More than a quarter of its life has passed: so an entry is written up to four times in its life, and
-            // always lasts for three quarters of it at least.
+            // Extends an entry after a quarter of its life. So an entry is written up to four times in its life, and
+            // always lasts for at least three quarters of its life.
             Ok(Some((stand, expires < scope.now.saturating_add(entry.life / 4 * 3))))
         };
-        entries.iter().map(one).collect::<Result<Vec<_>, Error>>()
+        entries.iter().map(state).collect::<Result<Vec<_>, Error>>()
     };
-    of().map_err(before)
+    query().map_err(before)
 }
 
 /// For each of these names that is held: in how many microseconds the first of its holds ends.
 pub(super) fn expiries(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
-    let of = || {
+    let query = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT min(expires) FROM (SELECT expires FROM leasehold_lock WHERE name = ?1 AND holder IS NOT NULL \
              UNION ALL SELECT expires FROM leasehold_claim WHERE name = ?1 AND stand < 4)",
         )?;
-        let mut one = |name: &Name| {
+        let mut first_end = |name: &Name| {
             let first: Option<i64> = found.query_row([name.as_str()], |row| row.get(0))?;
             Ok(first.map(|first| (name.clone(), first.saturating_sub(scope.now))))
         };
-        names.iter().filter_map(|name| one(name).transpose()).collect::<Result<Vec<_>, Error>>()
+        names.iter().filter_map(|name| first_end(name).transpose()).collect::<Result<Vec<_>, Error>>()
     };
-    of().map_err(before)
+    query().map_err(before)
 }
 
 /// The names with this prefix that are held or wanted.
 pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed> {
-    let of = || {
+    let query = || {
         let mut found = scope.file.connection.prepare_cached(
             "SELECT name FROM leasehold_lock WHERE name >= ?1 AND length(name) <= 512 AND substr(name, 1, length(?1)) = ?1 \
              AND (claims > 0 OR holder IS NOT NULL) ORDER BY name",
         )?;
         found.query_map([prefix], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Error>>()
     };
-    let names = of().map_err(before)?;
+    let names = query().map_err(before)?;
     Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
 }
 
-/// The names to sweep, out of one part of the table.
+/// The names to sweep in one part of the table.
 #[derive(Default)]
 pub(super) struct Leftovers {
     /// Names whose rows carry no information any more.
-    pub(super) idle: Vec<String>,
+    pub(super) unused: Vec<String>,
     /// Names with something expired.
-    pub(super) stale: Vec<Name>,
+    pub(super) expired: Vec<Name>,
+    /// The last examined name, if there are more.
     pub(super) last: Option<String>,
 }
 
-const IDLE: &str = "holder IS NULL AND claims = 0 AND ended_until < ?1 AND token < ?2";
+/// The condition for a row without information: `?1` is now, `?2` the largest token of a name that is old enough.
+const IS_UNUSED: &str = "holder IS NULL AND claims = 0 AND ended_until < ?1 AND token < ?2";
 
+/// Examines `count` names after the name `after`.
 pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Leftovers, Failed> {
-    let of = || {
+    let query = || {
         let text = format!(
-            "SELECT name, {IDLE}, (holder IS NOT NULL AND expires <= ?1) OR (claims > 0 AND EXISTS \
+            "SELECT name, {IS_UNUSED}, (holder IS NOT NULL AND expires <= ?1) OR (claims > 0 AND EXISTS \
              (SELECT 1 FROM leasehold_claim AS c WHERE c.name = l.name AND c.expires <= ?1)) \
              FROM leasehold_lock AS l WHERE name > ?3 ORDER BY name LIMIT ?4"
         );
         let mut found = scope.file.connection.prepare_cached(&text)?;
-        let mut rows = found.query(params![scope.now, wall_micros() - UNUSED_FOR, after, count])?;
-        let (mut leftovers, mut seen) = (Leftovers::default(), 0);
+        let mut rows = found.query(params![scope.now, wall_micros() - UNUSED_MICROS, after, count])?;
+        let (mut leftovers, mut row_count) = (Leftovers::default(), 0);
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
             if row.get(1)? {
-                leftovers.idle.push(name.clone());
+                leftovers.unused.push(name.clone());
             } else if row.get(2)? {
-                leftovers.stale.extend(Name::new(&name));
+                leftovers.expired.extend(Name::new(&name));
             }
-            seen += 1;
+            row_count += 1;
             leftovers.last = Some(name);
         }
-        if seen < count {
+        if row_count < count {
             leftovers.last = None;
         }
         Ok(leftovers)
     };
-    of().map_err(before)
+    query().map_err(before)
 }
 
-/// Deletes rows, and stores their largest token, so that their names get larger ones later. Rows in use again stay.
+/// Deletes unused rows, and stores their largest token, so that their names get larger tokens later. Rows that are in
+/// use again stay.
 pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
     let floor = format!(
-        "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IDLE}), 0))"
+        "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}), 0))"
     );
-    let delete = format!("DELETE FROM leasehold_lock WHERE name = ?3 AND {IDLE}");
-    let of = |name: &String| {
+    let delete = format!("DELETE FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}");
+    let query = |name: &String| {
         for text in [&floor, &delete] {
-            let given = params![scope.now, wall_micros() - UNUSED_FOR, name];
+            let given = params![scope.now, wall_micros() - UNUSED_MICROS, name];
             scope.file.connection.prepare_cached(text)?.execute(given)?;
         }
         Ok(())
     };
-    names.iter().try_for_each(of).map_err(before)
+    names.iter().try_for_each(query).map_err(before)
 }

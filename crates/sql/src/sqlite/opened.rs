@@ -8,38 +8,45 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 use super::{
     SCHEMA,
     error::before,
-    location::{Identity, Names, Right, judge, judge_look},
+    location::{Identity, Names, Right, check_location, check_location_for_look},
     patience::patiently,
     tables,
-    worker::Need,
+    worker::Access,
 };
 use crate::database::Failed;
 
-/// How many statements stay prepared: all of ours.
-const STATEMENTS: usize = 40;
-/// How long one attempt to open it may wait for other processes that are creating it.
-const OPENING: Duration = Duration::from_secs(2);
+/// How many statements stay prepared: more than leasehold has.
+const MAX_PREPARED: usize = 40;
+/// How long one attempt to open a database may wait for other processes that are creating it.
+const OPEN_LIMIT: Duration = Duration::from_secs(2);
 
+/// An open database, with its tables.
 pub(super) struct Opened {
     pub(super) connection: Connection,
     pub(super) lineage: Lineage,
     names: Names,
+    /// The files to which the names led at the opening.
     identity: Identity,
-    /// The right with which it was opened.
+    /// The right with which the database was opened.
     right: Right,
 }
 
 impl Opened {
-    /// Opens it. If the file or the tables do not exist, a writer creates them; a reader finds nothing.
-    pub(super) fn open(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
+    /// Opens the database at a path. If the file or the tables do not exist, a writer creates them; a reader finds
+    /// nothing.
+    pub(super) fn open(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
-        if need == Need::Read && !is_there(path) && path.parent().is_some_and(is_there) {
+        if access == Access::Read && !is_there(path) && path.parent().is_some_and(is_there) {
             return Self::nothing(path);
         }
-        let right = if need == Need::Read { judge_look(path) } else { judge(path).map(|()| Right::Write) };
+        let right = if access == Access::Read {
+            check_location_for_look(path)
+        } else {
+            check_location(path).map(|()| Right::Write)
+        };
         let opened = right.and_then(|right| {
-            patiently(clock, OPENING, || match right {
-                Right::Write => Self::open_now(path, clock, need),
+            patiently(clock, OPEN_LIMIT, || match right {
+                Right::Write => Self::open_now(path, clock, access),
                 Right::Read => Self::open_to_look(path),
             })
         });
@@ -48,21 +55,23 @@ impl Opened {
         })
     }
 
-    fn open_now(path: &Path, clock: &dyn Clock, need: Need) -> Result<Self, Failed> {
+    /// Tries to open the database, with the right to write.
+    fn open_now(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         // Not SQLITE_OPEN_URI: a path is taken literally, whatever its characters.
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
-        flags.set(OpenFlags::SQLITE_OPEN_CREATE, need == Need::Write);
+        flags.set(OpenFlags::SQLITE_OPEN_CREATE, access == Access::Write);
         let connection = Connection::open_with_flags(path, flags).map_err(before)?;
         set_up(&connection)?;
-        // Before anything is changed.
-        let known = tables::known(&connection)?;
-        if known.is_none() && need == Need::Read {
+        // Checks the tables before anything is changed.
+        let known = tables::find_tables(&connection)?;
+        if known.is_none() && access == Access::Read {
             return Self::nothing(path);
         }
-        let mode: String =
-            connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)).map_err(not_ours)?;
+        let mode: String = connection
+            .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+            .map_err(explain_not_sqlite)?;
         if mode != "wal" {
             return Err(Failed::new(
                 Fault::Misconfigured,
@@ -71,19 +80,19 @@ impl Opened {
         }
         // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
         connection.execute_batch("PRAGMA synchronous = FULL").map_err(before)?;
-        let lineage = tables::ready(&connection, clock)?;
-        let whole = connection.path().map_or(path, Path::new);
-        let names = Names::new(path, whole);
+        let lineage = tables::prepare(&connection, clock)?;
+        let real_path = connection.path().map_or(path, Path::new);
+        let names = Names::new(path, real_path);
         let identity = names.identity();
         Ok(Self { connection, lineage, names, identity, right: Right::Write })
     }
 
-    /// Opens it for a user who may only read. Nothing is created beside it: without a log no process uses it, and the
-    /// file has all data. If a process starts to use it meanwhile, its identity has changed at the end of the look,
-    /// which then fails.
+    /// Opens the database for a user who may only read. No file is created beside the database: without a log no
+    /// process uses the database, and the file has all data. If a process starts to use it meanwhile, the identity has
+    /// changed at the end of the look, and the look fails.
     fn open_to_look(path: &Path) -> Result<Self, Failed> {
-        let whole = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let names = Names::new(path, &whole);
+        let real_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let names = Names::new(path, &real_path);
         let identity = names.identity();
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
@@ -91,7 +100,7 @@ impl Opened {
         let connection = if identity.has_log() {
             Connection::open_with_flags(path, flags)
         } else {
-            Connection::open_with_flags(at_rest(&whole), flags | OpenFlags::SQLITE_OPEN_URI)
+            Connection::open_with_flags(immutable_uri(&real_path), flags | OpenFlags::SQLITE_OPEN_URI)
         };
         let connection = connection.map_err(before)?;
         set_up(&connection)?;
@@ -116,21 +125,22 @@ impl Opened {
         self.lineage != Lineage::new(0)
     }
 
-    /// Whether it can be used for more than one look.
+    /// Whether the database can stay open for more than one look.
     pub(super) fn lasts(&self) -> bool {
         self.is_real() && self.right == Right::Write
     }
 
     /// Begins a transaction that reads or writes. After an error no transaction is open.
-    pub(super) fn begin(&self, need: Need) -> Result<(), Failed> {
-        let begin = if need == Need::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
+    pub(super) fn begin(&self, access: Access) -> Result<(), Failed> {
+        let begin = if access == Access::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         let begun = self.connection.prepare_cached(begin).and_then(|mut begin| begin.execute([]));
         // The first query of a reader decides which state it sees.
-        let same = begun.map_err(before).and_then(|_| tables::is_of(&self.connection, self.lineage));
-        if same.is_err() && !self.connection.is_autocommit() {
+        let unchanged =
+            begun.map_err(before).and_then(|_| tables::check_same(&self.connection, self.lineage));
+        if unchanged.is_err() && !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
-        same
+        unchanged
     }
 
     /// Whether the path still leads to this file and its log: a process that opens it now finds the same locks.
@@ -139,17 +149,18 @@ impl Opened {
     }
 }
 
+/// Sets the limits and the protections of a new connection.
 fn set_up(connection: &Connection) -> Result<(), Failed> {
-    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
     // SQLite's own busy timeout sleeps ever longer and lets others pass: see `patiently`.
     connection.busy_timeout(Duration::ZERO).map_err(before)?;
     trust_nothing(connection).map_err(before)?;
-    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(not_ours)
+    connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain_not_sqlite)
 }
 
 /// The URI by which SQLite opens a file that no process changes (<https://sqlite.org/uri.html>).
-fn at_rest(path: &Path) -> String {
+fn immutable_uri(path: &Path) -> String {
     let byte = |byte: &u8| match byte {
         b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
         byte if byte.is_ascii_alphanumeric() => char::from(*byte).to_string(),
@@ -158,20 +169,21 @@ fn at_rest(path: &Path) -> String {
     format!("file:{}?immutable=1", path.as_os_str().as_bytes().iter().map(byte).collect::<String>())
 }
 
-/// No code in the file is executed, even if it was written after our check.
+/// Forbids the execution of code in the file, even of code that is written after our check.
 fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
-    for (setting, on) in [
+    for (setting, value) in [
         (DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false),
         (DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false),
         (DbConfig::SQLITE_DBCONFIG_ENABLE_VIEW, false),
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
     ] {
-        connection.set_db_config(setting, on)?;
+        connection.set_db_config(setting, value)?;
     }
     Ok(())
 }
 
-fn not_ours(error: rusqlite::Error) -> Failed {
+/// The error for a file that may not be an SQLite database.
+fn explain_not_sqlite(error: rusqlite::Error) -> Failed {
     let failed = before(error);
     match failed.fault {
         Fault::Misconfigured => Failed::new(

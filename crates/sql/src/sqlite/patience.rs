@@ -6,23 +6,24 @@ use leasehold_core::{Clock, Fault};
 
 use crate::{database::Failed, runtime};
 
-/// The pause between two attempts: about the time of a commit, the same for old and new waiters. So of four processes
-/// that write without a pause none waits twenty times longer than usual (measured: five times), as it happens where
-/// pauses grow. With half of this pause the attempts take the time that commits need; with twice as much, processes
-/// that write again at once win.
-const SHORTEST: Duration = Duration::from_micros(150);
-/// A pause is this part of the time waited so far, at most [`LONGEST`]: after a long wait there is no hurry any more.
-const SHARE: u32 = 64;
-const LONGEST: Duration = Duration::from_millis(10);
+/// The pause between two attempts: about the time of a commit, the same for old and new waiters. Of four processes that
+/// write without a pause, the unluckiest waits five times longer than usual (measured); where pauses grow, twenty
+/// times. With half of this pause the attempts use the time that commits need; with twice this pause, processes that
+/// write again at once always win.
+const MIN_PAUSE: Duration = Duration::from_micros(150);
+/// After a long wait a pause is this share (1/64) of the time waited so far, because there is no hurry any more.
+const PAUSE_SHARE: u32 = 64;
+/// The longest pause.
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 
-/// Repeats an attempt while others are in the way, for `limit`.
+/// Repeats an attempt while other processes use the file, for `limit`.
 pub(super) fn patiently<T>(
     clock: &dyn Clock,
     limit: Duration,
     mut attempt: impl FnMut() -> Result<T, Failed>,
 ) -> Result<T, Failed> {
     let begin = clock.now();
-    // Counted as well, in case the clock does not advance.
+    // The pauses are counted as well, in case the clock does not advance.
     let mut paused = Duration::ZERO;
     loop {
         match attempt() {
@@ -31,7 +32,7 @@ pub(super) fn patiently<T>(
                 if waited >= limit {
                     return Err(failed);
                 }
-                let pause = (waited / SHARE).clamp(SHORTEST, LONGEST);
+                let pause = (waited / PAUSE_SHARE).clamp(MIN_PAUSE, MAX_PAUSE);
                 runtime::pause(pause);
                 paused += pause;
             }

@@ -11,35 +11,41 @@ use crate::{
 
 use super::transaction::Scope;
 
+/// Reads the row of a name.
 const LOCK: &str = "SELECT token, holder, tokens, previous, substr(owner, 1, 512) AS owner, since, expires, client, claims, ended, ended_upto, ended_until \
     FROM leasehold_lock WHERE name = ?1";
 /// The columns that [`claim_row`] reads.
 pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, since, \
     expires, claim_time, place_since, place_expires, client";
+/// Reads the claim rows of a name.
 const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, \
     since, expires, claim_time, place_since, place_expires, client FROM leasehold_claim WHERE name = ?1 ORDER BY place";
+/// Reads the largest token of all forgotten names.
 const FLOOR: &str = "SELECT floor FROM leasehold_meta";
+/// Writes the row of a name.
 const PUT_LOCK: &str = "INSERT INTO leasehold_lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, tokens = excluded.tokens, \
     previous = excluded.previous, owner = excluded.owner, since = excluded.since, expires = excluded.expires, \
     client = excluded.client, claims = excluded.claims, ended = excluded.ended, ended_upto = excluded.ended_upto, \
     ended_until = excluded.ended_until";
+/// Writes a claim row.
 const PUT_CLAIM: &str = "INSERT OR REPLACE INTO leasehold_claim VALUES \
     (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
+/// Deletes a claim row.
 const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?2";
 
 /// Reads the snapshot of a name.
 pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
     let Scope { file, now, .. } = scope;
-    let within = &file.connection;
-    let lock = within.prepare_cached(LOCK)?.query_row([name.as_str()], lock_row).optional()?;
+    let connection = &file.connection;
+    let lock = connection.prepare_cached(LOCK)?.query_row([name.as_str()], lock_row).optional()?;
     let mut floor = wall_micros();
     let claims = match &lock {
-        Some(lock) if lock.claims > 0 => claims(within, name)?,
+        Some(lock) if lock.claims > 0 => claims(connection, name)?,
         Some(_) => Vec::new(),
         None => {
-            // Its row may have been swept, together with its newest token.
-            let swept: i64 = within.prepare_cached(FLOOR)?.query_row([], |row| row.get(0))?;
+            // The row of the name may have been swept, together with its newest token.
+            let swept: i64 = connection.prepare_cached(FLOOR)?.query_row([], |row| row.get(0))?;
             floor = floor.max(swept.saturating_add(1));
             Vec::new()
         }
@@ -47,9 +53,10 @@ pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
     Ok(Snapshot { now: *now, floor, lineage: file.lineage, lock: lock.unwrap_or_default(), claims })
 }
 
-fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
+/// The claim rows of a name, within the size limit of an answer.
+fn claims(connection: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
     let (mut claims, mut room) = (Vec::new(), Room::whole());
-    for claim in within.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)? {
+    for claim in connection.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)? {
         let claim = claim?;
         let takes = (size_of::<ClaimRow>() + claim.owner.len()) as u64;
         room.take(takes).map_err(|error| {
@@ -61,13 +68,13 @@ fn claims(within: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
     Ok(claims)
 }
 
-/// Writes the changes.
-pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Changes) -> Result<(), Error> {
-    let (within, name) = (&scope.file.connection, name.as_str());
-    if let Some(lock) = &done.lock {
+/// Writes the changes of a name.
+pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result<(), Error> {
+    let (connection, name) = (&scope.file.connection, name.as_str());
+    if let Some(lock) = &changes.lock {
         let held = lock.holder.as_ref();
         let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of);
-        within.prepare_cached(PUT_LOCK)?.execute(params![
+        connection.prepare_cached(PUT_LOCK)?.execute(params![
             name,
             lock.token,
             held.map(|row| row.id.0.as_slice()),
@@ -83,8 +90,8 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Changes) -> Result<()
             lock.ended_until,
         ])?;
     }
-    for row in &done.put {
-        within.prepare_cached(PUT_CLAIM)?.execute(params![
+    for row in &changes.put {
+        connection.prepare_cached(PUT_CLAIM)?.execute(params![
             name,
             row.id.0.as_slice(),
             row.stand,
@@ -104,12 +111,13 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, done: &Changes) -> Result<()
             row.client.0.cast_signed(),
         ])?;
     }
-    for id in &done.drop {
-        within.prepare_cached(DROP_CLAIM)?.execute(params![name, id.0.as_slice()])?;
+    for id in &changes.drop {
+        connection.prepare_cached(DROP_CLAIM)?.execute(params![name, id.0.as_slice()])?;
     }
     Ok(())
 }
 
+/// The row of a name, from the columns of [`LOCK`].
 pub(crate) fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
     let (token, tokens): (i64, i32) = (row.get(0)?, row.get(2)?);
     let holder = match row.get::<_, Option<[u8; 16]>>(1)? {
@@ -143,6 +151,7 @@ pub(crate) fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
     })
 }
 
+/// The row of a claim, from [`CLAIM_COLUMNS`].
 pub(crate) fn claim_row(row: &Row<'_>) -> Result<ClaimRow, Error> {
     Ok(ClaimRow {
         id: ClaimId(row.get(0)?),

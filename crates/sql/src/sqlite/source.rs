@@ -1,4 +1,4 @@
-//! The file at a path and the clock, for the thread of the database.
+//! The resources of the database thread: the path of the file, and the clock.
 
 use std::{
     path::PathBuf,
@@ -12,31 +12,32 @@ use super::{
     file_watch,
     opened::Opened,
     patience::patiently,
-    worker::{Need, Source},
+    worker::{Access, Source},
 };
-use crate::{client::lock_of, database::Failed, row::micros};
+use crate::{client::lock_unpoisoned, database::Failed, row::micros};
 
-/// How long other processes may write before a writer gives up. Even a request behind a waiting one is answered in
-/// time.
-const BUSY: Duration = Duration::from_secs(2);
+/// How long other processes may write before a writer gives up. This limit is short enough for the request behind a
+/// waiting request to be answered in time, too.
+const MAX_BUSY: Duration = Duration::from_secs(2);
 
-pub(super) struct File {
+/// The path and the clock.
+pub(super) struct FileSource {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
-    /// The lineage of the current file.
+    /// The lineage of the tables in the current file, shared with the engine.
     pub(super) lineage: Arc<Mutex<Lineage>>,
 }
 
-impl Source for File {
-    fn begin(&mut self, file: &mut Option<Opened>, need: Need) -> Result<i64, Failed> {
-        // A replaced file is another database: use what other processes find there.
+impl Source for FileSource {
+    fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed> {
+        // A replaced file is another database: open what other processes find at the path now.
         file.take_if(|opened| !opened.is_there() || !opened.lasts());
-        let fresh = file.is_none();
-        let mut begun = self.begin_now(file, need);
-        if !fresh && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {
-            // Its tables have changed; opening it again checks whether they can be used.
+        let is_new = file.is_none();
+        let mut begun = self.begin_now(file, access);
+        if !is_new && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {
+            // The tables have changed; opening the file again checks whether they can be used.
             *file = None;
-            begun = self.begin_now(file, need);
+            begun = self.begin_now(file, access);
         }
         if begun.as_ref().is_err_and(|failed| failed.fault != Fault::Retry) {
             *file = None;
@@ -49,17 +50,18 @@ impl Source for File {
     }
 }
 
-impl File {
-    fn begin_now(&self, file: &mut Option<Opened>, need: Need) -> Result<(), Failed> {
+impl FileSource {
+    /// Opens the file if it is not open, and begins a transaction.
+    fn begin_now(&self, file: &mut Option<Opened>, access: Access) -> Result<(), Failed> {
         let opened = match file {
             Some(opened) => opened,
-            None => file.insert(self.open(need)?),
+            None => file.insert(self.open(access)?),
         };
-        patiently(&*self.clock, BUSY, || opened.begin(need)).map_err(|failed| match failed.fault {
+        patiently(&*self.clock, MAX_BUSY, || opened.begin(access)).map_err(|failed| match failed.fault {
             Fault::Retry => Failed::new(
                 Fault::Retry,
                 format!(
-                    "other processes have been using {} for {BUSY:?} without a pause ({failed})",
+                    "other processes have been using {} for {MAX_BUSY:?} without a pause ({failed})",
                     self.path.display()
                 ),
             ),
@@ -67,12 +69,13 @@ impl File {
         })
     }
 
-    fn open(&self, need: Need) -> Result<Opened, Failed> {
-        let opened = Opened::open(&self.path, &*self.clock, need)?;
+    /// Opens the file, and stores the lineage of its tables.
+    fn open(&self, access: Access) -> Result<Opened, Failed> {
+        let opened = Opened::open(&self.path, &*self.clock, access)?;
         if !opened.is_real() {
             return Ok(opened);
         }
-        let mut lineage = lock_of(&self.lineage);
+        let mut lineage = lock_unpoisoned(&self.lineage);
         if ![Lineage::new(0), opened.lineage].contains(&*lineage) {
             tracing::warn!(path = %self.path.display(), "the tables were replaced: the locks in the old ones are lost");
         }

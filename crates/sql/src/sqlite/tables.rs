@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 use super::{
     boot::boot,
     definitions::Definitions,
-    error::{At, before, code, sort},
+    error::{Stage, before, classify, code},
 };
 use crate::{
     database::Failed,
@@ -16,43 +16,48 @@ use crate::{
 /// The version of the tables.
 const VERSION: i64 = 1;
 
+/// Reads what identifies the tables.
 const META: &str = "SELECT version, lineage, boot FROM leasehold_meta";
 
-pub(super) struct Known {
+/// What identifies the tables of a file.
+pub(super) struct FoundTables {
     lineage: Lineage,
+    /// The boot from which the times in the tables are counted.
     boot: String,
 }
 
 /// Creates missing tables, and returns their lineage. Writes only what has to be written.
-pub(super) fn ready(connection: &Connection, clock: &dyn Clock) -> Result<Lineage, Failed> {
+pub(super) fn prepare(connection: &Connection, clock: &dyn Clock) -> Result<Lineage, Failed> {
     let boot = boot()?;
-    if let Some(known) = known(connection)?
-        && known.boot == boot
+    if let Some(find_tables) = find_tables(connection)?
+        && find_tables.boot == boot
     {
-        return Ok(known.lineage);
+        return Ok(find_tables.lineage);
     }
     connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
-    let known = create(connection, &boot, micros(clock.now()));
-    let end = if known.is_ok() { "COMMIT" } else { "ROLLBACK" };
-    connection.execute_batch(end).map_err(|error| sort(&error, At::Commit))?;
-    known
+    let find_tables = create(connection, &boot, micros(clock.now()));
+    let end = if find_tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    connection.execute_batch(end).map_err(|error| classify(&error, Stage::Commit))?;
+    find_tables
 }
 
-/// Their lineage, if they exist and are of the current boot: no hold from an earlier boot exists any more.
+/// The lineage of the tables, if they exist and are of the current boot: no hold from an earlier boot exists any more.
 pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, Failed> {
     let boot = boot()?;
-    Ok(known(connection)?.filter(|known| known.boot == boot).map(|known| known.lineage))
+    Ok(find_tables(connection)?
+        .filter(|find_tables| find_tables.boot == boot)
+        .map(|find_tables| find_tables.lineage))
 }
 
-/// Their lineage and boot, if they exist.
-pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
+/// The lineage and boot of the tables, if they exist; fails if they cannot be used.
+pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>, Failed> {
     let definitions = Definitions::read(connection).map_err(before)?;
     if !definitions.is_there() {
         return Ok(None);
     }
     definitions.check_trust()?;
     if !definitions.has_meta() {
-        definitions.check_words()?;
+        definitions.check_statements()?;
     }
     let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(1)?, row.get::<_, String>(2)?));
     // The version first: another version may have other columns.
@@ -68,14 +73,15 @@ pub(super) fn known(connection: &Connection) -> Result<Option<Known>, Failed> {
             ),
         ));
     }
-    definitions.check_words()?;
+    definitions.check_statements()?;
     let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
-    Ok(Some(Known { lineage: Lineage::new(lineage), boot }))
+    Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot }))
 }
 
-/// Whether the tables are still the same: they may have a newer version by now, or have been created again.
-pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
+/// Checks that the tables are still those of this lineage: they may have a newer version by now, or have been created
+/// again.
+pub(super) fn check_same(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
     let mut look = connection.prepare_cached(META).map_err(|error| foreign(&error))?;
     let (version, stored): (i64, String) =
         look.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(|error| foreign(&error))?;
@@ -85,20 +91,22 @@ pub(super) fn is_of(connection: &Connection, lineage: Lineage) -> Result<(), Fai
     Err(not_ours("it was created again meanwhile"))
 }
 
+/// Creates missing tables within a transaction, and removes locks of an earlier boot.
 fn create(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
     // Another process may have created them meanwhile, in any version.
-    if known(connection)?.is_none() {
+    if find_tables(connection)?.is_none() {
         connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
     }
-    let known = known(connection)?.ok_or_else(|| not_ours("it is no table"))?;
-    if known.boot != boot {
+    let find_tables = find_tables(connection)?.ok_or_else(|| not_ours("it is no table"))?;
+    if find_tables.boot != boot {
         forget(connection, boot, now).map_err(before)?;
     }
-    Ok(known.lineage)
+    Ok(find_tables.lineage)
 }
 
-/// Removes holders and waiters of an earlier boot: they are gone, and their times mean nothing now.
+/// Removes holders and waiters of an earlier boot: their processes are gone, and their times mean nothing now.
 fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite::Error> {
+    // See `previous_code`.
     const LAPSED: i16 = 2;
     let until = now.saturating_add(micros_in(ENDED_LIFE));
     connection.execute("DELETE FROM leasehold_claim", [])?;
@@ -111,15 +119,16 @@ fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite:
     Ok(())
 }
 
-/// Sorts an error about tables that have our names.
+/// Classifies an error about tables that have our names.
 pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
-    let failed = sort(error, At::Before);
+    let failed = classify(error, Stage::Before);
     match code(error) {
         Some(rusqlite::ErrorCode::Unknown) | None => not_ours(&failed.message),
         Some(_) => failed,
     }
 }
 
+/// The error for tables with our names that leasehold did not make.
 fn not_ours(why: &str) -> Failed {
     Failed::new(
         Fault::Misconfigured,

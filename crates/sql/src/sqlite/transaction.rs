@@ -5,7 +5,7 @@ use std::cell::Cell;
 use leasehold_core::Fault;
 
 use super::{
-    error::{At, before, sort},
+    error::{Stage, before, classify},
     opened::Opened,
 };
 use crate::database::Failed;
@@ -15,76 +15,81 @@ pub(super) struct Scope<'a> {
     pub(super) file: &'a Opened,
     /// The time, read when no other process could write any more.
     pub(super) now: i64,
+    /// Whether to wake other processes after the commit.
     wakes: Cell<bool>,
 }
 
 impl Scope<'_> {
-    /// Records a grant to another process: after the commit other processes are woken.
+    /// Records a grant to another process, so that other processes are woken after the commit.
     pub(super) fn wake_others(&self) {
         self.wakes.set(true);
     }
 }
 
-/// Reports whether the transaction was committed.
+/// Sends the result of a job to its caller, given whether the transaction was committed.
 type Report = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
 
-/// Does its part of a transaction, or gets the reason why there is none.
-pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> After + Send>;
+/// Does one part of a transaction; or fails, given the reason why there is no transaction.
+pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> JobResult + Send>;
 
-/// What is left to do once the transaction was committed, or not.
-pub(super) struct After {
-    /// Why the job failed.
+/// The result of a job, to be reported after the end of the transaction.
+pub(super) struct JobResult {
+    /// Why the job failed, if it did.
     pub(super) failed: Option<Failed>,
     pub(super) report: Report,
 }
 
-impl After {
+impl JobResult {
+    /// The result of a job without a waiting caller.
     pub(super) fn nothing() -> Self {
         Self { failed: None, report: Box::new(|_| ()) }
     }
 }
 
-/// Does the jobs in the transaction that has begun, and commits it; false if the connection cannot be used any more.
-pub(super) fn together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others: impl FnOnce()) -> bool {
+/// Does the jobs in the transaction that has begun, and commits it. Returns false if anything failed: then the caller
+/// closes the connection.
+pub(super) fn run_together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others: impl FnOnce()) -> bool {
     let scope = Scope { file, now, wakes: Cell::new(false) };
-    let alone = jobs.len() == 1;
-    let mut afters = Vec::with_capacity(jobs.len());
+    let is_single = jobs.len() == 1;
+    let mut job_results = Vec::with_capacity(jobs.len());
     // Why the transaction ended early: some errors end it as a whole.
     let mut ended: Option<Failed> = None;
     for job in jobs {
         if let Some(failed) = &ended {
-            afters.push(job(Err(failed)));
+            job_results.push(job(Err(failed)));
             continue;
         }
-        let (after, left) = if alone { (job(Ok(&scope)), Ok(())) } else { whole(&scope, job) };
-        ended = left.err();
+        let (job_result, savepoint_result) =
+            if is_single { (job(Ok(&scope)), Ok(())) } else { run_in_savepoint(&scope, job) };
+        ended = savepoint_result.err();
         if ended.is_none() && file.connection.is_autocommit() {
-            ended = Some(after.failed.clone().unwrap_or_else(|| rolled_back("it ended by itself")));
+            ended = Some(job_result.failed.clone().unwrap_or_else(|| rolled_back("it ended by itself")));
         }
-        afters.push(after);
+        job_results.push(job_result);
     }
-    let failed = afters.iter().any(|after| after.failed.is_some());
+    let failed = job_results.iter().any(|job_result| job_result.failed.is_some());
     let committed = match ended {
         Some(failed) => Err(failed),
-        None if alone && failed => Ok(()),
+        None if is_single && failed => Ok(()),
         None => commit(file),
     };
     if !file.connection.is_autocommit() {
-        // A reported error must be true: nothing of the transaction stays.
+        // Undoes the transaction, so that a reported error is true.
         let _ = file.connection.execute_batch("ROLLBACK");
     }
     if committed.is_ok() && scope.wakes.get() {
         wake_others();
     }
-    let well = committed.is_ok() && !failed;
-    for After { report, .. } in afters {
+    let succeeded = committed.is_ok() && !failed;
+    for JobResult { report, .. } in job_results {
         report(&committed);
     }
-    well
+    succeeded
 }
 
-/// Does one of several jobs; an error if the transaction cannot continue.
-fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
+/// Does one of several jobs in a savepoint, so that a failed job has no effect; an error if the transaction cannot
+/// continue.
+fn run_in_savepoint(scope: &Scope<'_>, job: Job) -> (JobResult, Result<(), Failed>) {
     let execute = |text: &str| {
         let mut statement = scope.file.connection.prepare_cached(text)?;
         statement.execute([]).map(drop)
@@ -93,19 +98,21 @@ fn whole(scope: &Scope<'_>, job: Job) -> (After, Result<(), Failed>) {
         let failed = before(error);
         return (job(Err(&failed)), Err(failed));
     }
-    let after = job(Ok(scope));
-    let left = match &after.failed {
+    let job_result = job(Ok(scope));
+    let savepoint_result = match &job_result.failed {
         None => execute("RELEASE job"),
         Some(_) => execute("ROLLBACK TO job").and_then(|()| execute("RELEASE job")),
     };
     // A job that could not be undone fails the whole transaction.
-    let left = left.map_err(|error| after.failed.clone().unwrap_or_else(|| before(error)));
-    (after, left)
+    let savepoint_result =
+        savepoint_result.map_err(|error| job_result.failed.clone().unwrap_or_else(|| before(error)));
+    (job_result, savepoint_result)
 }
 
+/// Commits the transaction; fails if the file was replaced meanwhile.
 fn commit(file: &Opened) -> Result<(), Failed> {
     let mut commit = file.connection.prepare_cached("COMMIT").map_err(before)?;
-    commit.execute([]).map_err(|error| sort(&error, At::Commit))?;
+    commit.execute([]).map_err(|error| classify(&error, Stage::Commit))?;
     if file.is_there() {
         return Ok(());
     }
@@ -113,6 +120,7 @@ fn commit(file: &Opened) -> Result<(), Failed> {
     Err(rolled_back("the file was replaced at this moment"))
 }
 
+/// The error for a transaction without effect.
 fn rolled_back(why: &str) -> Failed {
     Failed::new(Fault::Unknown, format!("the transaction has no effect: {why}"))
 }
@@ -124,7 +132,7 @@ mod tests {
     use leasehold_core::Env;
 
     use super::*;
-    use crate::sqlite::worker::Need;
+    use crate::sqlite::worker::Access;
 
     type Results = Arc<Mutex<Vec<Result<(), Fault>>>>;
 
@@ -141,22 +149,22 @@ mod tests {
                 let all = committed.clone().and(done).map_err(|failed| failed.fault);
                 results.lock().unwrap().push(all);
             };
-            After { failed, report: Box::new(report) }
+            JobResult { failed, report: Box::new(report) }
         })
     }
 
     /// The results reported to the jobs, and the numbers in the file at the end.
     fn run(jobs: &[&'static [&'static str]]) -> (Vec<Result<(), Fault>>, String) {
         let dir = tempfile::tempdir().unwrap();
-        let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Need::Write).unwrap();
+        let file = Opened::open(&dir.path().join("a.db"), &*Env::system().clock, Access::Write).unwrap();
         file.connection.execute_batch("CREATE TABLE t (x UNIQUE)").unwrap();
-        file.begin(Need::Write).unwrap();
+        file.begin(Access::Write).unwrap();
         let results = Results::default();
-        together(&file, 0, jobs.iter().map(|texts| job(&results, texts)).collect(), || ());
+        run_together(&file, 0, jobs.iter().map(|texts| job(&results, texts)).collect(), || ());
         assert!(file.connection.is_autocommit(), "nothing stays begun");
         let text = "SELECT coalesce(group_concat(x, ' '), '') FROM (SELECT x FROM t ORDER BY x)";
-        let left = file.connection.query_row(text, [], |row| row.get(0)).unwrap();
-        (Arc::try_unwrap(results).unwrap().into_inner().unwrap(), left)
+        let savepoint_result = file.connection.query_row(text, [], |row| row.get(0)).unwrap();
+        (Arc::try_unwrap(results).unwrap().into_inner().unwrap(), savepoint_result)
     }
 
     const ONE: &[&str] = &["INSERT INTO t VALUES (1)"];
@@ -176,9 +184,9 @@ mod tests {
     #[test]
     fn a_rollback_is_reported_to_all_jobs() {
         for jobs in [&[ONE, ALL, TWO][..], &[ALL, ONE], &[ONE, ALL], &[ALL]] {
-            let (results, left) = run(jobs);
+            let (results, savepoint_result) = run(jobs);
             assert!(results.len() == jobs.len() && results.iter().all(Result::is_err), "{results:?}");
-            assert_eq!(left, "");
+            assert_eq!(savepoint_result, "");
         }
     }
 }

@@ -1,8 +1,8 @@
 -- Takes one name, like claim_many, and returns no rows.
 -- In:     name, id, number of tokens, the same number less one, owner, ttl in microseconds, this client.
 -- Out:    as the last insert id: the newest token, if the name was taken; then a row was changed. It is computed from
---         the time of the database, so this statement does not take a name whose tokens may be ahead of that, nor one
---         whose last hold did not end cleanly.
+--         the time of the database, so this statement does not take a name whose tokens may be ahead of that time, nor
+--         a name whose last hold did not end cleanly.
 -- Keeps:  as claim_many. No token is older than its grant, so after the first assignment only a name that is taken
 --         now has a time beyond its token, even if the clock goes back meanwhile; the token is assigned last.
 :floor;

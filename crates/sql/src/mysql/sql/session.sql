@@ -1,6 +1,6 @@
 -- Sets up a connection. The other statements rely on these settings, whatever the defaults of the server or its proxy
--- are. The server ends an abandoned transaction: MariaDB has a timeout for that, MySQL only the one for silent
--- connections, which a transaction shortens while it lasts.
+-- are. The server must end an abandoned transaction: MariaDB has a timeout for such transactions; MySQL has only
+-- the timeout for silent connections, which is shortened for the duration of each transaction.
 SET NAMES utf8mb4;
 SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', SESSION time_zone = '+00:00', SESSION autocommit = 1,
     SESSION completion_type = NO_CHAIN, SESSION sql_select_limit = 18446744073709551615, SESSION sql_safe_updates = 0,

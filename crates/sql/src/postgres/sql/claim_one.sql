@@ -1,4 +1,4 @@
--- Takes one name, like claim_many, which costs the server twice the work for a single name.
+-- Takes one name, like claim_many. For a single name claim_many costs the server twice the work.
 -- In:     name, id, number of tokens, ttl in microseconds, owner, this client.
 -- Keeps:  tokens grow, also across forgotten names: the row without a name has the largest of their tokens (R10).
 -- Out:    if the name was taken: newest token, how the previous hold ended, time of the database.

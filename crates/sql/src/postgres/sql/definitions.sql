@@ -1,8 +1,8 @@
 -- The definition of the tables in a schema.
 -- In:     the schema; a role whose tables are trusted as well, if the URL names one.
 -- Out:    per table: its name; whether it is a plain table; its owner; whether the owner is trusted, because it may
---         do anything in this schema or database anyway, or is ourselves; what would be executed without being
---         called, if anything; its columns with their types.
+--         do anything in this schema or database anyway, or is our own role; the kind of code that would be executed
+--         without being called (a trigger, a rule, row level security), if any; its columns with their types.
 SELECT c.relname::text, c.relkind = 'r', o.rolname::text,
     o.rolsuper OR c.relowner IN (n.nspowner, d.datdba) OR pg_has_role(c.relowner, 'MEMBER') OR coalesce(o.rolname = $2, false),
     CASE
