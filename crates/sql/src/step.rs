@@ -201,7 +201,7 @@ impl Snapshot {
         }));
         // Notifies claims that wait for the end of a hold and do not know yet that it may come sooner.
         if let Some(left) = queue.frees_in(now) {
-            let is_sooner = known_left.is_none_or(|last_place| left < last_place);
+            let is_sooner = known_left.is_none_or(|known| left < known);
             let left = micros_in(left);
             let uninformed = watchers(&queue).into_iter();
             let uninformed = uninformed.filter(|watcher| {
