@@ -44,8 +44,8 @@ pub(super) struct Pool {
     connections_broke: AtomicBool,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in the
-/// middle of a transaction.
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in
+/// the middle of a transaction.
 pub(super) struct Borrowed<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
