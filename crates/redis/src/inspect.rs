@@ -182,30 +182,31 @@ fn read_view(name: &Name, key: String, reply: &mut Reply) -> Result<View, Engine
     if reply.text()? == "layout" {
         return Err(unknown_layout());
     }
-    let server: u64 = reply.count()?;
+    let server_micros: u64 = reply.count()?;
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     for holder in reply.list()? {
-        let (mode, holder) = holder_view(holder, server)?;
+        let (mode, holder) = holder_view(holder, server_micros)?;
         view.add_holder(mode, holder);
     }
     for mut waiter in reply.list()? {
         let (id, owner) = (waiter.text()?, waiter.text()?);
         let since_micros = waiter.count()?;
-        let waiting = (since_micros > 0).then(|| elapsed(server, since_micros));
+        let waiting = (since_micros > 0).then(|| elapsed(server_micros, since_micros));
         view.waiters.push(WaiterView { id, owner, waiting });
     }
     Ok(view)
 }
 
 /// Reads one holder of the answer of `lua/look.lua`.
-fn holder_view(mut row: Reply, server: u64) -> Result<(Mode, HolderView), EngineError> {
+fn holder_view(mut row: Reply, server_micros: u64) -> Result<(Mode, HolderView), EngineError> {
     let (id, mode, count, limit) = (row.text()?, row.text()?, row.count()?, row.count()?);
     let (token, since_micros) = (row.count()?, row.count()?);
     let remaining = row.millis()?;
     let (owner, state) = (row.text()?, row.text()?);
     let foreign = state == "foreign";
-    let (token, held) = ((!foreign).then_some(token), (!foreign).then(|| elapsed(server, since_micros)));
+    let (token, held) =
+        ((!foreign).then_some(token), (!foreign).then(|| elapsed(server_micros, since_micros)));
     let mode = match mode.as_str() {
         "x" => Mode::Exclusive,
         "s" => Mode::Shared,

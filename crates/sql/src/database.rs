@@ -237,9 +237,9 @@ pub(crate) trait Database: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Called every second: releases what is not needed, such as the subscription to notifications while no claim of
-    /// this client `waits`.
-    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
+    /// Called every second: closes what is not needed, such as the connection for notifications while no claim of this
+    /// client `waits`.
+    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
         let _ = waits;
         Box::pin(std::future::ready(()))
     }

@@ -97,14 +97,15 @@ impl Maintenance {
         self.now = client.now();
         self.poll_interval.set_now(self.now);
         let waits = client.waits();
-        if self.now >= if waits { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due } {
+        let sweep_due = if waits { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due };
+        if self.now >= sweep_due {
             self.sweep_due = self.now.after(SWEEP_INTERVAL);
             match client.sweep(&self.swept_upto, MAX_SWEPT).await {
                 Ok(last) => self.swept_upto = last.unwrap_or_default(),
                 Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
             }
         }
-        client.database.close_unused(waits).await;
+        client.database.release_unneeded(waits).await;
         if waits {
             let maintained = self.maintain(&client).await;
             if maintained.is_err() {

@@ -214,8 +214,10 @@ fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeRepor
         Some((row[0].clone(), since, words.nth(1)?.to_owned()))
     });
     let waiters = waiters.collect();
-    let age = reply.number()?;
-    let may_have_forgotten = u64::try_from(age).map_or(true, |age| Duration::from_micros(age) < quarantine);
+    // For how long the node has had its data; negative if it does not know.
+    let data_age_micros = reply.number()?;
+    let may_have_forgotten =
+        u64::try_from(data_age_micros).map_or(true, |micros| Duration::from_micros(micros) < quarantine);
     // The node's time now, by what is known of its clock.
     let now = node.client.clock.now();
     let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);

@@ -138,14 +138,15 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
     let current: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
     let mut extended = Extended::new();
     let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
+    // An exclusive hold is usually in the row of its lock; every other hold is in a row of its claim.
     let renew_all = async |conn: &mut Conn, extended: &mut Extended| {
         for holds in current.chunks(MAX_LOCKS) {
-            extend(conn, &renew_locks(holds, &mysql.stamp()), extended).await?;
+            extend(conn, &renew_in_lock_rows(holds, &mysql.stamp()), extended).await?;
         }
         let remaining: Vec<&Hold> =
             current.iter().copied().filter(|hold| !extended.contains_key(&key(hold))).collect();
         for holds in remaining.chunks(MAX_CLAIMS) {
-            extend(conn, &renew_claims(holds, &mysql.stamp()), extended).await?;
+            extend(conn, &renew_in_claim_rows(holds, &mysql.stamp()), extended).await?;
         }
         Ok(())
     };
@@ -168,7 +169,7 @@ fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
 }
 
 /// The statements that extend fast-path holds, and read which of them were extended.
-fn renew_locks(holds: &[&Hold], stamp: &str) -> String {
+fn renew_in_lock_rows(holds: &[&Hold], stamp: &str) -> String {
     let update = |(ttl, holds): (i64, Vec<&Hold>)| {
         let number = |hold: &Hold| token_number(Some(hold.token.number));
         RENEW_LOCKS.with(&[
@@ -185,7 +186,7 @@ fn renew_locks(holds: &[&Hold], stamp: &str) -> String {
 }
 
 /// The statements that extend holds in claim rows, and read which of them were extended.
-fn renew_claims(holds: &[&Hold], stamp: &str) -> String {
+fn renew_in_claim_rows(holds: &[&Hold], stamp: &str) -> String {
     let number = |hold: &Hold| Some(token_number(Some(hold.token.number)));
     let of = |holds: &[&Hold]| claims(holds.iter().map(|hold| (hold.name.as_str(), hold.id, number(hold))));
     let update = |(ttl, holds): (i64, Vec<&Hold>)| {

@@ -313,11 +313,11 @@ impl Database for Postgres {
         Box::pin(self.listener.close_idle())
     }
 
-    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.pool.close_unused();
             if !waits {
-                self.listener.close_unused().await;
+                self.listener.release_unneeded().await;
             }
         })
     }

@@ -161,7 +161,7 @@ impl Listener {
     }
 
     /// Stops listening after a while without waiting claims. Called while no claim waits.
-    pub(crate) async fn close_unused(&self) {
+    pub(crate) async fn release_unneeded(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let now = runtime::now();
         let listens = state.subscription.as_ref().is_some_and(|subscription| subscription.listens());

@@ -227,7 +227,7 @@ impl Database for Sqlite {
         Box::pin(self.file_watch.woken())
     }
 
-    fn close_unused(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
         if !waits {
             self.file_watch.close_unused();
         }

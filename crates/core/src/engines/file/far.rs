@@ -35,10 +35,11 @@ impl FileEngine {
         }
         let mut bytes = vec![0; table.records as usize * RECORD];
         state.read(&mut bytes, HEAD as u64)?;
+        // The ticket and the number of each waiting record with a smaller ticket. Records are numbered from 1.
         let earlier: Vec<(u64, u32)> = (1..)
             .zip(bytes.chunks_exact(RECORD))
             .filter(|(_, record)| record[STATE] == RecordState::Waiting as u8)
-            .map(|(slot, record)| (u64::from_le_bytes(array(record, TICKET)), slot))
+            .map(|(record_number, record)| (u64::from_le_bytes(array(record, TICKET)), record_number))
             .filter(|(other, _)| *other < ticket)
             .collect();
         let ahead = earlier.len() as u32;

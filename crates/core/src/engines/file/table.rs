@@ -10,7 +10,8 @@ use super::{
     engine::FileEngine,
     kernel::locks::{Key, Latch, LockFile, Mark},
     table::layout::{
-        ENDED, HEAD, Head, MAX_CLAIMS, MAX_NUMBER, RECORD, TABLE, TableHead, array, ended_to_byte, record_at,
+        ENDED, HEAD, Head, MAX_CLAIMS, RECORD, TABLE, TICKET_OR_TOKEN_LIMIT, TableHead, array, ended_to_byte,
+        record_at,
     },
     table::record::{Record, RecordState},
     table::state::StateFile,
@@ -149,7 +150,7 @@ impl<'a> Table<'a> {
             ));
         };
         let ticket = self.head.table.next_ticket;
-        if ticket + 1 >= MAX_NUMBER {
+        if ticket + 1 >= TICKET_OR_TOKEN_LIMIT {
             return Err(EngineError::new(
                 Fault::Refused,
                 "the tickets of this name are used up until the next boot",

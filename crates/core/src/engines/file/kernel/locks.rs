@@ -29,7 +29,7 @@ use super::super::{
     dir::open::{Missing, open_file},
     error::{classify, classify_errno, foreign},
     kernel::{Flock, KernelLocks},
-    table::layout::MAX_NUMBER,
+    table::layout::TICKET_OR_TOKEN_LIMIT,
 };
 use crate::{EngineError, Fault, Mode, Name, contract::process};
 
@@ -40,7 +40,7 @@ const LATCH: i64 = 1 << 62;
 const TICKETS: i64 = LATCH + (1 << 60);
 /// The first byte of the marks of exclusive holds: the mark of a hold is at this byte plus its token.
 const HOLDS: i64 = LATCH + (1 << 61);
-const _: () = assert!(MAX_NUMBER as i64 <= 1 << 60, "the three ranges do not overlap");
+const _: () = assert!(TICKET_OR_TOKEN_LIMIT as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
 const TO_END_OF_FILE: i64 = 0;
 /// How often one call tries to take the latch before core has to ask again later. Enough tries to outlast a few holders

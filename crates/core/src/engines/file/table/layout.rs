@@ -31,7 +31,7 @@ pub(crate) const ENDED: usize = 696;
 /// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
 pub(crate) const MAX_CLAIMS: u32 = 4096;
 /// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
-pub(crate) const MAX_NUMBER: u64 = 1 << 60;
+pub(crate) const TICKET_OR_TOKEN_LIMIT: u64 = 1 << 60;
 
 /// The first bytes of a state file.
 const MAGIC: &[u8; 6] = b"LHLOCK";
@@ -139,10 +139,10 @@ impl Head {
     fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS
-            && self.table.next_ticket < MAX_NUMBER
+            && self.table.next_ticket < TICKET_OR_TOKEN_LIMIT
             && tokens.current <= tokens.ceiling
             && tokens.ceiling <= tokens.promised
-            && tokens.promised < MAX_NUMBER
+            && tokens.promised < TICKET_OR_TOKEN_LIMIT
     }
 }
 

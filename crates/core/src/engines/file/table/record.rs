@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::super::{
     kernel::proc::Process,
-    table::layout::{MAX_NUMBER, RECORD, array},
+    table::layout::{RECORD, TICKET_OR_TOKEN_LIMIT, array},
 };
 use crate::{ClaimId, Instant, MAX_OWNER_BYTES, Mode};
 
@@ -177,7 +177,7 @@ impl Record {
             _ => return Err(Torn),
         };
         let (ticket, token) = (word(TICKET), word(TOKEN));
-        if ticket >= MAX_NUMBER || token >= MAX_NUMBER {
+        if ticket >= TICKET_OR_TOKEN_LIMIT || token >= TICKET_OR_TOKEN_LIMIT {
             return Err(Torn);
         }
         Ok(Self {

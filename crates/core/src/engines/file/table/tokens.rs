@@ -6,7 +6,7 @@
 //! and synced. After a reboot the counter continues at `promised`, above every token that was ever granted. Cost: one
 //! sync per name and boot, and one per [`BLOCK`] tokens.
 
-use super::super::table::layout::{MAX_NUMBER, Tokens};
+use super::super::table::layout::{TICKET_OR_TOKEN_LIMIT, Tokens};
 use crate::{EngineError, Fault};
 
 /// How many tokens one sync reserves: a million grants per sync, and room for 2^40 reboots.
@@ -27,7 +27,7 @@ pub(crate) fn mint(
     let last = tokens.current + u64::from(count.max(1));
     if last > tokens.ceiling {
         tokens.promised = tokens.promised.max(last + BLOCK);
-        if tokens.promised >= MAX_NUMBER {
+        if tokens.promised >= TICKET_OR_TOKEN_LIMIT {
             return Err(EngineError::new(Fault::Refused, "the token counter of this name is used up"));
         }
         sync(tokens)?;
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_counter_at_its_end_refuses() {
-        let end = MAX_NUMBER - 5;
+        let end = TICKET_OR_TOKEN_LIMIT - 5;
         let mut tokens = Tokens { boot: [1; 16], current: end, promised: end, ceiling: end };
         assert_eq!(mint(&mut tokens, 1, [1; 16], |_| Ok(())).unwrap_err().fault, Fault::Refused);
     }
