@@ -87,7 +87,7 @@ pub(crate) fn split(signals: Signals) -> io::Result<Role> {
     front_socket.set_nonblocking(true)?;
     let partner = Partner { pid: getpid(), group: getpgrp(), socket: guardian_socket };
     let guardian_waiter =
-        Waiter::new(signals.duplicate()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
+        Waiter::new(signals.without_source()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
     let front_waiter = Waiter::new(signals, None)?;
     tree::adopt()?;
     if let Some(guardian) = fork()? {

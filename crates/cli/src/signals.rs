@@ -62,7 +62,7 @@ impl Signals {
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    pub(crate) fn duplicate(&self) -> Result<Self, Errno> {
+    pub(crate) fn without_source(&self) -> Result<Self, Errno> {
         Self::read(self.accepted, self.initial_mask)
     }
 

@@ -35,7 +35,7 @@ impl Client {
                 let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
                 return join_all(alone).await.into_iter().flatten().collect();
             }
-            Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.again())).collect(),
+            Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.without_source())).collect(),
         };
         let results = holds.iter().zip(held_keys).zip(keys_read);
         results

@@ -46,13 +46,13 @@ impl Refused {
     }
 
     /// A copy, for another caller that waits for the same answer.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn without_source(&self) -> Self {
         match self {
-            Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.again() },
-            Self::Ask { to, error } => Self::Ask { to: to.clone(), error: error.again() },
-            Self::Split(error) => Self::Split(error.again()),
-            Self::Demoted(error) => Self::Demoted(error.again()),
-            Self::Failed(error) => Self::Failed(error.again()),
+            Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.without_source() },
+            Self::Ask { to, error } => Self::Ask { to: to.clone(), error: error.without_source() },
+            Self::Split(error) => Self::Split(error.without_source()),
+            Self::Demoted(error) => Self::Demoted(error.without_source()),
+            Self::Failed(error) => Self::Failed(error.without_source()),
         }
     }
 

@@ -152,7 +152,7 @@ impl RedisEngine {
                 .collect(),
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);
-                releases.iter().map(|_| Some(Released::Unknown(error.again()))).collect()
+                releases.iter().map(|_| Some(Released::Unknown(error.without_source()))).collect()
             }
             // The call of the whole script reports the reason.
             Err(_) => releases.iter().map(|release| self.fast_answer(false, release)).collect(),

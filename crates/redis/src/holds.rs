@@ -136,7 +136,7 @@ impl RedisEngine {
             }
             Err(refused) => {
                 let error = EngineError::from(refused);
-                holds.iter().map(|_| Renewed::Unknown(error.again())).collect()
+                holds.iter().map(|_| Renewed::Unknown(error.without_source())).collect()
             }
         }
     }
@@ -196,7 +196,7 @@ impl RedisEngine {
             }
             Err(refused) => {
                 let error = EngineError::from(refused);
-                releases.iter().map(|_| Released::Unknown(error.again())).collect()
+                releases.iter().map(|_| Released::Unknown(error.without_source())).collect()
             }
         }
     }
@@ -223,7 +223,8 @@ impl RedisEngine {
             answer_of(self.reach.run(slot, script, item).await?)
         };
         match replies.await {
-            Ok(word) if word == "again" => Released::Unknown(migration_error.again()),
+            // Other keys of the claim may be left; they are released when the migration has ended.
+            Ok(word) if word == "again" => Released::Unknown(migration_error.without_source()),
             Ok(word) => self.released(&word, release),
             Err(error) => Released::Unknown(error),
         }

@@ -42,6 +42,8 @@ mod token_counter;
 mod url;
 mod wake;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 pub use config::{Config, DEFAULT_PREFIX};
 pub use engine::RedisEngine;
 pub use fence::{Fence, Guarded, Reply};
@@ -52,3 +54,9 @@ pub use redlock::{RedlockConfig, RedlockEngine};
 pub use server::Address;
 pub use servers::{AddressMap, Sentinels, Servers};
 pub use wake::Wake;
+
+/// Locks a mutex, even if another thread panicked while it held the lock.
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics half-way through a change of the locked data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -405,7 +405,7 @@ fn hand_out(reply: Result<Vec<Value>, Refused>, batch: Vec<Call>) {
         let part = match &mut reply {
             Ok(reply) if alone => Ok(reply.collect()),
             Ok(reply) => Ok(reply.take(call.items.len()).collect()),
-            Err(refused) => Err(refused.again()),
+            Err(refused) => Err(refused.without_source()),
         };
         let _ = call.reply.send(part);
     }

@@ -117,7 +117,7 @@ impl ReplicaWaiter {
         while queued.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
             let reply = self.ask(calls[0].to).await;
             for call in calls.drain(..) {
-                let reply = reply.as_ref().copied().map_err(EngineError::again);
+                let reply = reply.as_ref().copied().map_err(EngineError::without_source);
                 let _ = call.reply.send(reply);
             }
         }

@@ -229,7 +229,7 @@ impl EngineError {
 
     /// A copy for another part of the same request, without the source.
     #[must_use]
-    pub fn again(&self) -> Self {
+    pub fn without_source(&self) -> Self {
         Self::new(self.fault, self.message.clone())
     }
 

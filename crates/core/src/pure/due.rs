@@ -6,12 +6,13 @@ use crate::Instant;
 
 /// A lease is renewed when a third of it has passed: two more tries fit before the deadline.
 pub(crate) const RENEW_FRACTION: u32 = 3;
-/// Renewals that are due within one step of this grid are sent in one batch.
-const GRID: Duration = Duration::from_millis(20);
-/// Turns (the common renewal times of a group) begin on a coarser grid, because sending and receiving is half of the
-/// cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due in one such
-/// step.
-const STEP: Duration = Duration::from_millis(40);
+/// Renewal times are rounded down to multiples of this. So renewals that are due at about the same time are due at one
+/// moment, and leave in one batch.
+const RENEWAL_STEP: Duration = Duration::from_millis(20);
+/// Turns (the common renewal times of a group) are multiples of this longer step, because sending and receiving is half
+/// of the cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due at one
+/// such moment.
+const TURN_STEP: Duration = Duration::from_millis(40);
 /// A shorter lease has no time to wait for other renewals.
 const SHORT: Duration = Duration::from_secs(1);
 /// In a group no lease is renewed before this fraction of it has passed. Less than a sixth, so that a lease that was
@@ -27,31 +28,31 @@ pub(crate) fn without_group(sent: Instant, span: Duration, ttl: Duration) -> Ins
     if ttl < SHORT {
         return third;
     }
-    on_grid(third)
+    at_step(third)
 }
 
 /// When a lease of this group, whose renewal was sent at `sent`, is due again: never later than [`without_group`], and
 /// at a turn of its group, at which all its leases of this span are due. The interval between turns is a third of the
-/// span, rounded down to whole [`STEP`]s. A lease for which the next turn would be too early is due halfway to the turn
-/// after it, and from then on at turns.
+/// span, rounded down to whole [`TURN_STEP`]s. A lease for which the next turn would be too early is due halfway to the
+/// turn after it, and from then on at turns.
 pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
     if span.min(ttl) < SHORT {
         return without_group(sent, span, ttl);
     }
     let third = sent.after(span / RENEW_FRACTION);
-    let steps = nanos(span / RENEW_FRACTION) / nanos(STEP);
-    let first_turn = u64::from(group) * SPREAD % steps * nanos(STEP);
-    let since_turn = (third.as_nanos() - first_turn) % (steps * nanos(STEP));
+    let steps = nanos(span / RENEW_FRACTION) / nanos(TURN_STEP);
+    let first_turn = u64::from(group) * SPREAD % steps * nanos(TURN_STEP);
+    let since_turn = (third.as_nanos() - first_turn) % (steps * nanos(TURN_STEP));
     let turn = Instant::from_nanos(third.as_nanos() - since_turn);
     if turn >= sent.after(span / SOONEST_FRACTION) {
         return turn;
     }
-    turn.after(STEP * (steps / 2) as u32)
+    turn.after(TURN_STEP * (steps / 2) as u32)
 }
 
-/// The last step of the grid at or before `at`.
-fn on_grid(at: Instant) -> Instant {
-    Instant::from_nanos(at.as_nanos() - at.as_nanos() % nanos(GRID))
+/// The last multiple of [`RENEWAL_STEP`] at or before `at`.
+fn at_step(at: Instant) -> Instant {
+    Instant::from_nanos(at.as_nanos() - at.as_nanos() % nanos(RENEWAL_STEP))
 }
 
 fn nanos(time: Duration) -> u64 {
@@ -74,7 +75,7 @@ mod tests {
     }
 
     fn turn_of(span: Duration) -> u64 {
-        nanos(span / RENEW_FRACTION) / nanos(STEP) * nanos(STEP)
+        nanos(span / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
     }
 
     /// The times of successive renewals until `end`, each delayed as `late` says.
@@ -154,7 +155,7 @@ mod tests {
             prop_assert!(due <= without_group(sent, span, ttl));
             if span.min(ttl) >= SHORT {
                 prop_assert!(due >= sent.after(span / SOONEST_FRACTION));
-                prop_assert!(due.as_nanos().is_multiple_of(nanos(STEP)));
+                prop_assert!(due.as_nanos().is_multiple_of(nanos(TURN_STEP)));
             } else {
                 prop_assert_eq!(due, without_group(sent, span, ttl));
             }
@@ -172,7 +173,7 @@ mod tests {
             let span = Duration::from_millis(span);
             // An eighth and a sixth differ by a twenty-fourth; the halfway point and the turn are rounded to whole
             // steps.
-            let most = (span / 24).saturating_sub(GRID);
+            let most = (span / 24).saturating_sub(RENEWAL_STEP);
             let end = at(came[0].max(came[1])).after(span * 4);
             let mut delays = delays.iter().cycle();
             let [one, two] = came.map(|came| {

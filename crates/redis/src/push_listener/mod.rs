@@ -1,7 +1,7 @@
 //! Handles the server's pushes, in the reader of the connection. The listener of one server composes what its pushes
 //! need: the claims that wait, the server's clock, its process, and the requests in flight.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use leasehold_core::{ClaimId, Instant, Loss, Mailbox, Notification};
 
@@ -143,10 +143,6 @@ impl PushHandler for PushListener {
 }
 
 /// Locks a mutex of this module. A panic under it leaves no change half done.
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -10,8 +10,7 @@ use std::{
 
 use leasehold_core::Instant;
 
-use super::lock_mutex;
-use crate::{identity::Identity, open::RunIdQuery};
+use crate::{identity::Identity, lock_mutex, open::RunIdQuery};
 
 /// Which process answered last, and for how long no other process can have taken its place.
 pub(crate) struct ServerProcess {

@@ -1,5 +1,6 @@
 //! The clock of one server.
 
+use crate::lock_mutex;
 use std::{
     sync::{
         Mutex,
@@ -9,8 +10,6 @@ use std::{
 };
 
 use leasehold_core::{Instant, ServerClock};
-
-use super::lock_mutex;
 
 /// What is known of the server's clock, and whether the clock may date pushed grants.
 #[derive(Default)]

@@ -1,13 +1,12 @@
 //! The claims of this client that wait at one server.
 
+use crate::lock_mutex;
 use std::{
     collections::{HashMap, HashSet},
     sync::Mutex,
 };
 
 use leasehold_core::ClaimId;
-
-use super::lock_mutex;
 
 /// The claims that wait for notifications, and the foreign locks that they watch.
 #[derive(Default)]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -16,6 +16,7 @@ use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contr
 use crate::{
     error::{classify, classify_connecting, tls_hint_if_closed, tls_hint_if_silent},
     identity::{self, Identity, ServerKind},
+    lock_mutex,
     open::{self, Dialed},
     push_listener::PushHandler,
     reply::unreadable,
@@ -287,10 +288,6 @@ fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
 /// The address of a Sentinel.
 pub(crate) fn tcp_address(endpoint: &Endpoint) -> Address {
     Address::Tcp(endpoint.clone())
-}
-
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl<'a> RoutedRequest<'a> {
         match refused {
             Refused::Demoted(error) => {
                 self.demoted += 1;
-                let reaction = self.reach.demoted(self.last_connection, error.again());
+                let reaction = self.reach.demoted(self.last_connection, error.without_source());
                 if self.demoted > MAX_DEMOTED {
                     return Err(Refused::Failed(EngineError::new(Fault::Retry, error.message)));
                 }

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     conn::Conn,
+    lock_mutex,
     push_listener::PushListener,
     runtime,
     server::{Address, Server},
@@ -76,7 +77,7 @@ impl Sentinel {
                 return conn;
             }
             if let Some(last_error) = &*lock_mutex(&self.0.dialer().last_error) {
-                return Err(last_error.again());
+                return Err(last_error.without_source());
             }
         }
     }
@@ -213,7 +214,7 @@ impl MasterDialer {
         let none = || {
             EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
         };
-        lock_mutex(&self.last_error).as_ref().map_or_else(none, EngineError::again)
+        lock_mutex(&self.last_error).as_ref().map_or_else(none, EngineError::without_source)
     }
 }
 
@@ -225,7 +226,7 @@ impl Dial for MasterDialer {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
             let conn = runtime::within(limit, self.find_master(broken)).await;
             let conn = conn.unwrap_or_else(|| Err(self.no_answer(limit)));
-            *lock_mutex(&self.last_error) = conn.as_ref().err().map(EngineError::again);
+            *lock_mutex(&self.last_error) = conn.as_ref().err().map(EngineError::without_source);
             conn
         })
     }
@@ -272,10 +273,6 @@ async fn watch(panel: Arc<Panel>, followed: Endpoint, trust_period: Duration, cl
         }
         let _ = runtime::within(JUDGE_INTERVAL, reports.changed()).await;
     }
-}
-
-fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

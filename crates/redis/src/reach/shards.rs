@@ -195,7 +195,7 @@ impl Subscriptions {
         for sender in senders {
             let copy = match &answer {
                 Ok(()) => Ok(()),
-                Err(refused) => Err(refused.again()),
+                Err(refused) => Err(refused.without_source()),
             };
             let _ = sender.send(copy);
         }

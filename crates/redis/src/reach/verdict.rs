@@ -116,7 +116,7 @@ fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> En
     let permanent: Vec<_> =
         errors().filter(|error| matches!(error.fault, Fault::Denied | Fault::Misconfigured)).collect();
     if permanent.len() > spare {
-        return permanent[0].again();
+        return permanent[0].without_source();
     }
     let describe = |(endpoint, report): &SentinelAnswer<'_>| match report {
         SentinelReport::Named(named) => format!("{endpoint} names {}", named.endpoint),

@@ -16,11 +16,8 @@ use leasehold_core::{
     Mailbox, Name, Notification, Profile, Release, Released, Renewed,
 };
 
-use super::{
-    config::RedlockConfig,
-    node::{Node, lock_mutex},
-};
-use crate::{engine::REQUEST_LIFE, keys::Keys, scripts::millis};
+use super::{config::RedlockConfig, node::Node};
+use crate::{engine::REQUEST_LIFE, keys::Keys, lock_mutex, scripts::millis};
 
 /// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
 /// waiters.

@@ -174,7 +174,7 @@ fn ask_node(
             async move {
                 match node.ask(conn, script, items).await {
                     Ok((values, _)) => texts(values, count),
-                    Err(error) => (0..count).map(|_| Err(error.again())).collect(),
+                    Err(error) => (0..count).map(|_| Err(error.without_source())).collect(),
                 }
             }
         };
@@ -320,7 +320,7 @@ impl HoldTally {
                     self.lacking_nodes.push(index);
                 }
             }
-            Err(error) => self.error = Some(error.again()),
+            Err(error) => self.error = Some(error.without_source()),
         }
     }
 

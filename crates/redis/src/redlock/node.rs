@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -18,6 +18,7 @@ use crate::{
     config::Config,
     conn::Conn,
     error::Refused,
+    lock_mutex,
     outbox::{Destination, Items, Values},
     reach::{Client, One},
     runtime,
@@ -135,7 +136,7 @@ impl Node {
                 Ok(())
             }
             Err(error) => {
-                dial_state.error = Some(error.again());
+                dial_state.error = Some(error.without_source());
                 Err(self.with_name(&error))
             }
         }
@@ -223,10 +224,4 @@ impl Node {
     pub(super) async fn mend(&self) {
         self.one.mend().await;
     }
-}
-
-/// Locks a mutex of this engine.
-pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic under these locks leaves no change half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

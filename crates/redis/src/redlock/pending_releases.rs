@@ -11,11 +11,10 @@ use std::{
 
 use leasehold_core::{EngineError, Instant, Name};
 
-use super::{
-    node::{Node, lock_mutex},
-    words::ClaimEnd,
+use super::{node::Node, words::ClaimEnd};
+use crate::{
+    engine::REQUEST_LIFE, keys::Keys, lock_mutex, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script,
 };
-use crate::{engine::REQUEST_LIFE, keys::Keys, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script};
 
 /// The most pending releases. Beyond this number the oldest are dropped: their leases end by themselves.
 const MAX_PENDING: usize = 65_536;

@@ -48,7 +48,7 @@ pub enum What {
         /// The longest wait. 0: no wait; absent: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
-        /// For a re-entrant acquire: the attempt whose hold the acquire enters again.
+        /// For a re-entrant acquire: the attempt that already holds the lock.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<AttemptId>,
         /// The acquire tries more than once, each time with a new claim.

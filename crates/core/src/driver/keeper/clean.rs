@@ -98,7 +98,8 @@ impl Cleanup {
             Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
         };
         if is_final && let Some(HoldRelease { reply, .. }) = self.hold.take() {
-            let _ = reply.send(Err(Error::from_engine(error.again(), &self.release.name, self.engine)));
+            let _ =
+                reply.send(Err(Error::from_engine(error.without_source(), &self.release.name, self.engine)));
         }
         self
     }

@@ -225,7 +225,7 @@ impl Shared {
                 hint.obstacle.map(|obstacle| EngineError::new(Fault::Misconfigured, obstacle))
             }
             Ok(_) => None,
-            Err(error) => Some(error.again()),
+            Err(error) => Some(error.without_source()),
         };
         *control.last_error.lock().unwrap_or_else(PoisonError::into_inner) = last_error;
     }

@@ -79,7 +79,7 @@ impl FileEngine {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
             ClaimCell::Live(entry) if matches!(entry.claim_state, ClaimState::Holding { .. }) => {
-                entry.lock.duplicate().map(Some)
+                entry.lock.without_source().map(Some)
             }
             _ => Ok(None),
         }

@@ -141,7 +141,7 @@ impl LockFile {
     }
 
     /// Another descriptor of the same open file, closed on exec.
-    pub(crate) fn duplicate(&self) -> std::io::Result<OwnedFd> {
+    pub(crate) fn without_source(&self) -> std::io::Result<OwnedFd> {
         self.is_bound.store(true, Ordering::Relaxed);
         self.file.try_clone().map(OwnedFd::from)
     }
