@@ -37,9 +37,7 @@ impl AdjustedHistory {
         };
         changes.extend(excused.failed_checks.into_iter().map(|index| (index, neutral(&events[index]))));
         changes.extend(with_unknown_grants(events, &excused.doubtful_grants));
-        let (releases, views) = lost_votes::changes(events, speed.votes_lost_by);
-        changes.extend(releases);
-        changes.extend(views.into_iter().map(|at| (at, neutral(&events[at]))));
+        changes.extend(lost_votes::changes(events, speed.votes_lost_by));
         let events = events.iter().enumerate().map(|(index, event)| match changes.remove(&index) {
             Some(what) => Event { what, ..event.clone() },
             None => event.clone(),
@@ -49,7 +47,7 @@ impl AdjustedHistory {
 }
 
 /// An event without a meaning that replaces `event`.
-fn neutral(event: &Event) -> What {
+pub(crate) fn neutral(event: &Event) -> What {
     match event.attempt {
         0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
         _ => What::RenewInv,

@@ -2,14 +2,13 @@
 //! majority any more, although no other claim can be granted before its deadline: the node has no vote for a while.
 //! Its release finds nothing, and operators do not see it.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive};
 
-use leasehold_testkit::history::{AttemptId, Event, What, nanos};
+use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// For how long after its end such a fault has effects: until the node has its vote again.
-const EFFECT: Duration = Duration::from_millis(2500);
+use crate::adjusted_history::neutral;
 
-/// The times in which faults of these kinds have effects, in nanoseconds.
+/// The times of the faults of these kinds, in nanoseconds. Such a fault ends when the node has its vote again.
 fn times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     let (mut begins, mut times) = (BTreeMap::new(), Vec::new());
     for event in events {
@@ -18,8 +17,7 @@ fn times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
                 begins.entry(kind.as_str()).or_insert(event.t);
             }
             What::NemesisEnd { kind } => {
-                let begin = begins.remove(kind.as_str());
-                times.extend(begin.map(|begin| begin..=event.t + nanos(EFFECT)));
+                times.extend(begins.remove(kind.as_str()).map(|begin| begin..=event.t));
             }
             _ => {}
         }
@@ -28,25 +26,29 @@ fn times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     times
 }
 
-/// The changes of the history for faults of these `kinds`: releases that found nothing are unknown, and operators'
-/// views (by their index in the second list) prove nothing.
-pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> (BTreeMap<usize, What>, Vec<usize>) {
+/// The changes of the history for faults of these kinds, by index: releases that found nothing are unknown, and
+/// operators' views prove nothing.
+pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What> {
     let times = times(events, kinds);
     let overlaps =
         |begin: u64, end: u64| times.iter().any(|time| begin <= *time.end() && end >= *time.start());
     let mut grants: BTreeMap<AttemptId, u64> = BTreeMap::new();
-    let (mut releases, mut views) = (BTreeMap::new(), Vec::new());
-    for (at, event) in events.iter().enumerate() {
+    let mut changes = BTreeMap::new();
+    for (index, event) in events.iter().enumerate() {
         match event.what {
             What::AcqOk { .. } => drop(grants.insert(event.attempt, event.t)),
-            What::RelNotheld if overlaps(grants.get(&event.attempt).copied().unwrap_or(0), event.t) => {
-                releases.insert(at, What::RelUnknown { err: "a node lost its vote".to_owned() });
+            What::RelNotheld
+                if grants.get(&event.attempt).is_some_and(|granted| overlaps(*granted, event.t)) =>
+            {
+                changes.insert(index, What::RelUnknown { err: "a node lost its vote".to_owned() });
             }
-            What::Truth { until, .. } if overlaps(event.t, until) => views.push(at),
+            What::Truth { until, .. } if overlaps(event.t, until) => {
+                changes.insert(index, neutral(event));
+            }
             _ => {}
         }
     }
-    (releases, views)
+    changes
 }
 
 #[cfg(test)]
@@ -54,18 +56,22 @@ mod tests {
     use super::*;
 
     const FAULT: &str = "node emptied";
-    const SECOND: u64 = 1_000_000_000;
 
     fn event(t: u64, attempt: AttemptId, what: What) -> Event {
         Event { run: 1, proc: 1, seq: t, t, task: 1, lock: "m1".to_owned(), attempt, what }
     }
 
-    fn fault(begin: u64, end: u64) -> [Event; 2] {
-        let kind = || FAULT.to_owned();
-        [
-            event(begin, 0, What::NemesisBegin { kind: kind() }),
-            event(end, 0, What::NemesisEnd { kind: kind() }),
-        ]
+    fn grant(t: u64, attempt: AttemptId) -> Event {
+        let what = What::AcqOk {
+            token: 1,
+            lineage: String::new(),
+            deadline: None,
+            ttl: None,
+            asked: None,
+            watched: false,
+            fixed: false,
+        };
+        event(t, attempt, what)
     }
 
     fn view(t: u64) -> Event {
@@ -73,22 +79,21 @@ mod tests {
     }
 
     #[test]
-    fn only_views_and_releases_beside_the_fault_are_excused() {
-        let [begin, end] = fault(10 * SECOND, 11 * SECOND);
+    fn only_views_and_holds_beside_the_fault_are_excused() {
         let events = [
-            view(9 * SECOND),
-            event(9 * SECOND, 6, What::RelNotheld),
-            begin,
-            view(10 * SECOND + 5),
-            end,
-            event(13 * SECOND, 7, What::RelNotheld),
-            view(13 * SECOND),
-            event(14 * SECOND, 8, What::RelNotheld),
-            view(14 * SECOND),
+            grant(1, 6),
+            event(2, 6, What::RelNotheld),
+            view(3),
+            grant(8, 7),
+            event(10, 0, What::NemesisBegin { kind: FAULT.to_owned() }),
+            view(15),
+            event(20, 0, What::NemesisEnd { kind: FAULT.to_owned() }),
+            event(25, 7, What::RelNotheld),
+            grant(30, 8),
+            event(35, 8, What::RelNotheld),
+            view(40),
         ];
-        let (releases, views) = changes(&events, &[FAULT]);
-        // Attempts without a recorded grant began before the history.
-        assert_eq!((releases.keys().copied().collect::<Vec<_>>(), views), (vec![5, 7], vec![3, 6]));
-        assert_eq!(changes(&events, &["node stops"]), (BTreeMap::new(), Vec::new()));
+        assert_eq!(changes(&events, &[FAULT]).into_keys().collect::<Vec<_>>(), [5, 7]);
+        assert_eq!(changes(&events, &["node stops"]), BTreeMap::new());
     }
 }

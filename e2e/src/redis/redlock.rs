@@ -1,11 +1,7 @@
 //! Three independent masters, one at a time under a fault: it is killed, emptied, stopped, loses its connections, or
 //! its clock steps. Exclusion is always promised.
 
-use std::{
-    collections::BTreeMap,
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, thread::sleep, time::Duration};
 
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::RedisServer;
@@ -42,27 +38,21 @@ pub struct Nodes {
     servers: Vec<RedisServer>,
     /// The node under a fault.
     target: usize,
-    /// When the last node has its vote again. Until then no other node gets a fault, because no claim could be granted.
-    all_vote_at: Option<Instant>,
     rng: Rng,
 }
 
 impl Nodes {
-    /// Begins a fault at a random node, once all nodes have their votes.
+    /// Begins a fault at a random node.
     fn apply(&mut self, act: fn(&mut RedisServer)) {
-        if let Some(left) =
-            self.all_vote_at.and_then(|all_vote_at| all_vote_at.checked_duration_since(Instant::now()))
-        {
-            sleep(left);
-        }
         self.target = self.rng.below(NODES) as usize;
         act(&mut self.servers[self.target]);
     }
 
-    /// Ends the fault.
+    /// Ends the fault, and waits until the node has its vote again: with a fault of another node before that, no claim
+    /// could be granted.
     fn end(&mut self, act: fn(&mut RedisServer)) {
         act(&mut self.servers[self.target]);
-        self.all_vote_at = Some(Instant::now() + QUARANTINE);
+        sleep(QUARANTINE);
     }
 }
 
@@ -121,7 +111,7 @@ impl System for Nodes {
             server.set_clock(CLOCK_AHEAD);
             send(server, &["SET", "leasehold:{}B", "1 1000"]);
         }
-        Self { servers, target: 0, all_vote_at: None, rng: Rng::new(seed, 83) }
+        Self { servers, target: 0, rng: Rng::new(seed, 83) }
     }
 
     fn ports(&self) -> Vec<u16> {
