@@ -1,5 +1,5 @@
 //! Draws random lines of code, for a test of names: a reader who knows only ARCHITECTURE.md should recognise the crate
-//! and the purpose of each line. The paths are printed after the lines.
+//! and the purpose of each line. The paths are printed at the end.
 
 use std::{fs, path::Path};
 
@@ -10,25 +10,43 @@ const LINES: usize = 12;
 /// The shortest line that is drawn: shorter ones (`}` or `)?;`) have no names.
 const SHORTEST: usize = 24;
 
-/// Prints the lines of this seed, then their locations.
-pub(crate) fn print(workspace: &Workspace, seed: u64) -> Result<(), String> {
+/// How many lines before a drawn line, and how many after it, are printed with it.
+const CONTEXT: usize = 10;
+
+/// Draws lines from the sources of the product below `folder` and prints each with its context, then all paths.
+pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<(), String> {
     let sources = workspace.files("rs").map_err(|error| format!("a file cannot be read: {error}"))?;
-    let mut lines = Vec::new();
-    for path in sources.iter().filter(|path| is_source(&workspace.shown(path))) {
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let mut files = Vec::new();
+    for path in &sources {
         let shown = workspace.shown(path);
-        lines.extend(code(&text).map(|(number, line)| (format!("{shown}:{number}"), line.to_owned())));
+        if is_source(&shown) && shown.starts_with(folder) {
+            let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            files.push((shown, text));
+        }
     }
+    let lines: Vec<(&str, &str, usize)> = files
+        .iter()
+        .flat_map(|(path, text)| code(text).map(move |(number, _)| (path.as_str(), text.as_str(), number)))
+        .collect();
     let drawn = draw(&lines, seed);
     println!("seed {seed}, {} of {} lines", drawn.len(), lines.len());
-    for (nth, (_, line)) in drawn.iter().enumerate() {
-        println!("{:3}  {line}", nth + 1);
+    for (nth, (_, text, number)) in drawn.iter().enumerate() {
+        println!("\n-- {}\n{}", nth + 1, in_context(text, *number));
     }
     println!("\nlocations");
-    for (nth, (location, _)) in drawn.iter().enumerate() {
-        println!("{:3}  {location}", nth + 1);
+    for (nth, (path, _, number)) in drawn.iter().enumerate() {
+        println!("{:3}  {path}:{number}", nth + 1);
     }
     Ok(())
+}
+
+/// The line of this number, marked, and the lines around it.
+fn in_context(text: &str, number: usize) -> String {
+    let shown = text.lines().enumerate().skip(number.saturating_sub(CONTEXT + 1)).map_while(|(at, line)| {
+        let mark = if at + 1 == number { '>' } else { ' ' };
+        (at < number + CONTEXT).then(|| format!("{mark} {line}"))
+    });
+    shown.collect::<Vec<_>>().join("\n")
 }
 
 /// Whether a file is part of the product: not a test, and not of the tools.
@@ -85,6 +103,21 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), LINES);
         assert_eq!(draw(&lines[..3], 1).len(), 3);
+    }
+
+    #[test]
+    fn a_drawn_line_is_marked_among_the_lines_around_it() {
+        let text = (1..=40).map(|number| format!("line {number}\n")).collect::<String>();
+        let shown = in_context(&text, 15);
+        assert_eq!(shown.lines().count(), 2 * CONTEXT + 1);
+        assert!(
+            shown.starts_with("  line 5\n")
+                && shown.ends_with("  line 25")
+                && shown.contains("\n> line 15\n")
+        );
+        assert!(
+            in_context(&text, 1).starts_with("> line 1\n") && in_context(&text, 40).ends_with("> line 40")
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone, `cargo xtask
 //! torture` injects faults into an engine and reports whether it kept its promises, `cargo xtask mutants` injects bugs
 //! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
-//! of the documentation, `cargo xtask draw SEED` draws lines of code for a test of their names.
+//! of the documentation, `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
 
 mod book;
 mod check;
@@ -42,12 +42,12 @@ fn main() -> ExitCode {
         ["pictures"] => Workspace::find()
             .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
         ["book"] => Workspace::find().and_then(|workspace| book::build(&mut steps, &workspace)),
-        ["draw", seed] => Workspace::find().and_then(|workspace| {
-            steps.step("draw lines", || {
-                let seed = seed.parse().map_err(|_| format!("{seed} is no seed: a whole number"))?;
-                draw::print(&workspace, seed)
-            })
-        }),
+        ["draw", seed] => {
+            Workspace::find().and_then(|workspace| draw_chore(&mut steps, &workspace, seed, ""))
+        }
+        ["draw", seed, folder] => {
+            Workspace::find().and_then(|workspace| draw_chore(&mut steps, &workspace, seed, folder))
+        }
         ["torture", ref orders @ ..] => return torture(orders),
         ["mutants", ref words @ ..] => {
             Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))
@@ -65,6 +65,14 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Random lines of the sources below a folder, all with an empty one.
+fn draw_chore(steps: &mut Steps, workspace: &Workspace, seed: &str, folder: &str) -> Result<(), Failure> {
+    steps.step("draw lines", || {
+        let seed = seed.parse().map_err(|_| format!("{seed} is no seed: a whole number"))?;
+        draw::print(workspace, seed, folder)
+    })
 }
 
 /// Faults on a real engine, by `leasehold-e2e`: its output and exit code are passed on.
