@@ -39,7 +39,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         self: &Arc<Self>,
         request: Q,
         key: fn(&Q) -> K,
-        run: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
+        execute: impl Fn(Vec<Q>) -> F + Send + Sync + 'static,
     ) -> Result<A, Failed>
     where
         K: Ord + Send + 'static,
@@ -54,7 +54,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
             starts_worker
         };
         if starts_worker {
-            runtime::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, run));
+            runtime::spawn(Worker { batch: Arc::clone(self), counted: true }.run(key, execute));
         }
         rx.await.unwrap_or_else(|_| {
             Err(Failed::new(leasehold_core::Fault::Unknown, "the statement was abandoned"))
@@ -73,15 +73,15 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         let mut postponed = VecDeque::new();
         let mut keys = std::collections::BTreeSet::new();
         // Drops requests whose caller has gone: the claim of such a request may have been released since.
-        inner.waiting.retain(|(_, reply)| !reply.is_closed());
-        while let Some((request, reply)) = inner.waiting.pop_front() {
+        inner.waiting.retain(|(_, reply_sender)| !reply_sender.is_closed());
+        while let Some((request, reply_sender)) = inner.waiting.pop_front() {
             if next.len() == MAX_REQUESTS || !keys.insert(key(&request)) {
-                postponed.push_back((request, reply));
+                postponed.push_back((request, reply_sender));
                 if next.len() == MAX_REQUESTS {
                     break;
                 }
             } else {
-                next.push((request, reply));
+                next.push((request, reply_sender));
             }
         }
         postponed.append(&mut inner.waiting);
@@ -102,26 +102,26 @@ struct Worker<Q: Send + 'static, A: Send + 'static> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Worker<Q, A> {
-    async fn run<K, F>(mut self, key: fn(&Q) -> K, run: impl Fn(Vec<Q>) -> F + Send + Sync)
+    async fn run<K, F>(mut self, key: fn(&Q) -> K, execute: impl Fn(Vec<Q>) -> F + Send + Sync)
     where
         K: Ord + Send,
         F: Future<Output = Result<Vec<A>, Failed>> + Send,
     {
         loop {
-            let (requests, replies): (Vec<Q>, Vec<_>) = self.batch.take_next(key).into_iter().unzip();
+            let (requests, reply_senders): (Vec<Q>, Vec<_>) = self.batch.take_next(key).into_iter().unzip();
             if requests.is_empty() {
                 self.counted = false;
                 return;
             }
-            match run(requests).await {
+            match execute(requests).await {
                 Ok(answers) => {
-                    for (reply, answer) in replies.into_iter().zip(answers) {
-                        let _ = reply.send(Ok(answer));
+                    for (reply_sender, answer) in reply_senders.into_iter().zip(answers) {
+                        let _ = reply_sender.send(Ok(answer));
                     }
                 }
                 Err(failed) => {
-                    for reply in replies {
-                        let _ = reply.send(Err(failed.clone()));
+                    for reply_sender in reply_senders {
+                        let _ = reply_sender.send(Err(failed.clone()));
                     }
                 }
             }

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 
 use crate::{
     batch::Batch,
-    database::{Database, Failed, Taken, Timed},
+    database::{Database, Failed, FastGrant, Timed},
     engine::REQUEST_TIMEOUT,
     maintenance,
     row::{ClientId, previous_of},
@@ -30,11 +30,15 @@ use crate::{
 /// requests while the row of one name is locked by another client for long.
 pub(crate) const CONNECTIONS: usize = 4;
 /// A statement that takes longer than this probably waits for a row lock of another client.
-const SLOW: Duration = Duration::from_millis(500);
+const LIKELY_LOCK_WAIT: Duration = Duration::from_millis(500);
 /// Two reports of the end of a hold that differ by less than this are the same report.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(2);
 /// The maximum number of holds that one statement extends.
 const MAX_RENEWALS: usize = 1000;
+/// The connection on which all claims count as sent, for [`InFlight`].
+const CLAIM_CONNECTION: u64 = 0;
+/// The connection on which all releases count as sent, for [`InFlight`].
+const RELEASE_CONNECTION: u64 = 1;
 
 /// The state that the verbs of one engine share.
 pub(crate) struct Client {
@@ -48,13 +52,13 @@ pub(crate) struct Client {
     /// The claims that this client holds, as far as it knows, until they are released or lost.
     held: Mutex<HashSet<ClaimId>>,
     /// What is known of the clock of the database.
-    server: Mutex<ServerClock>,
+    server_clock: Mutex<ServerClock>,
     /// Combines fast-path claims into statements.
-    claim_batch: Arc<Batch<Claim, Option<Timed<Taken>>>>,
+    claim_batch: Arc<Batch<Claim, Option<Timed<FastGrant>>>>,
     /// Combines fast-path releases into statements.
     release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
-    /// Notified when a claim enters the queue.
-    pub(crate) queued: Arc<Notify>,
+    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner, or notifications stopped.
+    pub(crate) maintenance_wake: Arc<Notify>,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
     /// When to check next whether the holds ahead of the waiting claims have ended.
@@ -65,13 +69,13 @@ pub(crate) struct Client {
     listener_lost: AtomicBool,
     /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
     row_wait_permits: Semaphore,
-    /// This client, for its maintenance task.
-    me: Weak<Client>,
+    /// This client, for its maintenance task, which must not keep it alive.
+    weak_self: Weak<Client>,
 }
 
 impl Client {
     pub(crate) fn new(database: Arc<dyn Database>, id: ClientId, env: &Env) -> Arc<Self> {
-        Arc::new_cyclic(|me| Self {
+        Arc::new_cyclic(|weak_self| Self {
             database,
             id,
             clock: Arc::clone(&env.clock),
@@ -80,16 +84,16 @@ impl Client {
             waiting: WaitingClaims::default(),
             env: env.clone(),
             held: Mutex::default(),
-            server: Mutex::default(),
+            server_clock: Mutex::default(),
             claim_batch: Arc::default(),
             release_batch: Arc::default(),
-            queued: Arc::default(),
+            maintenance_wake: Arc::default(),
             maintenance_started: AtomicBool::new(false),
             next_check: Mutex::new(Instant::NEVER),
             new_entry: AtomicBool::new(false),
             listener_lost: AtomicBool::new(false),
             row_wait_permits: Semaphore::new(CONNECTIONS - 1),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
@@ -97,16 +101,16 @@ impl Client {
     #[cfg(feature = "postgres")]
     pub(crate) fn note_listener_lost(&self) {
         self.listener_lost.store(true, Ordering::Relaxed);
-        self.queued.notify_one();
+        self.maintenance_wake.notify_one();
     }
 
     /// Whether the LISTEN connection was lost since the last call.
-    pub(crate) fn listener_was_lost(&self) -> bool {
+    pub(crate) fn was_listener_lost(&self) -> bool {
         self.listener_lost.swap(false, Ordering::Relaxed)
     }
 
     /// A random number.
-    pub(crate) fn jitter(&self) -> u32 {
+    pub(crate) fn random_number(&self) -> u32 {
         self.env.lineage().get() as u32
     }
 
@@ -123,7 +127,7 @@ impl Client {
     /// Records that a claim entered the queue, and wakes the maintenance.
     pub(crate) fn note_queued(&self) {
         self.new_entry.store(true, Ordering::Relaxed);
-        self.queued.notify_one();
+        self.maintenance_wake.notify_one();
     }
 
     /// Whether a claim entered the queue since the last call.
@@ -132,13 +136,13 @@ impl Client {
     }
 
     /// Schedules a check of the waiting claims after `remaining`, when a hold ahead of them ends unless it is extended.
-    pub(crate) fn check_in(&self, remaining: Duration) {
+    pub(crate) fn schedule_check(&self, remaining: Duration) {
         let check_at = self.now().after(remaining);
         let mut next_check = lock_unpoisoned(&self.next_check);
         // A repeated report of the same time is not earlier only because it travelled faster.
         if check_at.after(CLOCK_TOLERANCE) < *next_check {
             *next_check = check_at;
-            self.queued.notify_one();
+            self.maintenance_wake.notify_one();
         }
     }
 
@@ -147,9 +151,9 @@ impl Client {
         *lock_unpoisoned(&self.next_check)
     }
 
-    /// Records that a check starts now; the next one starts after `again` at the latest.
-    pub(crate) fn check_started(&self, again: Duration) {
-        *lock_unpoisoned(&self.next_check) = self.now().after(again);
+    /// Records that a check starts now; the next one starts after `interval` at the latest.
+    pub(crate) fn note_check_started(&self, interval: Duration) {
+        *lock_unpoisoned(&self.next_check) = self.now().after(interval);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -157,18 +161,18 @@ impl Client {
     }
 
     /// Learns the time of the database from an answer to a request sent at `sent`.
-    pub(crate) fn learn(&self, sent: Instant, micros: i64) {
-        let server = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
-        let ahead = lock_unpoisoned(&self.server).learn(sent, self.now(), server);
-        if let Some(ahead) = ahead {
-            tracing::warn!(?ahead, "the clock of the database went forward: holds are in doubt");
+    pub(crate) fn learn_time(&self, sent: Instant, micros: i64) {
+        let server_time = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+        let step = lock_unpoisoned(&self.server_clock).learn(sent, self.now(), server_time);
+        if let Some(step) = step {
+            tracing::warn!(ahead = ?step, "the clock of the database went forward: holds are in doubt");
             self.mailbox.push(Notification::Doubt);
         }
     }
 
     /// A local time that is certainly not after the moment at which the database's clock showed `micros`.
-    pub(crate) fn not_after(&self, micros: i64) -> Option<Instant> {
-        lock_unpoisoned(&self.server).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
+    pub(crate) fn local_time_not_after(&self, micros: i64) -> Option<Instant> {
+        lock_unpoisoned(&self.server_clock).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
     }
 
     /// Claims a name: by the fast path where that is possible, else in a transaction.
@@ -180,21 +184,22 @@ impl Client {
         if self.in_flight.is_released(claim.id, now) {
             return Ok(Answer::Gone);
         }
-        // The same number for all connections: no connection shows when the statements of another one have ended.
-        let in_flight = self.in_flight.start(claim.id, 0, now);
+        // All claims count as sent on connection 0: a statement may use any connection of the pool, and no connection
+        // shows when the statements on another one have ended.
+        let in_flight = self.in_flight.start(claim.id, CLAIM_CONNECTION, now);
         let is_new = how == How::Create && !self.is_queued(claim.id);
         if is_new && claim.mode == Mode::Exclusive {
             let sent = self.now();
             let (database, client) = (Arc::clone(&self.database), self.id);
-            let run = move |claims: Vec<Claim>| {
+            let execute = move |claims: Vec<Claim>| {
                 let database = Arc::clone(&database);
-                async move { bounded(database.take(&claims, client)).await }
+                async move { bounded(database.fast_claim(&claims, client)).await }
             };
-            let taken = self.claim_batch.ask(claim.clone(), |claim| claim.name.clone(), run).await;
-            let taken = or_engine_error(taken)?;
-            if let Some(Timed { now, value: Taken { token, previous } }) = taken {
+            let fast_grant = self.claim_batch.ask(claim.clone(), |claim| claim.name.clone(), execute).await;
+            let fast_grant = engine_result(fast_grant)?;
+            if let Some(Timed { now, value: FastGrant { token, previous } }) = fast_grant {
                 in_flight.complete();
-                self.learn(sent, now);
+                self.learn_time(sent, now);
                 self.note_held(claim.id);
                 return Ok(Answer::Held(Grant {
                     token: self.token(token),
@@ -207,7 +212,7 @@ impl Client {
         let entry_life = self.queue_entry_life(claim.ttl);
         let verb = Verb::Claim { claim: claim.clone(), how, client: self.id, entry_life };
         let arrival = Arrival::new(self, claim.id);
-        let reply = or_engine_error(self.apply(&claim.name, &verb).await)?;
+        let reply = engine_result(self.apply(&claim.name, &verb).await)?;
         in_flight.complete();
         let Reply::Claim(reply) = reply else { return Err(reply_mismatch()) };
         let mut answer = reply.map_err(refused)?;
@@ -216,10 +221,10 @@ impl Client {
             let remaining = hint.ask_in.take();
             self.note_waiting(claim, remaining.is_some(), hint.ahead);
             if let Some(remaining) = remaining {
-                self.check_in(remaining);
+                self.schedule_check(remaining);
             }
             if let Some(notification) = arrival.deferred() {
-                self.receive(&notification);
+                self.handle_notification(&notification);
             }
         } else if matches!(answer, Answer::Held(_)) {
             self.note_held(claim.id);
@@ -232,8 +237,9 @@ impl Client {
 
     /// Starts the task that maintains waiting claims and sweeps the tables.
     fn start_maintenance(&self) {
-        let (me, queued) = (Weak::clone(&self.me), Arc::clone(&self.queued));
-        let client = Weak::clone(&self.me);
+        let (weak_self, maintenance_wake) =
+            (Weak::clone(&self.weak_self), Arc::clone(&self.maintenance_wake));
+        let client = Weak::clone(&self.weak_self);
         let on_failure = move || {
             // Claims and holds ask again for what the failed task left undone.
             if let Some(client) = client.upgrade() {
@@ -242,7 +248,7 @@ impl Client {
         };
         runtime::spawn(leasehold_core::lasting(
             "maintenance",
-            move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
+            move || maintenance::run(Weak::clone(&weak_self), Arc::clone(&maintenance_wake)),
             on_failure,
             runtime::sleep,
         ));
@@ -251,24 +257,25 @@ impl Client {
     /// Renews holds: many in one statement first, then each hold that had no answer in a transaction of its own.
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
         let mut order: Vec<usize> = (0..holds.len()).collect();
-        order.sort_by(|&remaining, &right| holds[remaining].name.cmp(&holds[right].name));
+        order.sort_by(|&left, &right| holds[left].name.cmp(&holds[right].name));
         let mut answers: Vec<Option<Renewed>> = holds.iter().map(|_| None).collect();
-        let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+        let shortest_ttl = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
         for chunk in order.chunks(MAX_RENEWALS) {
             let requested: Vec<Hold> = chunk.iter().map(|&index| holds[index].clone()).collect();
             let sent = self.now();
             // Other clients may have locked some rows for long. So this statement has a short limit, after which each
             // hold is renewed by itself.
-            let limit = Some(shortest / 16).filter(|limit| requested.len() > 1 && *limit >= SLOW);
-            let work = bounded(self.database.renew(&requested));
-            let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), work).await else {
+            let limit =
+                Some(shortest_ttl / 16).filter(|limit| requested.len() > 1 && *limit >= LIKELY_LOCK_WAIT);
+            let renewal = bounded(self.database.renew(&requested));
+            let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), renewal).await else {
                 continue;
             };
             match renewed {
-                Ok(extended) => {
-                    for (&index, extended) in chunk.iter().zip(extended) {
-                        if let Some(Timed { now, .. }) = extended {
-                            self.learn(sent, now);
+                Ok(extensions) => {
+                    for (&index, extension) in chunk.iter().zip(extensions) {
+                        if let Some(Timed { now, .. }) = extension {
+                            self.learn_time(sent, now);
                             // A copy of the row in other tables is not this hold.
                             if holds[index].token.lineage != self.database.lineage() {
                                 continue;
@@ -288,7 +295,9 @@ impl Client {
             match answer {
                 Some(answer) => answer,
                 // Ends before core gives up on the answers for all holds.
-                None => runtime::within(shortest / 8, self.renew_one(hold)).await.unwrap_or_else(slow),
+                None => runtime::within(shortest_ttl / 8, self.renew_one(hold))
+                    .await
+                    .unwrap_or_else(row_locked_for_long),
             }
         });
         futures_util::future::join_all(renewals).await
@@ -323,28 +332,30 @@ impl Client {
     /// Releases one claim: by the fast path where that is possible, else in a transaction.
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // The release is on no connection that shows when the requests of the claim have ended.
-        let doubtful = self.in_flight.release(release.id, 1, now, now.after(REQUEST_LIFE));
-        let had_waited = self.forget(release.id);
-        let on_fast_path =
+        // Another connection than that of the claim: so the answer to the release does not show that the requests of
+        // the claim have ended.
+        let late_request_possible =
+            self.in_flight.release(release.id, RELEASE_CONNECTION, now, now.after(REQUEST_LIFE));
+        let waited_before = self.forget(release.id);
+        let suits_fast_path =
             release.token.is_some() && release.mode == Mode::Exclusive && release.min_hold.is_none();
-        if on_fast_path && !doubtful && !had_waited {
+        if suits_fast_path && !late_request_possible && !waited_before {
             let database = Arc::clone(&self.database);
-            let run = move |releases: Vec<Release>| {
+            let execute = move |releases: Vec<Release>| {
                 let database = Arc::clone(&database);
-                async move { bounded(database.free(&releases)).await }
+                async move { bounded(database.fast_release(&releases)).await }
             };
             let sent = self.now();
-            match self.release_batch.ask(release.clone(), |release| release.name.clone(), run).await {
+            match self.release_batch.ask(release.clone(), |release| release.name.clone(), execute).await {
                 Ok(Some(Timed { now, .. })) => {
-                    self.learn(sent, now);
+                    self.learn_time(sent, now);
                     return Released::Freed;
                 }
                 Ok(None) => {}
                 Err(failed) => return Released::Unknown(failed.into()),
             }
         }
-        let verb = Verb::Release { release: release.clone(), doubtful };
+        let verb = Verb::Release { release: release.clone(), late_request_possible };
         match self.apply(&release.name, &verb).await {
             Ok(Reply::Released(freed)) => {
                 self.in_flight.settle(release.id);
@@ -363,10 +374,10 @@ impl Client {
         let _permit = if may_wait { self.row_wait_permits.acquire().await.ok() } else { None };
         let sent = self.now();
         let Timed { now, value: changes } = bounded(self.database.apply(name, verb)).await?;
-        self.learn(sent, now);
+        self.learn_time(sent, now);
         for notification in changes.notifications.iter().filter(|notification| notification.client == self.id)
         {
-            self.receive(notification);
+            self.handle_notification(notification);
         }
         Ok(changes.reply)
     }
@@ -374,16 +385,16 @@ impl Client {
     /// Ends the expired claims and holds of a part of the tables: of `count` names after the name `after`. Returns the
     /// name after which the next part begins; `None` at the end of the tables.
     pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
-        let (stale, last) = bounded(self.database.sweep(after, count)).await?;
-        self.end_expired(stale.iter()).await;
+        let (expired_names, last) = bounded(self.database.sweep(after, count)).await?;
+        self.end_expired(expired_names.iter()).await;
         Ok(last)
     }
 
     /// Ends the expired claims and holds of these names: all at once, so that a row that is locked for long does not
     /// delay the others.
     pub(crate) async fn end_expired(&self, names: impl Iterator<Item = &Name>) {
-        let all = names.map(|name| self.apply(name, &Verb::Settle));
-        for failed in futures_util::future::join_all(all).await.into_iter().filter_map(Result::err) {
+        let settled = names.map(|name| self.apply(name, &Verb::Settle));
+        for failed in futures_util::future::join_all(settled).await.into_iter().filter_map(Result::err) {
             tracing::debug!(%failed, "expired claims and holds could not be ended");
         }
     }
@@ -401,16 +412,16 @@ pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) ->
 }
 
 /// The answer for a hold whose row other clients have locked for too long.
-fn slow() -> Renewed {
+fn row_locked_for_long() -> Renewed {
     Renewed::Unknown(EngineError::new(
         Fault::Unknown,
         "other clients have locked the row of the name for long",
     ))
 }
 
-/// Converts the error of a statement. On such an error the request stays in flight, because the claim may have been
-/// granted.
-fn or_engine_error<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
+/// Converts the error of a statement for core. After it the request still counts as in flight, because the claim may
+/// have been granted.
+fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }
 

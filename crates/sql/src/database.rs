@@ -8,14 +8,14 @@ use leasehold_core::Level;
 use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Lineage, Name, Release};
 
 use crate::{
+    connection_slots::ConnectionSlots,
     row::ClientId,
-    slots::Slots,
     step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
 /// A note in the guarantee of every server: the server's own clock ends the leases.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) const CLOCK: &str =
+pub(crate) const CLOCK_NOTE: &str =
     "setting the clock of the database forward ends leases early: holders are notified at their next renewal";
 
 /// A result, and the time of the database when it was produced, in microseconds.
@@ -25,9 +25,9 @@ pub(crate) struct Timed<T> {
     pub(crate) value: T,
 }
 
-/// A hold that one fast-path statement has granted.
+/// A grant by one statement of the fast path.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
+pub(crate) struct FastGrant {
     /// The first token of the grant.
     pub(crate) token: i64,
     /// How the previous hold ended, as the [code](crate::row::previous_code) in the tables.
@@ -39,12 +39,12 @@ pub(crate) struct Taken {
 pub(crate) struct QueueEntry {
     pub(crate) name: Name,
     pub(crate) id: leasehold_core::ClaimId,
-    /// How many microseconds its queue entry lasts.
-    pub(crate) life: i64,
+    /// How many microseconds its queue entry lasts, unless it is extended.
+    pub(crate) life_micros: i64,
     /// Whether the claim is exclusive: no other claim can hold the name together with this one.
-    pub(crate) alone: bool,
+    pub(crate) exclusive: bool,
     /// Whether the claim is near the head of the queue. The clients of such claims check when a hold ahead ends.
-    pub(crate) near: bool,
+    pub(crate) near_head: bool,
     /// The claim time: how long a pushed grant lasts without a confirmation, at most.
     pub(crate) claim_time: Duration,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Refreshed {
     /// The result of [`expiries`](Database::expiries), where the database notifies clients; else empty.
     pub(crate) expiries: Vec<(Name, i64)>,
     /// How many claims wait ahead of the first of these claims.
-    pub(crate) ahead: u32,
+    pub(crate) position: u32,
 }
 
 /// Why a statement has no result.
@@ -73,17 +73,17 @@ impl Failed {
     }
 }
 
-/// What to do where the tables do not exist.
+/// What a connection does if the tables do not exist yet.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub(crate) enum MissingTables {
     /// Create them.
     Create,
     /// Create nothing: inspection then finds nothing. The server may be a replica.
     Leave,
 }
 
-/// The rows found for some names, and whether a replica returned them.
+/// The rows found for some names by an inspection, and whether a replica returned them.
 pub(crate) struct LookResult {
     pub(crate) snapshots: Vec<(Name, Snapshot)>,
     /// The replica may be behind its primary, and its tables do not count as a lineage.
@@ -93,14 +93,14 @@ pub(crate) struct LookResult {
 /// The guarantee of a read-only server, such as a replica: names cannot be locked there, but inspection works.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 pub(crate) fn replica_guarantee(setting: &str, found: &str, wanted: &str) -> Guarantee {
-    let mut judged = Guarantee::new(Level::BestEffort, &[]);
-    judged.lower(
+    let mut guarantee = Guarantee::new(Level::BestEffort, &[]);
+    guarantee.lower(
         setting,
         found,
         wanted,
         "a replica refuses claims, and what it shows may be behind its primary",
     );
-    judged
+    guarantee
 }
 
 /// The error for a request to a server that was replaced: grants of its predecessor are void.
@@ -118,18 +118,18 @@ pub(crate) fn misconfigured(what: &str) -> Failed {
 
 /// The columns of a table, grouped by type: for each type its name, and the names of the columns.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) type Columns = &'static [(&'static str, &'static [&'static str])];
+pub(crate) type ColumnsByType = &'static [(&'static str, &'static [&'static str])];
 
 /// The error for an unusable table that has one of our names.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) fn wrong(table: &str, what: impl fmt::Display) -> Failed {
+pub(crate) fn unusable_table(table: &str, what: impl fmt::Display) -> Failed {
     misconfigured(&format!("its table {table} {what}"))
 }
 
 /// The error for a table with other columns or keys than ours.
 #[cfg(any(feature = "postgres", feature = "mysql"))]
-pub(crate) fn altered(table: &str, how: impl fmt::Display) -> Failed {
-    wrong(
+pub(crate) fn altered_table(table: &str, how: impl fmt::Display) -> Failed {
+    unusable_table(
         table,
         format!(
             "was not made by leasehold, or altered: {how}; undo that, or drop the tables leasehold_* while no lock is held"
@@ -183,11 +183,15 @@ pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 pub(crate) trait Database: Send + Sync + 'static {
     /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
     /// claims; `None` for every other name.
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>>;
+    fn fast_claim<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        client: ClientId,
+    ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>>;
 
     /// Releases fast-path holds that have no waiters, and returns the time of each release; `None` for every other
     /// hold.
-    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
+    fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends holds, and returns the time of each extension; `None` for each hold that does not exist as stated.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
@@ -222,7 +226,7 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// How many connections the user may have and how many are in use, as the server last reported; `None` where
     /// there is no limit.
-    fn slots(&self) -> Option<Slots> {
+    fn connection_slots(&self) -> Option<ConnectionSlots> {
         None
     }
 
@@ -239,8 +243,8 @@ pub(crate) trait Database: Send + Sync + 'static {
 
     /// Called every second: closes what is not needed, such as the connection for notifications while no claim of this
     /// client `waits`.
-    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
-        let _ = waits;
+    fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
+        let _ = claims_wait;
         Box::pin(std::future::ready(()))
     }
 

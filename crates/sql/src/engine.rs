@@ -57,19 +57,19 @@ impl SqlEngine {
 }
 
 /// Converts rows to views, as operators see them.
-fn views(look_rows: &LookResult) -> Vec<View> {
+fn views(look_result: &LookResult) -> Vec<View> {
     let view = |(name, snapshot): &(Name, Snapshot)| {
         let mut view = snapshot.view(name);
-        if look_rows.by_replica {
+        if look_result.by_replica {
             view.lineage = None;
         }
         view
     };
-    look_rows.snapshots.iter().map(view).collect()
+    look_result.snapshots.iter().map(view).collect()
 }
 
 /// Whether a single row may cause this error: a row that leasehold did not write, or a row that is too large.
-const fn may_be_of_one_row(error: &EngineError) -> bool {
+const fn may_come_from_one_row(error: &EngineError) -> bool {
     matches!(error.fault, Fault::Misconfigured | Fault::Refused)
 }
 
@@ -96,17 +96,17 @@ impl Inspect for SqlEngine {
             for chunk in names.chunks(MAX_LOOKED_AT) {
                 match self.look(chunk).await {
                     // One unreadable row does not hide the others.
-                    Err(error) if may_be_of_one_row(&error) => {
+                    Err(error) if may_come_from_one_row(&error) => {
                         for name in chunk {
                             match self.look(std::slice::from_ref(name)).await {
-                                Err(error) if may_be_of_one_row(&error) => {
+                                Err(error) if may_come_from_one_row(&error) => {
                                     views.push(View::unreadable(name.clone(), key(name), &error));
                                 }
-                                seen => views.extend(seen?),
+                                view => views.extend(view?),
                             }
                         }
                     }
-                    seen => views.extend(seen?),
+                    chunk_views => views.extend(chunk_views?),
                 }
             }
             views.retain(|view| {
@@ -119,8 +119,8 @@ impl Inspect for SqlEngine {
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
         Box::pin(async move {
-            let seen = self.look(std::slice::from_ref(name)).await?.pop();
-            Ok(seen.unwrap_or_else(|| View::free(name.clone(), key(name))))
+            let view = self.look(std::slice::from_ref(name)).await?.pop();
+            Ok(view.unwrap_or_else(|| View::free(name.clone(), key(name))))
         })
     }
 
@@ -132,10 +132,10 @@ impl Inspect for SqlEngine {
     ) -> BoxFuture<'a, Result<Broken, EngineError>> {
         Box::pin(async move {
             // Breaking a hold that does not exist creates no tables.
-            let look_rows = self.look_rows(std::slice::from_ref(name)).await?;
+            let look_result = self.look_rows(std::slice::from_ref(name)).await?;
             // A replica may lack rows that the primary has, so a missing row there proves nothing: the break fails
             // there, and says why.
-            if look_rows.snapshots.is_empty() && !look_rows.by_replica {
+            if look_result.snapshots.is_empty() && !look_result.by_replica {
                 return Ok(Broken::NotHeld);
             }
             let verb = Verb::Break { name: name.clone(), token, force };

@@ -37,12 +37,12 @@ impl Fence {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) for a name that is not plain: ASCII letters, digits and `_`.
     pub fn new(table: &str, column: &str) -> Result<Self, Error> {
-        let plain = |name: &str| {
-            let mut letters = name.chars();
-            letters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-                && letters.all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+        let is_plain = |name: &str| {
+            let mut characters = name.chars();
+            characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
+                && characters.all(|character| character.is_ascii_alphanumeric() || character == '_')
         };
-        if !(table.split('.').all(plain) && table.split('.').count() <= 2 && plain(column)) {
+        if !(table.split('.').all(is_plain) && table.split('.').count() <= 2 && is_plain(column)) {
             return Err(Error::new(
                 ErrorKind::Invalid,
                 format!("a fence in {table:?}.{column:?}: names may only have letters, digits and _"),

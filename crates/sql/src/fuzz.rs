@@ -21,9 +21,9 @@ mod wire {
     /// Bytes that a PostgreSQL server sends.
     pub fn messages(bytes: &[u8]) {
         let whole = Messages::new().follow(bytes);
-        for at_once in [1, 7] {
+        for part_size in [1, 7] {
             let mut messages = Messages::new();
-            let parts = bytes.chunks(at_once).try_for_each(|bytes| messages.follow(bytes));
+            let parts = bytes.chunks(part_size).try_for_each(|bytes| messages.follow(bytes));
             assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
         }
     }
@@ -66,9 +66,9 @@ mod rows {
         let (mut lock, mut claims) = (LockRow::default(), Vec::new());
         while !bytes.is_empty() {
             let values: Vec<Value> = (0..COLUMNS).map(|_| value(&mut bytes)).collect();
-            let (of_name, of_claim) = read(&values);
-            lock = of_name.unwrap_or(lock);
-            claims.extend(of_claim);
+            let (lock_row, claim_row) = read(&values);
+            lock = lock_row.unwrap_or(lock);
+            claims.extend(claim_row);
         }
         let name = Name::new("a").expect("it is a name");
         let snapshot = Snapshot { now: 5_000_000, floor: 7, lineage: Lineage::new(7), lock, claims };

@@ -16,6 +16,7 @@
 
 mod batch;
 mod client;
+mod connection_slots;
 mod database;
 #[cfg(any(feature = "postgres", feature = "mysql"))]
 mod encryption;
@@ -28,13 +29,12 @@ mod maintenance;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod poll_interval;
+#[cfg(any(feature = "postgres", feature = "mysql"))]
+mod pool_wait;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(any(feature = "postgres", feature = "mysql"))]
-mod returned;
 mod row;
 mod runtime;
-mod slots;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 mod step;

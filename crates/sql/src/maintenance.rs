@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 
 use crate::{
     client::Client,
+    connection_slots::{ConnectionSlots, jittered, sleep_interval},
     database::{Database, Failed},
     poll_interval::PollInterval,
     runtime,
-    slots::{Slots, jittered, pause},
 };
 
 /// How often a client checks whether the holds ahead of its claims have ended. It checks sooner if their end is known.
@@ -33,21 +33,21 @@ const WAITING_SWEEP_DELAY: Duration = Duration::from_secs(600);
 /// How many names one sweep examines.
 const MAX_SWEPT: i64 = 1000;
 
-/// Runs the maintenance until the client is dropped. `queued` wakes it.
-pub(crate) async fn run(client: Weak<Client>, queued: Arc<Notify>) {
+/// Runs the maintenance until the client is dropped. `maintenance_wake` wakes it.
+pub(crate) async fn run(client: Weak<Client>, maintenance_wake: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut maintenance = Maintenance::new(now);
     // A predecessor of this task may have ended while it was asleep.
     client.upgrade().inspect(|client| client.database.set_asleep(false));
     loop {
-        let Some((waits, database)) = maintenance.round(&client).await else { return };
-        let polls = waits && !database.notifies();
+        let Some((claims_wait, database)) = maintenance.run_due_steps(&client).await else { return };
+        let polls = claims_wait && !database.notifies();
         // Timers stop while the machine is suspended: soon after that, check again what is due.
-        let next = if waits { maintenance.next(polls) } else { CHECK_INTERVAL };
+        let delay = if claims_wait { maintenance.next_delay(polls) } else { CHECK_INTERVAL };
         tokio::select! {
-            () = runtime::sleep(next) => {}
+            () = runtime::sleep(delay) => {}
             () = database.changed(), if polls => {}
-            () = queued.notified() => maintenance.poll_soon(&client),
+            () = maintenance_wake.notified() => maintenance.poll_soon(&client),
         }
     }
 }
@@ -63,69 +63,69 @@ struct Maintenance {
     /// When the holds ahead of the waiting claims are checked next.
     check_due: Instant,
     /// The name after which the next sweep begins.
-    swept_upto: String,
+    last_swept_name: String,
     poll_interval: PollInterval,
-    /// How many claims wait ahead of the first waiting claim.
-    ahead: u32,
+    /// How many claims ahead of the first waiting claim delay its grant.
+    delaying_claims: u32,
     /// Whether the last maintenance failed: once the database answers again, core has to ask for the state of all
     /// claims.
     failed: bool,
-    /// Whether the client has closed its connections, because slots are few, and polls from time to time.
+    /// Whether the client has closed its connections, because connection slots are few, and polls from time to time.
     asleep: bool,
 }
 
 impl Maintenance {
     fn new(now: Instant) -> Self {
-        let (swept_upto, poll_interval, sweep_due) =
+        let (last_swept_name, poll_interval, sweep_due) =
             (String::new(), PollInterval::new(now), now.after(FIRST_SWEEP_DELAY));
         Self {
             now,
             sweep_due,
             refresh_due: now,
             check_due: now,
-            swept_upto,
+            last_swept_name,
             poll_interval,
-            ahead: 0,
+            delaying_claims: 0,
             failed: false,
             asleep: false,
         }
     }
 
     /// Does what is due; returns whether claims wait, and the database. `None` once the client is dropped.
-    async fn round(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
+    async fn run_due_steps(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
         self.poll_interval.set_now(self.now);
-        let waits = client.waits();
-        let sweep_due = if waits { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due };
+        let claims_wait = client.has_waiting_claims();
+        let sweep_due = if claims_wait { self.sweep_due.after(WAITING_SWEEP_DELAY) } else { self.sweep_due };
         if self.now >= sweep_due {
             self.sweep_due = self.now.after(SWEEP_INTERVAL);
-            match client.sweep(&self.swept_upto, MAX_SWEPT).await {
-                Ok(last) => self.swept_upto = last.unwrap_or_default(),
+            match client.sweep(&self.last_swept_name, MAX_SWEPT).await {
+                Ok(last) => self.last_swept_name = last.unwrap_or_default(),
                 Err(failed) => tracing::debug!(%failed, "expired claims and holds could not be ended"),
             }
         }
-        client.database.release_unneeded(waits).await;
-        if waits {
-            let maintained = self.maintain(&client).await;
-            if maintained.is_err() {
-                client.check_in(CHECK_INTERVAL);
+        client.database.release_unneeded(claims_wait).await;
+        if claims_wait {
+            let maintenance_result = self.maintain(&client).await;
+            if maintenance_result.is_err() {
+                client.schedule_check(CHECK_INTERVAL);
             }
-            (self.check_due, self.ahead) = (client.next_check(), client.ahead());
-            if let Err(failed) = &maintained {
+            (self.check_due, self.delaying_claims) = (client.next_check(), client.delaying_claims());
+            if let Err(failed) = &maintenance_result {
                 tracing::debug!(%failed, "waiting claims could not be maintained");
             }
             // Core asks for all claims once more when the database answers again; and also as soon as it does not
             // answer, so that callers that give up meanwhile get that error.
-            if maintained.is_err() != self.failed {
+            if maintenance_result.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
-            self.failed = maintained.is_err();
+            self.failed = maintenance_result.is_err();
         }
-        if waits && self.asleep && !client.holds() {
+        if claims_wait && self.asleep && !client.holds() {
             client.database.close_idle().await;
         }
-        Some((client.waits(), Arc::clone(&client.database)))
+        Some((client.has_waiting_claims(), Arc::clone(&client.database)))
     }
 
     /// Maintains the waiting claims of an awake or sleeping client.
@@ -138,7 +138,7 @@ impl Maintenance {
             return if self.now >= client.next_check() { self.poll_asleep(client).await } else { Ok(()) };
         }
         let check_result = self.check(client).await;
-        self.unless_full(client, check_result)
+        self.sleep_if_full(client, check_result)
     }
 
     /// Maintains the waiting claims of a client that is awake: it is notified of grants, or polls often.
@@ -146,14 +146,14 @@ impl Maintenance {
         let database = &client.database;
         let interval = match (database.notifies(), database.is_listening()) {
             (true, true) => LISTENING_CHECK_INTERVAL,
-            (false, _) if client.ahead() as usize >= WATCHERS => FAR_CHECK_INTERVAL,
+            (false, _) if client.delaying_claims() as usize >= WATCHERS => FAR_CHECK_INTERVAL,
             // A grant without a confirmation lasts for two seconds.
             _ => CHECK_INTERVAL,
         };
-        client.check_in(interval);
+        client.schedule_check(interval);
         let is_due = self.now >= client.next_check();
         if is_due {
-            client.check_started(interval);
+            client.note_check_started(interval);
         }
         if database.notifies() {
             return if is_due { client.refresh(false).await.map(drop) } else { Ok(()) };
@@ -172,8 +172,8 @@ impl Maintenance {
 
     /// Whether this client should close its connections because other clients need them more.
     fn is_crowded(&self, client: &Client) -> bool {
-        let few = |slots: Slots| !slots.lets_stay(client.position(), self.asleep);
-        !client.holds() && client.database.slots().is_some_and(few)
+        let must_close = |slots: ConnectionSlots| !slots.may_keep_connection(client.position(), self.asleep);
+        !client.holds() && client.database.connection_slots().is_some_and(must_close)
     }
 
     /// Puts the client to sleep, without connections, or wakes it.
@@ -187,20 +187,23 @@ impl Maintenance {
     /// keeps the client asleep unless enough slots are free by now.
     async fn poll_asleep(&mut self, client: &Client) -> Result<(), Failed> {
         let position = client.position();
-        client.check_started(jittered(pause(position), client.jitter()));
-        let refreshed = client.refresh(true).await;
-        if matches!(&refreshed, Err(failed) if failed.fault == Fault::Full) {
-            client.check_in(client.refresh_interval());
+        client.note_check_started(jittered(sleep_interval(position), client.random_number()));
+        let needs_recheck = client.refresh(true).await;
+        if matches!(&needs_recheck, Err(failed) if failed.fault == Fault::Full) {
+            client.schedule_check(client.refresh_interval());
             return Ok(());
         }
-        if refreshed? {
+        if needs_recheck? {
             // Core asks for the claim, and this client may hold the lock by now, so it stays connected.
             self.set_asleep(client, false);
-            client.check_in(CHECK_INTERVAL);
+            client.schedule_check(CHECK_INTERVAL);
             return Ok(());
         }
         // Nearer to the head of the queue, the next poll comes sooner.
-        client.check_in(jittered(pause(position.min(client.position())), client.jitter()));
+        client.schedule_check(jittered(
+            sleep_interval(position.min(client.position())),
+            client.random_number(),
+        ));
         if !client.database.notifies() {
             client.settle().await?;
         }
@@ -212,15 +215,15 @@ impl Maintenance {
         client.refresh(false).await.map(drop)
     }
 
-    /// Passes a result on, unless the server had no free slot: then puts the client to sleep, and the claims keep
-    /// waiting.
-    fn unless_full(&mut self, client: &Client, check_result: Result<(), Failed>) -> Result<(), Failed> {
+    /// Passes the result of a check on, unless the server had no free connection slot: then puts the client to sleep,
+    /// and the claims keep waiting.
+    fn sleep_if_full(&mut self, client: &Client, check_result: Result<(), Failed>) -> Result<(), Failed> {
         match check_result {
             Err(failed) if failed.fault == Fault::Full && !client.holds() => {
                 self.set_asleep(client, true);
-                client.check_started(jittered(
-                    pause(client.position()).min(client.refresh_interval()),
-                    client.jitter(),
+                client.note_check_started(jittered(
+                    sleep_interval(client.position()).min(client.refresh_interval()),
+                    client.random_number(),
                 ));
                 Ok(())
             }
@@ -229,11 +232,11 @@ impl Maintenance {
     }
 
     /// The time until the next step is due.
-    fn next(&self, polls: bool) -> Duration {
+    fn next_delay(&self, polls: bool) -> Duration {
         let polls = polls && !self.asleep;
         let due = if polls { self.check_due.min(self.refresh_due) } else { self.check_due };
         due.since(self.now)
-            .min(if polls { self.poll_interval.next(self.ahead) } else { CHECK_INTERVAL })
+            .min(if polls { self.poll_interval.next_interval(self.delaying_claims) } else { CHECK_INTERVAL })
             .max(Duration::from_millis(1))
     }
 
@@ -246,12 +249,12 @@ impl Maintenance {
             self.refresh_due = self.refresh_due.min(now.after(client.refresh_interval()));
             if self.asleep {
                 // The poll tells the server for how long grants to the new claim must last.
-                client.check_in(Duration::ZERO);
+                client.schedule_check(Duration::ZERO);
             }
         }
-        if client.listener_was_lost() && !self.asleep {
+        if client.was_listener_lost() && !self.asleep {
             // The poll also opens the LISTEN connection again.
-            client.check_in(Duration::ZERO);
+            client.schedule_check(Duration::ZERO);
         }
     }
 }

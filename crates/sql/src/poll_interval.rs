@@ -41,7 +41,7 @@ impl PollInterval {
     }
 
     /// The pause until the next poll of a client with `ahead` claims ahead.
-    pub(crate) fn next(&self, ahead: u32) -> Duration {
+    pub(crate) fn next_interval(&self, ahead: u32) -> Duration {
         let slowest = STEP_PER_CLAIM
             .saturating_mul(ahead.saturating_sub(FAST_POLLERS))
             .saturating_add(SLOWEST)
@@ -60,22 +60,22 @@ mod tests {
         let mut poll_interval = PollInterval::new(at(1000));
         let mut next = |millis: u64| {
             poll_interval.set_now(at(millis));
-            poll_interval.next(FAST_POLLERS)
+            poll_interval.next_interval(FAST_POLLERS)
         };
         assert_eq!(next(1000), FASTEST);
         assert_eq!(next(1400), Duration::from_millis(50));
         assert_eq!(next(9000), SLOWEST);
         poll_interval.note_change(at(9000));
         poll_interval.set_now(at(9016));
-        assert_eq!(poll_interval.next(FAST_POLLERS), FASTEST);
+        assert_eq!(poll_interval.next_interval(FAST_POLLERS), FASTEST);
     }
 
     #[test]
     fn the_interval_grows_with_the_claims_ahead() {
         let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
         poll_interval.set_now(Instant::from_nanos(60_000_000_000));
-        assert_eq!([0, 2].map(|ahead| poll_interval.next(ahead)), [SLOWEST; 2]);
-        assert_eq!(poll_interval.next(9), SLOWEST + STEP_PER_CLAIM * 7);
-        assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next(ahead)), [MAX_INTERVAL; 2]);
+        assert_eq!([0, 2].map(|ahead| poll_interval.next_interval(ahead)), [SLOWEST; 2]);
+        assert_eq!(poll_interval.next_interval(9), SLOWEST + STEP_PER_CLAIM * 7);
+        assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next_interval(ahead)), [MAX_INTERVAL; 2]);
     }
 }

@@ -80,18 +80,18 @@ const KINDS: [EntryKind; 6] = [
 
 /// The first of `tokens` tokens whose last one is `last`. Saturates, because another program may have changed the
 /// row.
-pub(crate) fn first(last: i64, tokens: i32) -> i64 {
-    last.saturating_sub(tokens.into()).saturating_add(1)
+pub(crate) fn first_token(last_token: i64, tokens: i32) -> i64 {
+    last_token.saturating_sub(tokens.into()).saturating_add(1)
 }
 
 /// The kind of entry that a value of the column `stand` means.
-pub(crate) fn kind_of(number: i16) -> Option<EntryKind> {
-    KINDS.get(usize::try_from(number).ok()?).copied()
+pub(crate) fn kind_of(code: i16) -> Option<EntryKind> {
+    KINDS.get(usize::try_from(code).ok()?).copied()
 }
 
 /// The value of the column `stand` for an entry of this kind.
 pub(crate) fn kind_code(kind: EntryKind) -> i16 {
-    KINDS.iter().position(|&other| other == kind).map_or(TOMBSTONE, |at| at as i16)
+    KINDS.iter().position(|&other| other == kind).map_or(TOMBSTONE, |code| code as i16)
 }
 
 /// The ways in which a hold can end, in the order of their codes in the columns `previous` and `ended`.
@@ -99,8 +99,8 @@ const PREVIOUS: [Previous; 5] =
     [Previous::Clean, Previous::Abandoned, Previous::Lapsed, Previous::Broken, Previous::Unknown];
 
 /// The way in which a hold ended, from its code.
-pub(crate) fn previous_of(number: i16) -> Previous {
-    let known = usize::try_from(number).ok().and_then(|number| PREVIOUS.get(number));
+pub(crate) fn previous_of(code: i16) -> Previous {
+    let known = usize::try_from(code).ok().and_then(|code| PREVIOUS.get(code));
     known.copied().unwrap_or(Previous::Unknown)
 }
 
@@ -139,8 +139,8 @@ pub(crate) fn micros(instant: Instant) -> i64 {
 }
 
 /// The duration as microseconds, for a row.
-pub(crate) fn micros_in(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+pub(crate) fn duration_micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)
 }
 
 impl ClaimRow {
@@ -194,7 +194,7 @@ impl ClaimRow {
             owner: entry.owner.as_ref().to_owned(),
             since: micros(entry.since),
             expires: micros(entry.expires),
-            claim_time: micros_in(entry.claim_time),
+            claim_time: duration_micros(entry.claim_time),
             place_since,
             place_expires,
             client: entry.client,

@@ -16,7 +16,9 @@ use leasehold_core::{
 
 use crate::{
     database::{Failed, bad_value},
-    row::{ClaimRow, ClientId, LockRow, instant, kind_code, micros, micros_in, previous_code, previous_of},
+    row::{
+        ClaimRow, ClientId, LockRow, duration_micros, instant, kind_code, micros, previous_code, previous_of,
+    },
 };
 
 /// The longest time after sending for which the server may still execute a request.
@@ -55,10 +57,10 @@ pub(crate) enum Verb {
         token: Token,
         ttl: Duration,
     },
-    /// Releases a claim. `doubtful`: a request of the claim may still arrive, so a tombstone is left.
+    /// Releases a claim. `late_request_possible`: a request of the claim may still arrive, so a tombstone is left.
     Release {
         release: Release,
-        doubtful: bool,
+        late_request_possible: bool,
     },
     Break {
         name: Name,
@@ -71,7 +73,7 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// The claim that this verb grants or queues, if any, and how long its queue entry lasts.
-    fn asking(&self) -> Option<(ClaimId, Duration)> {
+    fn claim_to_queue(&self) -> Option<(ClaimId, Duration)> {
         match self {
             Self::Claim { claim, entry_life, .. } => Some((claim.id, *entry_life)),
             _ => None,
@@ -113,26 +115,26 @@ pub(crate) enum PeerMessage {
     /// An operator broke the hold.
     Broken { name: Name },
     /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
-    HoldEnds { left: i64 },
+    HoldEnds { remaining_micros: i64 },
 }
 
-/// What to write, and which clients to notify.
+/// The changes of one step: the rows to write and to delete, and the clients to notify.
 #[derive(Debug)]
 pub(crate) struct Changes {
     pub(crate) reply: Reply,
     /// The new row of the name, if it changed.
     pub(crate) lock: Option<LockRow>,
     /// New or changed rows.
-    pub(crate) put: Vec<ClaimRow>,
+    pub(crate) put_claims: Vec<ClaimRow>,
     /// The claims whose rows are deleted.
-    pub(crate) drop: Vec<ClaimId>,
+    pub(crate) dropped_claims: Vec<ClaimId>,
     pub(crate) notifications: Vec<PeerNotification>,
 }
 
 impl Changes {
     /// Whether anything has to be written.
-    pub(crate) fn changes(&self) -> bool {
-        self.lock.is_some() || !self.put.is_empty() || !self.drop.is_empty()
+    pub(crate) fn has_row_changes(&self) -> bool {
+        self.lock.is_some() || !self.put_claims.is_empty() || !self.dropped_claims.is_empty()
     }
 }
 
@@ -152,39 +154,40 @@ impl Snapshot {
     fn step(&self, verb: &Verb) -> Changes {
         let now = instant(self.now);
         let mut tombstones = self.tombstones(now);
-        let mut queue = self.queue();
-        let mut newest = self.lock.token;
+        let mut lock_state = self.lock_state();
+        let mut newest_token = self.lock.token;
         let lineage = self.lineage;
         // R10: the counter also follows the clock, so that it stays ahead after an older state of the table is
         // restored.
         let mut mint = |tokens: u32| {
-            let first = newest.saturating_add(1).max(self.floor);
-            newest = first.saturating_add(i64::from(tokens) - 1);
+            let first = newest_token.saturating_add(1).max(self.floor);
+            newest_token = first.saturating_add(i64::from(tokens) - 1);
             Token { lineage, number: first.unsigned_abs() }
         };
         let tombstone_life = match verb {
-            Verb::Release { doubtful: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
+            Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
             // Every request of the claim was answered; otherwise its client releases it.
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, tombstone_life, &mut tombstones, &mut mint);
         let mut notifications = Vec::new();
         // An expired hold does not tell when the name will be free next.
-        let (informed, known_left) = (watchers(&queue), queue.frees_in(now).filter(|left| !left.is_zero()));
+        let known_remaining = lock_state.frees_in(now).filter(|remaining| !remaining.is_zero());
+        let informed_watchers = watchers(&lock_state);
         // The claim of this verb gets that time in its answer, not by a notification.
-        let asking = verb.asking();
+        let claim_to_queue = verb.claim_to_queue();
         let reply = match verb {
             Verb::Claim { claim, how, client, .. } => {
-                Reply::Claim(queue.claim(claim, *how, client, &mut step))
+                Reply::Claim(lock_state.claim(claim, *how, client, &mut step))
             }
-            Verb::Renew { id, token, ttl } => Reply::Renewed(queue.renew(*id, *token, *ttl, &mut step)),
-            Verb::Release { release, .. } => Reply::Released(queue.release(release, &mut step)),
+            Verb::Renew { id, token, ttl } => Reply::Renewed(lock_state.renew(*id, *token, *ttl, &mut step)),
+            Verb::Release { release, .. } => Reply::Released(lock_state.release(release, &mut step)),
             Verb::Settle => {
-                queue.settle(&mut step);
+                lock_state.settle(&mut step);
                 Reply::Settled
             }
             Verb::Break { name, token, force } => {
-                let broken = queue.break_hold(*token, *force, &mut step);
+                let broken = lock_state.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
                     let message = PeerMessage::Broken { name: name.clone() };
@@ -193,42 +196,45 @@ impl Snapshot {
                 Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
         };
-        let pushed = std::mem::take(&mut step.pushed);
-        notifications.extend(pushed.into_iter().map(|pushed| PeerNotification {
+        let pushed_grants = std::mem::take(&mut step.pushed);
+        notifications.extend(pushed_grants.into_iter().map(|pushed| PeerNotification {
             client: pushed.client,
             id: pushed.id,
             message: PeerMessage::Granted { grant: pushed.grant, since: self.now },
         }));
         // Notifies claims that wait for the end of a hold and do not know yet that it may come sooner.
-        if let Some(left) = queue.frees_in(now) {
-            let is_sooner = known_left.is_none_or(|known| left < known);
-            let left = micros_in(left);
-            let uninformed = watchers(&queue).into_iter();
-            let uninformed = uninformed.filter(|watcher| {
-                asking.is_none_or(|asking| asking.0 != watcher.0)
-                    && (is_sooner || !informed.contains(watcher))
+        if let Some(remaining) = lock_state.frees_in(now) {
+            let ends_sooner = known_remaining.is_none_or(|known| remaining < known);
+            let remaining_micros = duration_micros(remaining);
+            let uninformed_watchers = watchers(&lock_state).into_iter().filter(|watcher| {
+                claim_to_queue.is_none_or(|(id, _)| id != watcher.0)
+                    && (ends_sooner || !informed_watchers.contains(watcher))
             });
-            let ends =
-                |(id, client)| PeerNotification { client, id, message: PeerMessage::HoldEnds { left } };
-            notifications.extend(uninformed.map(ends));
+            let to_notification = |(id, client)| PeerNotification {
+                client,
+                id,
+                message: PeerMessage::HoldEnds { remaining_micros },
+            };
+            notifications.extend(uninformed_watchers.map(to_notification));
         }
-        let mut saved = queue.save();
-        let waits = |entry: &&mut Entry<_>| matches!(entry.kind, EntryKind::Waiting | EntryKind::Silent);
-        if let Some((id, life)) = asking
-            && let Some(entry) = saved.entries.iter_mut().filter(waits).find(|entry| entry.id == id)
+        let mut saved_state = lock_state.save();
+        let is_queued = |entry: &&mut Entry<_>| matches!(entry.kind, EntryKind::Waiting | EntryKind::Silent);
+        if let Some((id, life)) = claim_to_queue
+            && let Some(queue_entry) =
+                saved_state.entries.iter_mut().filter(is_queued).find(|entry| entry.id == id)
         {
-            entry.expires = entry.expires.max(now.after(life));
+            queue_entry.expires = queue_entry.expires.max(now.after(life));
         }
-        self.done(reply, notifications, saved, newest, &tombstones)
+        self.changes_to(reply, notifications, saved_state, newest_token, &tombstones)
     }
 
     /// The name as operators see it.
     pub(crate) fn view(&self, name: &Name) -> View {
-        self.queue().view(name, name.as_str(), instant(self.now))
+        self.lock_state().view(name, name.as_str(), instant(self.now))
     }
 
     /// The lock state that the rows describe.
-    fn queue(&self) -> LockState<ClientId> {
+    fn lock_state(&self) -> LockState<ClientId> {
         let newest = u64::try_from(self.lock.token).unwrap_or(0);
         let LockRow { ended, ended_upto, ended_until, .. } = self.lock;
         let ended = (previous_of(ended), u64::try_from(ended_upto).unwrap_or(0), instant(ended_until));
@@ -249,51 +255,54 @@ impl Snapshot {
         tombstones
     }
 
-    /// The changes that make the rows match the queue.
-    fn done(
+    /// The changes that make the rows match the lock state after the step.
+    fn changes_to(
         &self,
         reply: Reply,
         notifications: Vec<PeerNotification>,
-        mut saved: Saved<ClientId>,
-        newest: i64,
+        mut saved_state: Saved<ClientId>,
+        newest_token: i64,
         tombstones: &Tombstones,
     ) -> Changes {
         // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
         // row. So the client of the head of the queue is written there.
-        let head_client =
-            saved.entries.iter().find(|entry| entry.kind == EntryKind::Waiting).map(|entry| entry.client);
-        for entry in saved.entries.iter_mut().filter(|entry| entry.kind == EntryKind::MinHold) {
+        let head_client = saved_state
+            .entries
+            .iter()
+            .find(|entry| entry.kind == EntryKind::Waiting)
+            .map(|entry| entry.client);
+        for entry in saved_state.entries.iter_mut().filter(|entry| entry.kind == EntryKind::MinHold) {
             entry.client = head_client.unwrap_or(entry.client);
         }
-        let known: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
+        let rows_by_id: HashMap<ClaimId, &ClaimRow> = self.claims.iter().map(|row| (row.id, row)).collect();
         let mut largest_place = self.claims.iter().map(|row| row.place).max().unwrap_or(0);
         let mut lock = LockRow {
-            token: newest,
+            token: newest_token,
             holder: None,
             claims: 0,
-            ended: previous_code(saved.ended.0),
-            ended_upto: i64::try_from(saved.ended.1).unwrap_or(i64::MAX),
-            ended_until: micros(saved.ended.2),
+            ended: previous_code(saved_state.ended.0),
+            ended_upto: i64::try_from(saved_state.ended.1).unwrap_or(i64::MAX),
+            ended_until: micros(saved_state.ended.2),
         };
-        let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved.entries.len());
+        let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved_state.entries.len());
         // The place of the previous waiting entry.
-        let mut last_place = 0;
-        for entry in &saved.entries {
+        let mut last_waiting_place = 0;
+        for entry in &saved_state.entries {
             if self.is_fast_path(entry) {
                 lock.holder = Some(ClaimRow::of(entry, 0));
                 continue;
             }
-            let place = known.get(&entry.id).map_or(0, |row| row.place);
+            let place = rows_by_id.get(&entry.id).map_or(0, |row| row.place);
             let place = match entry.kind {
                 // A claim that returned to the queue goes to its end.
-                EntryKind::Waiting if place <= last_place => {
+                EntryKind::Waiting if place <= last_waiting_place => {
                     largest_place = largest_place.saturating_add(1);
                     largest_place
                 }
                 _ => place,
             };
             if entry.kind == EntryKind::Waiting {
-                last_place = place;
+                last_waiting_place = place;
             }
             rows.push(ClaimRow::of(entry, place));
         }
@@ -304,24 +313,31 @@ impl Snapshot {
             }
         }
         lock.claims = i32::try_from(rows.len()).unwrap_or(i32::MAX);
-        let remaining: HashSet<ClaimId> = rows.iter().map(|row| row.id).collect();
-        let drop = self.claims.iter().map(|row| row.id).filter(|id| !remaining.contains(id)).collect();
-        let put = rows.into_iter().filter(|row| known.get(&row.id) != Some(&row)).collect();
-        Changes { reply, lock: Some(lock).filter(|lock| *lock != self.lock), put, drop, notifications }
+        let kept_ids: HashSet<ClaimId> = rows.iter().map(|row| row.id).collect();
+        let dropped_claims =
+            self.claims.iter().map(|row| row.id).filter(|id| !kept_ids.contains(id)).collect();
+        let put_claims = rows.into_iter().filter(|row| rows_by_id.get(&row.id) != Some(&row)).collect();
+        Changes {
+            reply,
+            lock: Some(lock).filter(|lock| *lock != self.lock),
+            put_claims,
+            dropped_claims,
+            notifications,
+        }
     }
 
     /// Whether the claim is stored in the row of its name: a fast-path hold that was neither broken nor given a minimum
     /// hold since, or a hold that the fast path could have taken.
     fn is_fast_path(&self, entry: &Entry<ClientId>) -> bool {
         let in_lock_row = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
-        let known = self.claims.iter().any(|row| row.id == entry.id);
+        let has_claim_row = self.claims.iter().any(|row| row.id == entry.id);
         let (mode, ..) = crate::row::mode_codes(entry.mode);
         // Code 0 is an exclusive mode, and a confirmed hold.
-        mode == 0 && kind_code(entry.kind) == 0 && (in_lock_row || !known)
+        mode == 0 && kind_code(entry.kind) == 0 && (in_lock_row || !has_claim_row)
     }
 }
 
 /// The claims near the head of the queue, whose clients check when a hold ahead ends.
-fn watchers(queue: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
-    queue.watchers().map(|(id, client)| (id, *client)).collect()
+fn watchers(lock_state: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
+    lock_state.watchers().map(|(id, client)| (id, *client)).collect()
 }

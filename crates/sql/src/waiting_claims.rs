@@ -17,9 +17,9 @@ use leasehold_core::{
 
 use crate::{
     client::{Client, bounded, lock_unpoisoned},
+    connection_slots,
     database::{Failed, QueueEntry, Timed},
-    row::{kind_of, micros_in},
-    slots,
+    row::{duration_micros, kind_of},
     step::{PeerMessage, PeerNotification},
 };
 
@@ -29,13 +29,15 @@ const REFRESHES_PER_LIFE: u32 = 4;
 /// The waiting claims of one client.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
-    /// How many claims delay the first of these claims; 0 if one of these can share the name with the claims ahead.
-    ahead: AtomicU32,
-    /// How many claims, in any mode, wait ahead of the first of these claims.
+    /// How many claims delay the grant to the first of these claims; 0 if a claim here can share the name with the
+    /// claims ahead of it.
+    delaying_claims: AtomicU32,
+    /// How many claims, in any mode, wait ahead of the first of these claims, as far as is known.
     position: AtomicU32,
     /// The queue entries, by claim.
     entries: Mutex<HashMap<ClaimId, QueueEntry>>,
-    /// Claims that may be entering the queue right now, each with a notification that arrived before the answer.
+    /// Claims that may be entering the queue right now, each with a notification that arrived before the answer to the
+    /// claim, if one did.
     /// Locked before `entries`.
     arriving: Mutex<HashMap<ClaimId, Option<PeerNotification>>>,
     /// Claims that waited and were granted, until they are released: they are no fast-path holds.
@@ -44,11 +46,11 @@ pub(crate) struct WaitingClaims {
 
 impl Client {
     /// Handles a notification to this client.
-    pub(crate) fn receive(&self, notification: &PeerNotification) {
+    pub(crate) fn handle_notification(&self, notification: &PeerNotification) {
         match &notification.message {
             PeerMessage::Granted { grant, since } => {
                 let Some(entry) = self.entry_or_defer(notification) else { return };
-                let since = self.not_after(*since);
+                let since = self.local_time_not_after(*since);
                 self.note_held(notification.id);
                 self.note_granted(notification.id);
                 // Any client may send a notification: the grant is valid for no longer than the claim itself asked
@@ -62,11 +64,11 @@ impl Client {
                     since,
                 });
             }
-            PeerMessage::HoldEnds { left } => {
+            PeerMessage::HoldEnds { remaining_micros } => {
                 if let Some(entry) = lock_unpoisoned(&self.waiting.entries).get_mut(&notification.id) {
-                    entry.near = true;
+                    entry.near_head = true;
                 }
-                self.check_in(Duration::from_micros(u64::try_from(*left).unwrap_or(0)));
+                self.schedule_check(Duration::from_micros(u64::try_from(*remaining_micros).unwrap_or(0)));
             }
             PeerMessage::Broken { name } => {
                 self.mailbox.push(Notification::Lost {
@@ -83,7 +85,7 @@ impl Client {
         let mut granted = false;
         for notification in bounded(self.database.poll_grants(self.id)).await? {
             if !notification.is_grant() || self.is_queued(notification.id) {
-                self.receive(&notification);
+                self.handle_notification(&notification);
                 granted |= notification.is_grant();
             }
         }
@@ -94,17 +96,17 @@ impl Client {
     /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
     pub(crate) async fn refresh(&self, asleep: bool) -> Result<bool, Failed> {
         let mut entries: Vec<QueueEntry> = lock_unpoisoned(&self.waiting.entries).values().cloned().collect();
-        entries.sort_by(|left, right| (&left.name, left.id).cmp(&(&right.name, right.id)));
+        entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
         for entry in entries.iter_mut().filter(|_| asleep) {
-            entry.claim_time = slots::sleeper_claim_time(self.position());
-            entry.life = entry.life.max(micros_in(MAX_ENTRY_LIFE));
+            entry.claim_time = connection_slots::sleeper_claim_time(self.position());
+            entry.life_micros = entry.life_micros.max(duration_micros(MAX_ENTRY_LIFE));
         }
         let (sent, mut recheck) = (self.now(), false);
         let refreshed = bounded(self.database.refresh(&entries)).await?;
         for (entry, state) in entries.iter().zip(refreshed.states) {
             let waits = state.as_ref().is_some_and(|state| kind_of(state.value) == Some(EntryKind::Waiting));
             if let Some(Timed { now, .. }) = state {
-                self.learn(sent, now);
+                self.learn_time(sent, now);
             }
             if !waits {
                 recheck = true;
@@ -112,11 +114,12 @@ impl Client {
             }
         }
         // A claim that can share the name with all claims ahead of it is granted as soon as the first of them.
-        let ahead = if entries.iter().all(|entry| entry.alone) { refreshed.ahead } else { 0 };
-        self.waiting.ahead.store(ahead, Ordering::Relaxed);
-        self.waiting.position.store(refreshed.ahead, Ordering::Relaxed);
-        let near = |name: &Name| entries.iter().any(|entry| entry.near && entry.name == *name);
-        self.handle_expiries(&refreshed.expiries, near).await;
+        let delaying_claims =
+            if entries.iter().all(|entry| entry.exclusive) { refreshed.position } else { 0 };
+        self.waiting.delaying_claims.store(delaying_claims, Ordering::Relaxed);
+        self.waiting.position.store(refreshed.position, Ordering::Relaxed);
+        let is_near_head = |name: &Name| entries.iter().any(|entry| entry.near_head && entry.name == *name);
+        self.handle_expiries(&refreshed.expiries, is_near_head).await;
         Ok(recheck)
     }
 
@@ -131,19 +134,24 @@ impl Client {
         Ok(())
     }
 
-    /// Ends expired holds, and schedules the next check for the end of a hold of a `near` name.
-    async fn handle_expiries(&self, expiries: &[(Name, i64)], near: impl Fn(&Name) -> bool) {
-        let next =
-            expiries.iter().filter(|(name, left)| *left > 0 && near(name)).map(|(_, left)| *left).min();
-        if let Some(left) = next {
-            self.check_in(Duration::from_micros(left.unsigned_abs()));
+    /// Ends expired holds, given the names with the microseconds until their first hold ends. Schedules the next check
+    /// for the end of a hold ahead of a claim that is near the head of the queue.
+    async fn handle_expiries(&self, expiries: &[(Name, i64)], is_near_head: impl Fn(&Name) -> bool) {
+        let next_end = expiries
+            .iter()
+            .filter(|(name, remaining)| *remaining > 0 && is_near_head(name))
+            .map(|(_, remaining)| *remaining)
+            .min();
+        if let Some(remaining) = next_end {
+            self.schedule_check(Duration::from_micros(remaining.unsigned_abs()));
         }
-        self.end_expired(expiries.iter().filter(|(_, left)| *left <= 0).map(|(name, _)| name)).await;
+        self.end_expired(expiries.iter().filter(|(_, remaining)| *remaining <= 0).map(|(name, _)| name))
+            .await;
     }
 
-    /// How many claims wait ahead of the first waiting claim, counted only if they delay it.
-    pub(crate) fn ahead(&self) -> u32 {
-        self.waiting.ahead.load(Ordering::Relaxed)
+    /// How many claims ahead of the first waiting claim delay its grant.
+    pub(crate) fn delaying_claims(&self) -> u32 {
+        self.waiting.delaying_claims.load(Ordering::Relaxed)
     }
 
     /// How many claims wait ahead of the first waiting claim, as far as is known.
@@ -153,8 +161,9 @@ impl Client {
 
     /// How often queue entries are extended: several times in their lives.
     pub(crate) fn refresh_interval(&self) -> Duration {
-        let lives = lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.life).min();
-        Duration::from_micros(lives.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
+        let shortest_life =
+            lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.life_micros).min();
+        Duration::from_micros(shortest_life.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
     }
 
     /// How long a queue entry lasts: long where notifications arrive, because then it is rarely extended.
@@ -163,7 +172,7 @@ impl Client {
     }
 
     /// Whether any claim waits.
-    pub(crate) fn waits(&self) -> bool {
+    pub(crate) fn has_waiting_claims(&self) -> bool {
         !lock_unpoisoned(&self.waiting.entries).is_empty()
     }
 
@@ -172,16 +181,22 @@ impl Client {
         lock_unpoisoned(&self.waiting.entries).contains_key(&id)
     }
 
-    /// Records that a claim waits, with `ahead` claims ahead of it.
-    pub(crate) fn note_waiting(&self, claim: &Claim, near: bool, ahead: Option<u32>) {
-        let (life, alone) = (micros_in(self.queue_entry_life(claim.ttl)), claim.mode == Mode::Exclusive);
-        let claim_time = claim.claim_time.min(claim.ttl);
-        let entry = QueueEntry { name: claim.name.clone(), id: claim.id, life, alone, near, claim_time };
+    /// Records that a claim waits, with `ahead` claims ahead of it (if that is known), and whether it is `near_head`.
+    pub(crate) fn note_waiting(&self, claim: &Claim, near_head: bool, ahead: Option<u32>) {
+        let entry = QueueEntry {
+            name: claim.name.clone(),
+            id: claim.id,
+            life_micros: duration_micros(self.queue_entry_life(claim.ttl)),
+            exclusive: claim.mode == Mode::Exclusive,
+            near_head,
+            claim_time: claim.claim_time.min(claim.ttl),
+        };
         let mut entries = lock_unpoisoned(&self.waiting.entries);
         entries.insert(claim.id, entry);
+        // With several waiting claims the first position is unknown until the next poll.
         let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
         drop(entries);
-        self.waiting.ahead.store(0, Ordering::Relaxed);
+        self.waiting.delaying_claims.store(0, Ordering::Relaxed);
         self.waiting.position.store(position, Ordering::Relaxed);
         self.note_queued();
     }

@@ -5,9 +5,9 @@ use leasehold_core::{Fault, Name};
 use super::{
     conn::{Conn, ResultSet},
     error::{Commits, RequestError},
-    rows::{Columns, claim_tuple},
+    rows::{ColumnReader, claim_tuple},
     statements::{CLAIMS_DROP, CLAIMS_PUT, LOCK_NEW, LOCK_PUT, READ},
-    text::{bytes, list, words},
+    text::{bytes_literal, comma_list, text_literal},
 };
 use crate::{
     database::{Failed, Timed},
@@ -20,9 +20,9 @@ const LOCK_NEW_STATEMENTS: usize = 2;
 
 /// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
 pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, RequestError> {
-    let literal = bytes(name.as_str().as_bytes());
-    let name_parameter = [("name", literal.as_str())];
-    let read = READ.with(&name_parameter);
+    let name_literal = bytes_literal(name.as_str().as_bytes());
+    let name_parameter = [("name", name_literal.as_str())];
+    let read = READ.with_values(&name_parameter);
     let text = format!("{}; {read}", conn.begin());
     let sets = conn
         .execute(&text)
@@ -31,17 +31,17 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     let snapshot = match snapshot(conn, sets.get(conn.begin_count()..).unwrap_or_default())? {
         Some(snapshot) => snapshot,
         None => {
-            let text = format!("{}; {read}", LOCK_NEW.with(&name_parameter));
+            let text = format!("{}; {read}", LOCK_NEW.with_values(&name_parameter));
             let sets = conn
                 .execute(&text)
                 .await
                 .map_err(|execute_error| RequestError::of(&execute_error, Commits::Never))?;
-            let made = snapshot(conn, sets.get(LOCK_NEW_STATEMENTS..).unwrap_or_default())?;
-            made.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?
+            let created = snapshot(conn, sets.get(LOCK_NEW_STATEMENTS..).unwrap_or_default())?;
+            created.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?
         }
     };
     let changes = snapshot.apply(verb)?;
-    write(conn, &literal, name.as_str(), &changes).await?;
+    write(conn, &name_literal, name.as_str(), &changes).await?;
     Ok(Timed { now: snapshot.now, value: changes })
 }
 
@@ -51,30 +51,37 @@ fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed>
         return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
     let Some(lock) = lock.rows.first() else { return Ok(None) };
-    let lock = Columns::of(lock).lock()?;
-    let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| Columns::of(row).claim()).collect();
+    let lock = ColumnReader::new(lock).lock()?;
+    let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| ColumnReader::new(row).claim()).collect();
     let claims = claims?.into_iter().flatten().collect();
     let time = time
         .rows
         .first()
         .ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
-    let now = Columns::of(time).next()?;
+    let now = ColumnReader::new(time).next()?;
     Ok(Some(Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }))
 }
 
 /// Writes the changes and commits, in one round trip.
-async fn write(conn: &mut Conn, literal: &str, name: &str, changes: &Changes) -> Result<(), RequestError> {
+async fn write(
+    conn: &mut Conn,
+    name_literal: &str,
+    name: &str,
+    changes: &Changes,
+) -> Result<(), RequestError> {
     let mut statements = Vec::new();
-    statements.extend(changes.lock.as_ref().map(|lock| update_lock(literal, lock)));
-    if !changes.put.is_empty() {
-        statements
-            .push(CLAIMS_PUT.with(&[("rows", &list(changes.put.iter().map(|row| claim_tuple(name, row))))]));
+    statements.extend(changes.lock.as_ref().map(|lock| update_lock(name_literal, lock)));
+    if !changes.put_claims.is_empty() {
+        statements.push(CLAIMS_PUT.with_values(&[(
+            "rows",
+            &comma_list(changes.put_claims.iter().map(|row| claim_tuple(name, row))),
+        )]));
     }
-    if !changes.drop.is_empty() {
-        let ids = list(changes.drop.iter().map(|id| bytes(&id.0)));
-        statements.push(CLAIMS_DROP.with(&[("name", literal), ("ids", &ids)]));
+    if !changes.dropped_claims.is_empty() {
+        let ids = comma_list(changes.dropped_claims.iter().map(|id| bytes_literal(&id.0)));
+        statements.push(CLAIMS_DROP.with_values(&[("name", name_literal), ("ids", &ids)]));
     }
-    let commits = if changes.changes() { Commits::At(statements.len()) } else { Commits::Never };
+    let commits = if changes.has_row_changes() { Commits::At(statements.len()) } else { Commits::Never };
     statements.push(conn.commit().to_owned());
     conn.execute(&statements.join("; "))
         .await
@@ -86,13 +93,13 @@ async fn write(conn: &mut Conn, literal: &str, name: &str, changes: &Changes) ->
 fn update_lock(name: &str, lock: &LockRow) -> String {
     let held = lock.holder.as_ref();
     let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field).to_string();
-    LOCK_PUT.with(&[
+    LOCK_PUT.with_values(&[
         ("name", name),
         ("token", &lock.token.to_string()),
-        ("holder", &held.map_or_else(|| "NULL".to_owned(), |row| bytes(&row.id.0))),
+        ("holder", &held.map_or_else(|| "NULL".to_owned(), |row| bytes_literal(&row.id.0))),
         ("tokens", &number_or_zero(|row| row.tokens.into())),
         ("previous", &number_or_zero(|row| row.previous.into())),
-        ("owner", &words(held.map_or("", |row| &row.owner))),
+        ("owner", &text_literal(held.map_or("", |row| &row.owner))),
         ("since", &number_or_zero(|row| row.since)),
         ("expires", &number_or_zero(|row| row.expires)),
         ("client", &number_or_zero(|row| row.client.0.cast_signed())),

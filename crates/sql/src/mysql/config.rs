@@ -25,9 +25,9 @@ pub struct Config {
     database: String,
     pub(super) encryption: Encryption,
     connect_timeout: Duration,
-    /// Whether the last connection was made without TLS, because the server did not support it.
+    /// Whether the last connection was made without TLS, because the two sides could not use TLS.
     #[cfg(feature = "tls")]
-    pub(super) plain: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    pub(super) last_was_unencrypted: std::sync::Arc<std::sync::atomic::AtomicBool>,
 }
 
 impl Config {
@@ -71,7 +71,7 @@ impl Config {
             encryption: Encryption::Off,
             connect_timeout: CONNECT_TIMEOUT,
             #[cfg(feature = "tls")]
-            plain: std::sync::Arc::default(),
+            last_was_unencrypted: std::sync::Arc::default(),
         })
     }
 

@@ -12,10 +12,10 @@ use super::{
     tables::{self, FoundTables},
 };
 use crate::{
-    database::{Absent, Failed},
+    connection_slots::ConnectionSlots,
+    database::{Failed, MissingTables},
     engine::REQUEST_TIMEOUT,
     runtime,
-    slots::Slots,
 };
 
 /// How long a connection may take to answer a ping. After that the request uses another connection, on which it may
@@ -28,7 +28,7 @@ const ITEM_OVERHEAD: u64 = 64;
 pub(super) struct ResultSet {
     pub(super) rows: Vec<Row>,
     /// The number of rows that the statement changed.
-    pub(super) changed: u64,
+    pub(super) changed_rows: u64,
     /// The last insert id: of a generated key, or set by `LAST_INSERT_ID(value)`.
     pub(super) last_insert_id: Option<u64>,
 }
@@ -46,11 +46,15 @@ pub(super) struct Conn {
 
 impl Conn {
     /// Connects, and finds or creates the tables.
-    pub(super) async fn open(config: &Config, now: Instant, absent: Absent) -> Result<Self, Failed> {
+    pub(super) async fn open(
+        config: &Config,
+        now: Instant,
+        missing_tables: MissingTables,
+    ) -> Result<Self, Failed> {
         let connecting = async {
             let conn = dial(config).await?;
             let mut conn = Self { conn, tables: None, is_out_of_sync: false, last_answer: now };
-            conn.tables = tables::find_tables(&mut conn, absent).await?;
+            conn.tables = tables::find_tables(&mut conn, missing_tables).await?;
             Ok(conn)
         };
         let limit = config.dial_limit();
@@ -65,36 +69,36 @@ impl Conn {
     /// Executes some statements in one round trip; returns their results, in order. After an error the later ones are
     /// not executed.
     pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
-        let timed_out = || Err(ExecuteError::Late(REQUEST_TIMEOUT));
-        runtime::within(REQUEST_TIMEOUT, self.answers(text)).await.unwrap_or_else(timed_out)
+        let timed_out = || Err(ExecuteError::TimedOut(REQUEST_TIMEOUT));
+        runtime::within(REQUEST_TIMEOUT, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)
     }
 
     /// Whether the other side still answers.
-    pub(super) async fn answers_soon(&mut self) -> bool {
-        runtime::within(PING_LIMIT, self.answers("DO 0")).await.is_some_and(|answer| answer.is_ok())
+    pub(super) async fn answers_ping(&mut self) -> bool {
+        runtime::within(PING_LIMIT, self.execute_unlimited("DO 0")).await.is_some_and(|answer| answer.is_ok())
     }
 
     /// Executes statements without a time limit; a panic of the driver becomes an error.
-    async fn answers(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
-        let answers = caught(self.sets(text)).await;
+    async fn execute_unlimited(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
+        let answers = caught(self.collect_results(text)).await;
         self.is_out_of_sync |= answers.is_err();
         answers?
     }
 
     /// Executes statements, and collects their results within the size limit of an answer.
-    async fn sets(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
+    async fn collect_results(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
         let mut result = self.conn.query_iter(text).await.map_err(|error| ExecuteError::of(error, 0))?;
         // The last result has columns, possibly zero, until it is read.
         while result.columns().is_some() {
-            let (changed, last_insert_id) = (result.affected_rows(), result.last_insert_id());
+            let (changed_rows, last_insert_id) = (result.affected_rows(), result.last_insert_id());
             room = room.and_then(|mut room: Room| room.take(ITEM_OVERHEAD).map(|()| room));
             let rows;
             // After an error among its rows, the statement counts as executed.
             let read = result.reduce((Vec::new(), room), collect_row).await;
             (rows, room) = read.map_err(|error| ExecuteError::of(error, sets.len() + 1))?;
-            room.map_err(|error| ExecuteError::Lost(error.to_string()))?;
-            sets.push(ResultSet { rows, changed, last_insert_id });
+            room.map_err(|error| ExecuteError::AnswerLost(error.to_string()))?;
+            sets.push(ResultSet { rows, changed_rows, last_insert_id });
         }
         // The driver keeps an error of any but the first statement until the next call.
         result.drop_result().await.map_err(|error| ExecuteError::of(error, sets.len()))?;
@@ -121,7 +125,7 @@ impl Conn {
     }
 
     /// How many connections the server had left when this one was opened.
-    pub(super) fn slots(&self) -> Option<Slots> {
+    pub(super) fn connection_slots(&self) -> Option<ConnectionSlots> {
         self.tables.as_ref()?.slots
     }
 
@@ -154,8 +158,9 @@ impl Conn {
 /// number of columns. Where it allocates a large but possible size that exceeds the memory, the allocator ends the
 /// process: nothing can be put between this driver and its connection.
 pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
-    let nonsense = |_| ExecuteError::Lost("its answer is malformed: is it a MySQL server?".to_owned());
-    leasehold_core::caught(work).await.map_err(nonsense)
+    let malformed_answer =
+        |_| ExecuteError::AnswerLost("its answer is malformed: is it a MySQL server?".to_owned());
+    leasehold_core::caught(work).await.map_err(malformed_answer)
 }
 
 /// Adds a row to the collected rows of an answer while there is room. Once the answer exceeds the size limit, drops all

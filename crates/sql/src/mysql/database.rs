@@ -22,21 +22,21 @@ use super::{
     fast_path,
     guarantee::guarantee,
     pool::{Borrowed, Pool},
-    rows::{Columns, names, slots},
-    server::{Server, replica},
+    rows::{ColumnReader, connection_slots, names},
+    server::{Server, replica_error},
     statements::{
         AHEAD, EXPIRIES, FORGET, LOOK, NAMES_LIKE, POLL_GRANTS, REFRESH, REPLICAS, SERVER, SLOTS, STATES,
         SWEEP,
     },
-    text::{bytes, claims, list},
+    text::{bytes_literal, claims_condition, comma_list},
 };
 use crate::{
+    connection_slots::ConnectionSlots,
     database::{
-        Absent, Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed,
+        Database, DbFuture, Failed, FastGrant, LookResult, MissingTables, QueueEntry, Refreshed, Timed,
         replica_guarantee,
     },
-    row::{ClientId, kind_of, micros_in, previous_of},
-    slots::Slots,
+    row::{ClientId, duration_micros, kind_of, previous_of},
     step::{Changes, PeerMessage, PeerNotification, Snapshot, Verb},
 };
 
@@ -78,7 +78,7 @@ impl Mysql {
         text: &str,
         commits: Commits,
     ) -> Result<Option<Vec<ResultSet>>, Failed> {
-        match execute_once(self.pool.conn().await?, text, commits).await {
+        match execute_once(self.pool.borrow().await?, text, commits).await {
             Ok(sets) => Ok(Some(sets)),
             Err(RequestError::Busy | RequestError::Deadlock) => Ok(None),
             Err(request_error) => Err(request_error.failed()),
@@ -87,20 +87,24 @@ impl Mysql {
 
     /// Executes statements that grant nothing, and repeats them until they are done.
     async fn repeat_until_done(&self, text: &str) -> Result<Vec<ResultSet>, Failed> {
-        self.until_done(text, Absent::Create).await.map(|(sets, _)| sets)
+        self.execute_until_done(text, MissingTables::Create).await.map(|(sets, _)| sets)
     }
 
     /// The rows of a look, and whether a replica returned them. Empty where the tables do not exist.
     async fn look_rows(&self, text: &str) -> Result<(Vec<ResultSet>, bool), Failed> {
-        self.until_done(text, Absent::Leave).await
+        self.execute_until_done(text, MissingTables::Leave).await
     }
 
     /// Executes statements that commit nothing, and repeats them until they are done; also returns whether a replica
     /// executed them.
-    async fn until_done(&self, text: &str, absent: Absent) -> Result<(Vec<ResultSet>, bool), Failed> {
+    async fn execute_until_done(
+        &self,
+        text: &str,
+        missing_tables: MissingTables,
+    ) -> Result<(Vec<ResultSet>, bool), Failed> {
         let mut tries = 1..TRIES;
         loop {
-            let borrowed = self.pool.borrow(absent).await?;
+            let borrowed = self.pool.borrow_with(missing_tables).await?;
             if !borrowed.conn.has_tables() {
                 return Ok((Vec::new(), false));
             }
@@ -114,10 +118,10 @@ impl Mysql {
 
     /// Returns if the request may be tried again: nothing was done, and the reason may have passed at the `next` try.
     /// Else fails with the error of the request.
-    fn allow_retry(&self, request_error: RequestError, next: Option<usize>) -> Result<(), Failed> {
-        match (&request_error, next) {
+    fn allow_retry(&self, request_error: RequestError, next_try: Option<usize>) -> Result<(), Failed> {
+        match (&request_error, next_try) {
             (RequestError::Deadlock, Some(_)) => Ok(()),
-            (RequestError::Gone(_), Some(_)) => {
+            (RequestError::ConnectionBroke(_), Some(_)) => {
                 self.pool.note_broken();
                 Ok(())
             }
@@ -142,12 +146,16 @@ async fn execute_once(
 }
 
 impl Database for Mysql {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
-        Box::pin(fast_path::take(self, claims, client))
+    fn fast_claim<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        client: ClientId,
+    ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>> {
+        Box::pin(fast_path::claim(self, claims, client))
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
-        Box::pin(fast_path::free(self, releases))
+    fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
+        Box::pin(fast_path::release(self, releases))
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
@@ -156,52 +164,59 @@ impl Database for Mysql {
 
     fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
-            let mut lives: HashMap<(i64, i64), Vec<&QueueEntry>> = HashMap::new();
+            let mut entries_by_times: HashMap<(i64, i64), Vec<&QueueEntry>> = HashMap::new();
             for entry in entries {
-                lives.entry((entry.life, micros_in(entry.claim_time))).or_default().push(entry);
+                entries_by_times
+                    .entry((entry.life_micros, duration_micros(entry.claim_time)))
+                    .or_default()
+                    .push(entry);
             }
             let mut statements = Vec::new();
-            for ((life, claim_time), entries) in lives {
+            for ((life, claim_time), entries) in entries_by_times {
                 let (life, claim_time) = (life.to_string(), claim_time.to_string());
                 statements.extend(entries.chunks(MAX_CLAIMS).map(|entries| {
-                    let claims = claims(entries.iter().map(|entry| (entry.name.as_str(), entry.id, None)));
-                    REFRESH.with(&[("claims", &claims), ("life", &life), ("claimtime", &claim_time)])
+                    let claims =
+                        claims_condition(entries.iter().map(|entry| (entry.name.as_str(), entry.id, None)));
+                    REFRESH.with_values(&[("claims", &claims), ("life", &life), ("claimtime", &claim_time)])
                 }));
             }
             let client = self.id.0.cast_signed().to_string();
-            statements.extend([&STATES, &AHEAD].map(|sql| sql.with(&[("client", &client)])));
-            statements.push(SLOTS.bare().to_owned());
+            statements.extend([&STATES, &AHEAD].map(|sql| sql.with_values(&[("client", &client)])));
+            statements.push(SLOTS.statements().to_owned());
             let mut sets = self.repeat_until_done(&statements.join("; ")).await?;
-            self.pool.learn(slots(&sets.split_off(sets.len().saturating_sub(SLOTS_STATEMENTS))));
+            self.pool.note_connection_slots(connection_slots(
+                &sets.split_off(sets.len().saturating_sub(SLOTS_STATEMENTS)),
+            ));
             let ahead = sets.pop().and_then(|set| set.rows.into_iter().next());
-            let ahead: Option<u32> = ahead.map(|row| Columns::of(&row).next()).transpose()?.flatten();
+            let ahead: Option<u32> = ahead.map(|row| ColumnReader::new(&row).next()).transpose()?.flatten();
             let mut states: HashMap<ClaimId, Timed<i16>> = HashMap::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
-                let mut columns = Columns::of(row);
+                let mut columns = ColumnReader::new(row);
                 let (id, value, now) = (columns.id()?, columns.next()?, columns.next()?);
                 states.extend(id.map(|id| (id, Timed { now, value })));
             }
             let states = entries.iter().map(|entry| states.remove(&entry.id)).collect();
-            Ok(Refreshed { states, ahead: ahead.unwrap_or(0), ..Refreshed::default() })
+            Ok(Refreshed { states, position: ahead.unwrap_or(0), ..Refreshed::default() })
         })
     }
 
-    fn expiries<'a>(&'a self, wanted: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>> {
+    fn expiries<'a>(&'a self, requested_names: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>> {
         Box::pin(async move {
-            let names_list = list(wanted.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let sets = self.repeat_until_done(&EXPIRIES.with(&[("names", &names_list)])).await?;
+            let names_list =
+                comma_list(requested_names.iter().map(|name| bytes_literal(name.as_str().as_bytes())));
+            let sets = self.repeat_until_done(&EXPIRIES.with_values(&[("names", &names_list)])).await?;
             let mut expiries = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
-                let mut columns = Columns::of(row);
-                let (name, left) = (columns.name()?, columns.next()?);
-                expiries.extend(Name::new(&name).map(|name| (name, left)));
+                let mut columns = ColumnReader::new(row);
+                let (name, remaining) = (columns.text()?, columns.next()?);
+                expiries.extend(Name::new(&name).map(|name| (name, remaining)));
             }
             Ok(expiries)
         })
     }
 
-    fn slots(&self) -> Option<Slots> {
-        self.pool.slots()
+    fn connection_slots(&self) -> Option<ConnectionSlots> {
+        self.pool.connection_slots()
     }
 
     fn close_idle(&self) -> BoxFuture<'_, ()> {
@@ -211,13 +226,13 @@ impl Database for Mysql {
 
     fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
         Box::pin(async move {
-            if self.pool.take_connections_broke() {
+            if self.pool.broke_since_last_call() {
                 // Another request met the broken connections. The error makes core ask for the state of all claims,
                 // because grants may have been missed.
                 return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
             }
-            let text = POLL_GRANTS.with(&[("client", &client.0.cast_signed().to_string())]);
-            let mut borrowed = self.pool.conn().await?;
+            let text = POLL_GRANTS.with_values(&[("client", &client.0.cast_signed().to_string())]);
+            let mut borrowed = self.pool.borrow().await?;
             let sets = borrowed
                 .conn
                 .execute(&text)
@@ -227,7 +242,7 @@ impl Database for Mysql {
             borrowed.give_back()?;
             let mut notifications = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
-                let mut columns = Columns::of(row);
+                let mut columns = ColumnReader::new(row);
                 let (id, state): (_, i16) = (columns.id()?, columns.next()?);
                 let (token, tokens): (i64, i32) = (columns.next()?, columns.next()?);
                 let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
@@ -237,9 +252,9 @@ impl Database for Mysql {
                     ttl: Some(Duration::from_micros(micros.unsigned_abs())),
                     previous: previous_of(previous),
                 };
-                let (since, left) = (columns.next()?, columns.next()?);
+                let (since, remaining_micros) = (columns.next()?, columns.next()?);
                 let message = match kind_of(state) {
-                    Some(EntryKind::MinHold) => PeerMessage::HoldEnds { left },
+                    Some(EntryKind::MinHold) => PeerMessage::HoldEnds { remaining_micros },
                     _ => PeerMessage::Granted { grant, since },
                 };
                 notifications.extend(id.map(|id| PeerNotification { client, id, message }));
@@ -252,7 +267,7 @@ impl Database for Mysql {
         Box::pin(async move {
             let mut tries = 1..TRIES;
             loop {
-                let mut borrowed = self.pool.conn().await?;
+                let mut borrowed = self.pool.borrow().await?;
                 match apply(&mut borrowed.conn, name, verb).await {
                     Ok(changes) => {
                         borrowed.give_back()?;
@@ -269,14 +284,15 @@ impl Database for Mysql {
         })
     }
 
-    fn look<'a>(&'a self, wanted: &'a [Name]) -> DbFuture<'a, LookResult> {
+    fn look<'a>(&'a self, requested_names: &'a [Name]) -> DbFuture<'a, LookResult> {
         Box::pin(async move {
-            let names_list = list(wanted.iter().map(|name| bytes(name.as_str().as_bytes())));
-            let (sets, by_replica) = self.look_rows(&LOOK.with(&[("names", &names_list)])).await?;
+            let names_list =
+                comma_list(requested_names.iter().map(|name| bytes_literal(name.as_str().as_bytes())));
+            let (sets, by_replica) = self.look_rows(&LOOK.with_values(&[("names", &names_list)])).await?;
             let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in sets.iter().flat_map(|set| &set.rows) {
-                let mut columns = Columns::of(row);
-                let (name, now) = (columns.name()?, columns.next()?);
+                let mut columns = ColumnReader::new(row);
+                let (name, now) = (columns.text()?, columns.next()?);
                 let Ok(name) = Name::new(&name) else { continue };
                 let (lock, claim) = (columns.lock()?, columns.claim()?);
                 if snapshots.last().is_none_or(|(last, _)| *last != name) {
@@ -294,8 +310,8 @@ impl Database for Mysql {
 
     fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>> {
         Box::pin(async move {
-            let (length, prefix) = (prefix.len().to_string(), bytes(prefix.as_bytes()));
-            let text = NAMES_LIKE.with(&[("prefix", &prefix), ("bytes", &length)]);
+            let (length, prefix) = (prefix.len().to_string(), bytes_literal(prefix.as_bytes()));
+            let text = NAMES_LIKE.with_values(&[("prefix", &prefix), ("bytes", &length)]);
             let (sets, _) = self.look_rows(&text).await?;
             names(sets.first().map_or(&[], |set| &set.rows))
         })
@@ -303,15 +319,16 @@ impl Database for Mysql {
 
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)> {
         Box::pin(async move {
-            let text = SWEEP.with(&[("after", &bytes(after.as_bytes())), ("count", &count.to_string())]);
+            let text = SWEEP
+                .with_values(&[("after", &bytes_literal(after.as_bytes())), ("count", &count.to_string())]);
             let sets = self.repeat_until_done(&text).await?;
             let (mut unused, mut expired, mut last, mut row_count) = (Vec::new(), Vec::new(), None, 0);
             for row in sets.iter().flat_map(|set| &set.rows) {
-                let mut columns = Columns::of(row);
+                let mut columns = ColumnReader::new(row);
                 let (name, is_unused, has_expired) =
-                    (columns.name()?, columns.next::<bool>()?, columns.next::<bool>()?);
+                    (columns.text()?, columns.next::<bool>()?, columns.next::<bool>()?);
                 if is_unused {
-                    unused.push(bytes(name.as_bytes()));
+                    unused.push(bytes_literal(name.as_bytes()));
                 }
                 if has_expired {
                     expired.extend(Name::new(&name).ok());
@@ -319,7 +336,7 @@ impl Database for Mysql {
                 (last, row_count) = (Some(name), row_count + 1);
             }
             if !unused.is_empty() {
-                let text = FORGET.with(&[("names", &list(unused.into_iter()))]);
+                let text = FORGET.with_values(&[("names", &comma_list(unused.into_iter()))]);
                 self.execute_unless_locked(&text, FORGET_COMMITS).await?;
             }
             Ok((expired, last.filter(|_| row_count == count)))
@@ -334,9 +351,9 @@ impl Database for Mysql {
         Box::pin(async move {
             let mut tries = 1..TRIES;
             loop {
-                let borrowed = self.pool.borrow(Absent::Leave).await?;
+                let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
                 if borrowed.conn.is_replica() {
-                    return Err(replica());
+                    return Err(replica_error());
                 }
                 match execute_once(borrowed, "DO 0", Commits::Never).await {
                     Ok(_) => return Ok(()),
@@ -348,11 +365,11 @@ impl Database for Mysql {
 
     fn guarantee(&self) -> DbFuture<'_, Guarantee> {
         Box::pin(async move {
-            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
             if borrowed.conn.is_replica() {
                 return Ok(replica_guarantee("read_only or innodb_read_only", "ON", "OFF"));
             }
-            let queries = [&SERVER, &REPLICAS].map(|sql| sql.bare()).join("; ");
+            let queries = [&SERVER, &REPLICAS].map(|sql| sql.statements()).join("; ");
             let sets =
                 execute_once(borrowed, &queries, Commits::Never).await.map_err(RequestError::failed)?;
             Ok(guarantee(&Server::read(sets)))

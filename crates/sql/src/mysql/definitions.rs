@@ -7,11 +7,11 @@
 
 use mysql_async::Row;
 
-use super::{conn::ResultSet, rows::Columns as Read};
-use crate::database::{Columns, Failed, altered, wrong};
+use super::{conn::ResultSet, rows::ColumnReader};
+use crate::database::{ColumnsByType, Failed, altered_table, unusable_table};
 
 /// The columns that are read and written, and the key, per table.
-const TABLES: [(&str, Columns, &str); 3] = [
+const TABLES: [(&str, ColumnsByType, &str); 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("int", &["version"]), ("char(32)", &["lineage"])], "(one)"),
     (
         "leasehold_lock",
@@ -58,30 +58,33 @@ impl Definitions {
 
     /// Decodes the results of `definitions.sql`.
     pub(super) fn read(sets: &[ResultSet]) -> Result<Self, Failed> {
-        let rows = |at: usize| sets.get(at).map_or(&[][..], |set| &set.rows);
-        fn all<T>(rows: &[Row], of: impl Fn(&mut Read<'_>) -> Result<T, Failed>) -> Result<Vec<T>, Failed> {
-            rows.iter().map(|row| of(&mut Read::of(row))).collect()
+        let rows = |index: usize| sets.get(index).map_or(&[][..], |set| &set.rows);
+        fn decode_all<T>(
+            rows: &[Row],
+            decode: impl Fn(&mut ColumnReader<'_>) -> Result<T, Failed>,
+        ) -> Result<Vec<T>, Failed> {
+            rows.iter().map(|row| decode(&mut ColumnReader::new(row))).collect()
         }
         Ok(Self {
-            tables: all(rows(0), |row| {
-                let (table, kind): (_, String) = (row.name()?, row.next()?);
+            tables: decode_all(rows(0), |row| {
+                let (table, kind): (_, String) = (row.text()?, row.next()?);
                 let engine: Option<String> = row.next()?;
-                let of = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
-                Ok((table, kind.to_lowercase() + &of))
+                let engine_suffix = engine.map_or_else(String::new, |engine| format!(" of {engine}"));
+                Ok((table, kind.to_lowercase() + &engine_suffix))
             })?,
-            columns: all(rows(1), |row| {
-                let (table, column, kind) = (row.name()?, row.name()?, row.name()?);
-                Ok((table, column, format!("{kind} {}", row.name()?).trim_end().to_owned()))
+            columns: decode_all(rows(1), |row| {
+                let (table, column, kind) = (row.text()?, row.text()?, row.text()?);
+                Ok((table, column, format!("{kind} {}", row.text()?).trim_end().to_owned()))
             })?,
-            keys: all(rows(2), |row| {
-                let (table, key) = (row.name()?, row.name()?);
+            keys: decode_all(rows(2), |row| {
+                let (table, key) = (row.text()?, row.text()?);
                 // MySQL also has keys on expressions, which have no column.
                 let column: Option<String> = row.next()?;
                 let column = column.unwrap_or_else(|| "an expression".to_owned());
                 let part: Option<u64> = row.next()?;
                 Ok((table, key, column + &part.map_or_else(String::new, |part| format!("({part})"))))
             })?,
-            triggers: all(rows(3), |row| Ok((row.name()?, row.name()?)))?,
+            triggers: decode_all(rows(3), |row| Ok((row.text()?, row.text()?)))?,
         })
     }
 
@@ -93,14 +96,14 @@ impl Definitions {
     /// Checks that reading and writing the tables executes no code of other users.
     pub(super) fn check_trust(&self) -> Result<(), Failed> {
         if let Some((table, kind)) = self.tables.iter().find(|(_, kind)| kind != "base table of InnoDB") {
-            return Err(wrong(
+            return Err(unusable_table(
                 table,
                 format!("was not made by leasehold: {table} is not a table of InnoDB but a {kind}"),
             ));
         }
         if let Some((table, trigger)) = self.triggers.first() {
-            let drop = "which would change what locks do: drop it, or let leasehold create its tables in another database";
-            return Err(wrong(table, format!("has the trigger {trigger}, {drop}")));
+            let remedy = "which would change what locks do: drop it, or let leasehold create its tables in another database";
+            return Err(unusable_table(table, format!("has the trigger {trigger}, {remedy}")));
         }
         Ok(())
     }
@@ -108,28 +111,36 @@ impl Definitions {
     /// Checks that the tables have exactly the columns that are read and written, and no unique keys but ours.
     pub(super) fn check_columns(&self) -> Result<(), Failed> {
         for (table, columns, key) in TABLES {
-            if !self.tables.iter().any(|(known, _)| known == table) {
-                return Err(wrong(
+            if !self.tables.iter().any(|(table_name, _)| table_name == table) {
+                return Err(unusable_table(
                     table,
                     "does not exist, or this user has no right to it: run the output of `leasehold schema`",
                 ));
             }
             for (kind, names) in columns {
                 for name in *names {
-                    let column = self.columns.iter().find(|(of, column, _)| of == table && column == name);
-                    let has = column.map_or("missing", |(.., has)| has);
-                    if without_width(has) != *kind {
-                        return Err(altered(table, format!("its column {name} must be {kind} but is {has}")));
+                    let column = self
+                        .columns
+                        .iter()
+                        .find(|(owner_table, column, _)| owner_table == table && column == name);
+                    let actual = column.map_or("missing", |(.., actual)| actual);
+                    if without_width(actual) != *kind {
+                        return Err(altered_table(
+                            table,
+                            format!("its column {name} must be {kind} but is {actual}"),
+                        ));
                     }
                 }
             }
-            let ours = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
-            if let Some((_, more, _)) = self.columns.iter().find(|(of, name, _)| of == table && !ours(name)) {
-                return Err(altered(table, format!("its column {more} is not one of leasehold's")));
+            let is_expected = |name: &String| columns.iter().any(|(_, names)| names.contains(&name.as_str()));
+            if let Some((_, extra, _)) =
+                self.columns.iter().find(|(owner_table, name, _)| owner_table == table && !is_expected(name))
+            {
+                return Err(altered_table(table, format!("its column {extra} is not one of leasehold's")));
             }
             let keys = self.keys_of(table);
             if keys != key {
-                return Err(altered(table, format!("its unique keys must be {key} but are {keys}")));
+                return Err(altered_table(table, format!("its unique keys must be {key} but are {keys}")));
             }
         }
         Ok(())
@@ -137,13 +148,13 @@ impl Definitions {
 
     /// The unique keys of a table, as text: the columns of each in brackets.
     fn keys_of(&self, table: &str) -> String {
-        let ours: Vec<_> = self.keys.iter().filter(|(of, ..)| of == table).collect();
+        let key_columns: Vec<_> = self.keys.iter().filter(|(owner_table, ..)| owner_table == table).collect();
         let columns = |key: &[&(String, String, String)]| {
             let columns: Vec<&str> = key.iter().map(|(.., column)| column.as_str()).collect();
             format!("({})", columns.join(", "))
         };
         let keys: Vec<String> =
-            ours.chunk_by(|(_, one, _), (_, other, _)| one == other).map(columns).collect();
+            key_columns.chunk_by(|(_, one, _), (_, other, _)| one == other).map(columns).collect();
         if keys.is_empty() { "none".to_owned() } else { keys.join(", ") }
     }
 }

@@ -11,7 +11,7 @@ use super::tls;
 use super::{
     config::Config,
     conn::caught,
-    error::{Commits, not_connected},
+    error::{Commits, connect_error},
     relay,
 };
 use crate::{Encryption, database::Failed};
@@ -49,7 +49,7 @@ pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> 
 
 /// Connects with these options of the driver.
 pub(super) async fn connect(opts: OptsBuilder) -> Result<mysql_async::Conn, Failed> {
-    attempt(opts).await?.map_err(not_connected)
+    attempt(opts).await?.map_err(connect_error)
 }
 
 /// Connects with these options; returns the error of the driver, and fails if the driver panics.

@@ -15,9 +15,9 @@ pub(super) enum ExecuteError {
     /// The server answered with an error, after it had executed `done` statements.
     ServerError { code: u16, message: String, done: usize },
     /// The connection broke, or a malformed answer arrived.
-    Lost(String),
+    AnswerLost(String),
     /// No answer arrived in time.
-    Late(Duration),
+    TimedOut(Duration),
 }
 
 /// Which of some statements, sent together, is the first that may commit something.
@@ -31,9 +31,9 @@ pub(super) enum Commits {
 }
 
 impl Commits {
-    /// Whether something may be committed after `done` statements were executed.
-    fn before(self, done: usize) -> bool {
-        matches!(self, Self::At(at) if done > at)
+    /// Whether something may have been committed once `done` statements were executed.
+    fn may_have_committed(self, done: usize) -> bool {
+        matches!(self, Self::At(index) if done > index)
     }
 
     /// The fault when the answer to the statements is missing.
@@ -52,7 +52,7 @@ pub(super) enum RequestError {
     Deadlock,
     /// The connection broke before anything could be committed. It may have been broken already when it was borrowed
     /// from the pool.
-    Gone(Failed),
+    ConnectionBroke(Failed),
     Failed(Failed),
 }
 
@@ -60,14 +60,16 @@ impl RequestError {
     /// Classifies why statements that commit as `commits` says failed.
     pub(super) fn of(execute_error: &ExecuteError, commits: Commits) -> Self {
         match execute_error {
-            ExecuteError::ServerError { code: LOCK_WAIT_TIMEOUT, done, .. } if !commits.before(*done) => {
+            ExecuteError::ServerError { code: LOCK_WAIT_TIMEOUT, done, .. }
+                if !commits.may_have_committed(*done) =>
+            {
                 Self::Busy
             }
-            ExecuteError::ServerError { code: DEADLOCK, done, .. } if !commits.before(*done) => {
+            ExecuteError::ServerError { code: DEADLOCK, done, .. } if !commits.may_have_committed(*done) => {
                 Self::Deadlock
             }
-            ExecuteError::Lost(_) if matches!(commits, Commits::Never) => {
-                Self::Gone(execute_error.classify(commits))
+            ExecuteError::AnswerLost(_) if matches!(commits, Commits::Never) => {
+                Self::ConnectionBroke(execute_error.classify(commits))
             }
             _ => Self::Failed(execute_error.classify(commits)),
         }
@@ -79,7 +81,7 @@ impl RequestError {
             Self::Busy | Self::Deadlock => {
                 Failed::new(Fault::Retry, "other transactions keep the rows of the name locked")
             }
-            Self::Gone(failed) | Self::Failed(failed) => failed,
+            Self::ConnectionBroke(failed) | Self::Failed(failed) => failed,
         }
     }
 }
@@ -117,25 +119,25 @@ impl ExecuteError {
     pub(super) fn of(error: Error, done: usize) -> Self {
         match error {
             Error::Server(error) => Self::ServerError { code: error.code, message: error.message, done },
-            Error::Io(error) => Self::Lost(cause(&error)),
-            other => Self::Lost(other.to_string()),
+            Error::Io(error) => Self::AnswerLost(cause(&error)),
+            other => Self::AnswerLost(other.to_string()),
         }
     }
 
     /// The error and its fault, for statements that commit as `commits` says.
     pub(super) fn classify(&self, commits: Commits) -> Failed {
         match self {
-            Self::Lost(cause) => Failed::new(
+            Self::AnswerLost(cause) => Failed::new(
                 commits.unanswered_fault(),
                 format!("the connection to the server broke: {cause}"),
             ),
-            Self::Late(limit) => {
+            Self::TimedOut(limit) => {
                 Failed::new(commits.unanswered_fault(), format!("the server gave no answer within {limit:?}"))
             }
             Self::ServerError { code, message, done } => {
                 let fault = match commits {
-                    _ if commits.before(*done) => Fault::Unknown,
-                    Commits::At(at) if *done == at && IN_DOUBT.contains(code) => Fault::Unknown,
+                    _ if commits.may_have_committed(*done) => Fault::Unknown,
+                    Commits::At(index) if *done == index && IN_DOUBT.contains(code) => Fault::Unknown,
                     // The server rolls back what it answers with an error.
                     _ => fault_of(*code),
                 };
@@ -149,7 +151,7 @@ impl ExecuteError {
         }
     }
 
-    pub(super) fn is_no_table(&self) -> bool {
+    pub(super) fn is_missing_table(&self) -> bool {
         matches!(self, Self::ServerError { code: NO_TABLE, .. })
     }
 
@@ -158,13 +160,13 @@ impl ExecuteError {
         matches!(self, Self::ServerError { code: TABLE_DENIED, .. })
     }
 
-    pub(super) fn is_no_column(&self) -> bool {
+    pub(super) fn is_missing_column(&self) -> bool {
         matches!(self, Self::ServerError { code: NO_COLUMN, .. })
     }
 }
 
 /// Classifies the error of a failed connection attempt.
-pub(super) fn not_connected(error: Error) -> Failed {
+pub(super) fn connect_error(error: Error) -> Failed {
     #[cfg(feature = "tls")]
     if let Some(why) = tls_problem(&error) {
         return Failed::new(Fault::Misconfigured, format!("{TLS_PREFIX}{why}"));
@@ -174,7 +176,7 @@ pub(super) fn not_connected(error: Error) -> Failed {
     }
     match ExecuteError::of(error, 0) {
         // There was no connection that could break.
-        ExecuteError::Lost(cause) => Failed::new(Fault::Retry, cause),
+        ExecuteError::AnswerLost(cause) => Failed::new(Fault::Retry, cause),
         execute_error => execute_error.classify(Commits::Never),
     }
 }
@@ -190,8 +192,9 @@ fn tls_problem(error: &Error) -> Option<String> {
         }
         Error::Io(IoError::Tls(error)) => Some(leasehold_tls::in_words(&error.to_string())),
         Error::Io(IoError::Io(error)) => {
-            let wrong = error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
-            wrong.then(|| leasehold_tls::in_words(&error.to_string()))
+            let is_tls_error =
+                error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
+            is_tls_error.then(|| leasehold_tls::in_words(&error.to_string()))
         }
         _ => None,
     }
@@ -253,8 +256,8 @@ mod tests {
     #[test]
     fn only_a_possible_commit_is_unknown() {
         let fault = |execute_error: ExecuteError, commits| execute_error.classify(commits).fault;
-        assert_eq!(fault(ExecuteError::Lost("gone".to_owned()), Commits::Never), Fault::Retry);
-        assert_eq!(fault(ExecuteError::Lost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
+        assert_eq!(fault(ExecuteError::AnswerLost("gone".to_owned()), Commits::Never), Fault::Retry);
+        assert_eq!(fault(ExecuteError::AnswerLost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
         // An error of a statement in a transaction, of its commit, and of a later statement after one that commits by
         // itself.
         assert_eq!(fault(server_error(1142, 2), Commits::At(3)), Fault::Denied);
@@ -283,7 +286,7 @@ mod tests {
 
         let why = CertificateError::Other(OtherError(std::sync::Arc::new(CaUsedAsEndEntity)));
         let error = std::io::Error::other(InvalidCertificate(why));
-        let failed = not_connected(Error::Io(mysql_async::IoError::Io(error)));
+        let failed = connect_error(Error::Io(mysql_async::IoError::Io(error)));
         assert_eq!(failed.fault, Fault::Misconfigured);
         assert!(failed.message.contains("CA:FALSE"), "{}", failed.message);
     }

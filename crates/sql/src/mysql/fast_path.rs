@@ -9,15 +9,15 @@ use super::{
     database::Mysql,
     error::{Commits, RequestError},
     fast_path_one,
-    rows::Columns,
+    rows::ColumnReader,
     statements::{
         CLAIM_MANY, RELEASE_MANY, RELEASED, RENEW_CLAIMS, RENEW_LOCKS, RENEWED_CLAIMS, RENEWED_LOCKS,
     },
-    text::{NOW, bytes, claims, list, triples, words},
+    text::{NOW, bytes_literal, claims_condition, comma_list, hold_tuples, text_literal},
 };
 use crate::{
-    database::{Failed, Taken, Timed},
-    row::{ClientId, micros_in, previous_code},
+    database::{Failed, FastGrant, Timed},
+    row::{ClientId, duration_micros, previous_code},
 };
 
 /// The maximum number of names that one statement extends; MariaDB uses another plan for lists of a thousand or more.
@@ -27,7 +27,7 @@ const MAX_CLAIMS: usize = 256;
 
 /// The names as a list of literals.
 fn literals<'a>(names: impl Iterator<Item = &'a Name>) -> String {
-    list(names.map(|name| bytes(name.as_str().as_bytes())))
+    comma_list(names.map(|name| bytes_literal(name.as_str().as_bytes())))
 }
 
 /// The number of a token, for a statement; 0 for no token, which no hold has.
@@ -36,58 +36,58 @@ pub(super) fn token_number(number: Option<u64>) -> i64 {
 }
 
 /// See [`Database::take`](crate::database::Database::take).
-pub(super) async fn take(
+pub(super) async fn claim(
     mysql: &Mysql,
     claims: &[Claim],
     client: ClientId,
-) -> Result<Vec<Option<Timed<Taken>>>, Failed> {
+) -> Result<Vec<Option<Timed<FastGrant>>>, Failed> {
     if let [claim] = claims {
-        return Ok(vec![fast_path_one::take(mysql, claim, client).await?]);
+        return Ok(vec![fast_path_one::claim(mysql, claim, client).await?]);
     }
     let (stamp, client) = (mysql.stamp(), client.0.cast_signed());
     let row = |claim: &Claim| {
         let tokens = claim.tokens.max(1);
         format!(
             "({}, {NOW}, GREATEST(since, @floor + 1) + {}, {}, {tokens}, {}, since + {}, {client}, {stamp})",
-            bytes(claim.name.as_str().as_bytes()),
+            bytes_literal(claim.name.as_str().as_bytes()),
             tokens - 1,
-            bytes(&claim.id.0),
-            words(&claim.owner),
-            micros_in(claim.ttl),
+            bytes_literal(&claim.id.0),
+            text_literal(&claim.owner),
+            duration_micros(claim.ttl),
         )
     };
-    let rows = list(claims.iter().map(row));
+    let rows = comma_list(claims.iter().map(row));
     let names = literals(claims.iter().map(|claim| &claim.name));
-    let text = CLAIM_MANY.with(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
+    let text = CLAIM_MANY.with_values(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
     let sets = mysql.execute_unless_locked(&text, Commits::At(1)).await?.unwrap_or_default();
-    let taken = taken(&sets).map_err(Failed::in_doubt)?;
-    let taken_of = |claim: &Claim| {
-        let (newest, previous, now) = *taken.get(&(claim.name.as_str().to_owned(), claim.id))?;
+    let grants = decode_grants(&sets).map_err(Failed::in_doubt)?;
+    let grant_of = |claim: &Claim| {
+        let (newest, previous, now) = *grants.get(&(claim.name.as_str().to_owned(), claim.id))?;
         let token = newest.saturating_sub(claim.tokens.max(1).into()).saturating_add(1);
-        Some(Timed { now, value: Taken { token, previous } })
+        Some(Timed { now, value: FastGrant { token, previous } })
     };
-    Ok(claims.iter().map(taken_of).collect())
+    Ok(claims.iter().map(grant_of).collect())
 }
 
 /// The grants of a statement, by name and claim: newest token, how the previous hold ended, and the time.
 type Grants = HashMap<(String, ClaimId), (i64, i16, i64)>;
 
 /// Decodes the grants, by name and claim.
-fn taken(sets: &[ResultSet]) -> Result<Grants, Failed> {
-    let mut taken = HashMap::new();
+fn decode_grants(sets: &[ResultSet]) -> Result<Grants, Failed> {
+    let mut grants = HashMap::new();
     for row in sets.iter().flat_map(|set| &set.rows) {
-        let mut columns = Columns::of(row);
-        if let (name, Some(id)) = (columns.name()?, columns.id()?) {
-            taken.insert((name, id), (columns.next()?, columns.next()?, columns.next()?));
+        let mut columns = ColumnReader::new(row);
+        if let (name, Some(id)) = (columns.text()?, columns.id()?) {
+            grants.insert((name, id), (columns.next()?, columns.next()?, columns.next()?));
         }
     }
-    Ok(taken)
+    Ok(grants)
 }
 
 /// See [`Database::free`](crate::database::Database::free).
-pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
+pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     if let [release] = releases {
-        return Ok(vec![fast_path_one::free(mysql, release).await?]);
+        return Ok(vec![fast_path_one::release(mysql, release).await?]);
     }
     let stamp = mysql.stamp();
     let mut by_ending: BTreeMap<i16, Vec<&Release>> = BTreeMap::new();
@@ -95,11 +95,11 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
         by_ending.entry(previous_code(release.ended)).or_default().push(release);
     }
     let update = |(ended, releases): (&i16, &Vec<&Release>)| {
-        let hold = |release: &&'_ Release| token_number(release.token.map(|token| token.number));
-        let holds = releases.iter().map(|release| (release.name.as_str(), release.id, hold(release)));
-        RELEASE_MANY.with(&[
+        let first_token = |release: &&'_ Release| token_number(release.token.map(|token| token.number));
+        let holds = releases.iter().map(|release| (release.name.as_str(), release.id, first_token(release)));
+        RELEASE_MANY.with_values(&[
             ("names", &literals(releases.iter().map(|release| &release.name))),
-            ("holds", &triples(holds)),
+            ("holds", &hold_tuples(holds)),
             ("ended", &ended.to_string()),
             ("stamp", &stamp),
         ])
@@ -108,21 +108,22 @@ pub(super) async fn free(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Opti
     // A claim that takes a name right after its release would hide the release: so the result is read before other
     // clients see it.
     let names = literals(releases.iter().map(|release| &release.name));
-    let released = RELEASED.with(&[("names", &names), ("stamp", &stamp)]);
+    let released = RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
     let commits = Commits::At(updates.len() + 2);
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
     let sets = mysql.execute_unless_locked(&text, commits).await?.unwrap_or_default();
-    let freed = freed(&sets).map_err(Failed::in_doubt)?;
-    let freed_of = |release: &Release| Some(Timed { now: *freed.get(release.name.as_str())?, value: () });
-    Ok(releases.iter().map(freed_of).collect())
+    let release_times = decode_releases(&sets).map_err(Failed::in_doubt)?;
+    let release_of =
+        |release: &Release| Some(Timed { now: *release_times.get(release.name.as_str())?, value: () });
+    Ok(releases.iter().map(release_of).collect())
 }
 
 /// Decodes the released names, with the time of each release.
-fn freed(sets: &[ResultSet]) -> Result<HashMap<String, i64>, Failed> {
+fn decode_releases(sets: &[ResultSet]) -> Result<HashMap<String, i64>, Failed> {
     let rows = sets.iter().flat_map(|set| &set.rows);
     let pair = |row| {
-        let mut columns = Columns::of(row);
-        Ok((columns.name()?, columns.next()?))
+        let mut columns = ColumnReader::new(row);
+        Ok((columns.text()?, columns.next()?))
     };
     rows.map(pair).collect()
 }
@@ -132,19 +133,19 @@ type Extended = HashMap<(String, ClaimId), i64>;
 
 /// See [`Database::renew`](crate::database::Database::renew).
 pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Timed<()>>>, Failed> {
-    let mut borrowed = mysql.pool.conn().await?;
+    let mut borrowed = mysql.pool.borrow().await?;
     // Holds of another server are lost, even if its rows were copied to this server.
     let lineage = borrowed.conn.lineage();
-    let current: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
+    let holds_here: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
     let mut extended = Extended::new();
     let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
     // An exclusive hold is usually in the row of its lock; every other hold is in a row of its claim.
     let renew_all = async |conn: &mut Conn, extended: &mut Extended| {
-        for holds in current.chunks(MAX_LOCKS) {
+        for holds in holds_here.chunks(MAX_LOCKS) {
             extend(conn, &renew_in_lock_rows(holds, &mysql.stamp()), extended).await?;
         }
         let remaining: Vec<&Hold> =
-            current.iter().copied().filter(|hold| !extended.contains_key(&key(hold))).collect();
+            holds_here.iter().copied().filter(|hold| !extended.contains_key(&key(hold))).collect();
         for holds in remaining.chunks(MAX_CLAIMS) {
             extend(conn, &renew_in_claim_rows(holds, &mysql.stamp()), extended).await?;
         }
@@ -163,7 +164,7 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
 fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
     let mut groups: BTreeMap<i64, Vec<&Hold>> = BTreeMap::new();
     for hold in holds {
-        groups.entry(micros_in(hold.ttl)).or_default().push(hold);
+        groups.entry(duration_micros(hold.ttl)).or_default().push(hold);
     }
     groups
 }
@@ -171,29 +172,38 @@ fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
 /// The statements that extend fast-path holds, and read which of them were extended.
 fn renew_in_lock_rows(holds: &[&Hold], stamp: &str) -> String {
     let update = |(ttl, holds): (i64, Vec<&Hold>)| {
-        let number = |hold: &Hold| token_number(Some(hold.token.number));
-        RENEW_LOCKS.with(&[
+        let first_token = |hold: &Hold| token_number(Some(hold.token.number));
+        RENEW_LOCKS.with_values(&[
             ("names", &literals(holds.iter().map(|hold| &hold.name))),
-            ("holds", &triples(holds.iter().map(|hold| (hold.name.as_str(), hold.id, number(hold))))),
+            (
+                "holds",
+                &hold_tuples(holds.iter().map(|hold| (hold.name.as_str(), hold.id, first_token(hold)))),
+            ),
             ("ttl", &ttl.to_string()),
             ("stamp", stamp),
         ])
     };
     let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
     let names = literals(holds.iter().map(|hold| &hold.name));
-    statements.push(RENEWED_LOCKS.with(&[("names", &names), ("stamp", stamp)]));
+    statements.push(RENEWED_LOCKS.with_values(&[("names", &names), ("stamp", stamp)]));
     statements.join("; ")
 }
 
 /// The statements that extend holds in claim rows, and read which of them were extended.
 fn renew_in_claim_rows(holds: &[&Hold], stamp: &str) -> String {
-    let number = |hold: &Hold| Some(token_number(Some(hold.token.number)));
-    let of = |holds: &[&Hold]| claims(holds.iter().map(|hold| (hold.name.as_str(), hold.id, number(hold))));
+    let first_token = |hold: &Hold| Some(token_number(Some(hold.token.number)));
+    let condition = |holds: &[&Hold]| {
+        claims_condition(holds.iter().map(|hold| (hold.name.as_str(), hold.id, first_token(hold))))
+    };
     let update = |(ttl, holds): (i64, Vec<&Hold>)| {
-        RENEW_CLAIMS.with(&[("claims", &of(&holds)), ("ttl", &ttl.to_string()), ("stamp", stamp)])
+        RENEW_CLAIMS.with_values(&[
+            ("claims", &condition(&holds)),
+            ("ttl", &ttl.to_string()),
+            ("stamp", stamp),
+        ])
     };
     let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
-    statements.push(RENEWED_CLAIMS.with(&[("claims", &of(holds)), ("stamp", stamp)]));
+    statements.push(RENEWED_CLAIMS.with_values(&[("claims", &condition(holds)), ("stamp", stamp)]));
     statements.join("; ")
 }
 
@@ -202,8 +212,8 @@ async fn extend(conn: &mut Conn, text: &str, extended: &mut Extended) -> Result<
     let sets =
         conn.execute(text).await.map_err(|execute_error| RequestError::of(&execute_error, Commits::At(0)))?;
     for row in sets.iter().flat_map(|set| &set.rows) {
-        let mut columns = Columns::of(row);
-        if let (name, Some(id)) = (columns.name()?, columns.id()?) {
+        let mut columns = ColumnReader::new(row);
+        if let (name, Some(id)) = (columns.text()?, columns.id()?) {
             extended.insert((name, id), columns.next()?);
         }
     }

@@ -8,11 +8,11 @@ use super::{
     error::Commits,
     fast_path::token_number,
     statements::{CLAIM_ONE, RELEASE_ONE},
-    text::{bytes, words},
+    text::{bytes_literal, text_literal},
 };
 use crate::{
-    database::{Failed, Taken, Timed},
-    row::{ClientId, micros_in, previous_code},
+    database::{Failed, FastGrant, Timed},
+    row::{ClientId, duration_micros, previous_code},
 };
 
 /// The index of the claiming statement in `claim_one.sql`; the statement before it sets the floor.
@@ -21,34 +21,34 @@ const CLAIM_STATEMENT: usize = 1;
 const RELEASE_STATEMENT: usize = 0;
 
 /// Takes one name, see [`Database::take`](crate::database::Database::take).
-pub(super) async fn take(
+pub(super) async fn claim(
     mysql: &Mysql,
     claim: &Claim,
     client: ClientId,
-) -> Result<Option<Timed<Taken>>, Failed> {
+) -> Result<Option<Timed<FastGrant>>, Failed> {
     let tokens = claim.tokens.max(1);
-    let text = CLAIM_ONE.with(&[
-        ("name", &bytes(claim.name.as_str().as_bytes())),
-        ("id", &bytes(&claim.id.0)),
+    let text = CLAIM_ONE.with_values(&[
+        ("name", &bytes_literal(claim.name.as_str().as_bytes())),
+        ("id", &bytes_literal(&claim.id.0)),
         ("tokens", &tokens.to_string()),
         ("more", &(tokens - 1).to_string()),
-        ("owner", &words(&claim.owner)),
-        ("ttl", &micros_in(claim.ttl).to_string()),
+        ("owner", &text_literal(&claim.owner)),
+        ("ttl", &duration_micros(claim.ttl).to_string()),
         ("client", &client.0.cast_signed().to_string()),
     ]);
     let newest = last_insert_id_of(mysql, &text, CLAIM_STATEMENT).await?;
     Ok(newest.map(|newest| {
         // The statement takes the time of the database as the first token.
         let now = newest - i64::from(tokens) + 1;
-        Timed { now, value: Taken { token: now, previous: 0 } }
+        Timed { now, value: FastGrant { token: now, previous: 0 } }
     }))
 }
 
 /// Releases one hold, see [`Database::free`](crate::database::Database::free).
-pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Timed<()>>, Failed> {
-    let text = RELEASE_ONE.with(&[
-        ("name", &bytes(release.name.as_str().as_bytes())),
-        ("id", &bytes(&release.id.0)),
+pub(super) async fn release(mysql: &Mysql, release: &Release) -> Result<Option<Timed<()>>, Failed> {
+    let text = RELEASE_ONE.with_values(&[
+        ("name", &bytes_literal(release.name.as_str().as_bytes())),
+        ("id", &bytes_literal(&release.id.0)),
         ("first", &token_number(release.token.map(|token| token.number)).to_string()),
         ("ended", &previous_code(release.ended).to_string()),
     ]);
@@ -59,7 +59,7 @@ pub(super) async fn free(mysql: &Mysql, release: &Release) -> Result<Option<Time
 async fn last_insert_id_of(mysql: &Mysql, text: &str, index: usize) -> Result<Option<i64>, Failed> {
     let sets = mysql.execute_unless_locked(text, Commits::At(index)).await?.unwrap_or_default();
     let number = |set: &ResultSet| {
-        set.last_insert_id.filter(|_| set.changed > 0).and_then(|id| i64::try_from(id).ok())
+        set.last_insert_id.filter(|_| set.changed_rows > 0).and_then(|id| i64::try_from(id).ok())
     };
     Ok(sets.get(index).and_then(number))
 }

@@ -3,7 +3,7 @@
 use leasehold_core::{Guarantee, Level};
 
 use super::server::Server;
-use crate::database::CLOCK;
+use crate::database::CLOCK_NOTE;
 
 /// The settings that decide whether commits are on disk.
 const FLUSH: &str = "innodb_flush_log_at_trx_commit";
@@ -13,16 +13,16 @@ const GROUP: &str = "group_replication_group_name";
 
 /// Judges the guarantee by the variables and status values of a server.
 pub(super) fn guarantee(server: &Server) -> Guarantee {
-    let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
-    let found = |setting: &str| server.get(setting).unwrap_or("not known").to_owned();
+    let mut guarantee = Guarantee::new(Level::LeaseBounded, &[CLOCK_NOTE]);
+    let value_of = |setting: &str| server.get(setting).unwrap_or("not known").to_owned();
     // With 3, which only MariaDB has, a commit also waits until its data is on disk.
     if !matches!(server.get(FLUSH), Some("1" | "3")) {
-        judged.lower(FLUSH, &found(FLUSH), "1", "a crash may lose locks that were just granted");
+        guarantee.lower(FLUSH, &value_of(FLUSH), "1", "a crash may lose locks that were just granted");
     }
     if matches!(server.get(DOUBLEWRITE), Some("OFF" | "0" | "DETECT_ONLY")) {
-        judged.lower(
+        guarantee.lower(
             DOUBLEWRITE,
-            &found(DOUBLEWRITE),
+            &value_of(DOUBLEWRITE),
             "ON",
             "a crash of the machine may tear pages, and the tables of locks with them",
         );
@@ -30,7 +30,7 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
     let writes_binlog = server.is_on("log_bin");
     if writes_binlog && server.get(SYNC_LOG) != Some("1") {
         let risk = "after a crash of the machine, locks that were just granted may be undone";
-        judged.lower(SYNC_LOG, &found(SYNC_LOG), "1", risk);
+        guarantee.lower(SYNC_LOG, &value_of(SYNC_LOG), "1", risk);
     }
     match replicas(server) {
         Some(0) => {}
@@ -41,42 +41,44 @@ pub(super) fn guarantee(server: &Server) -> Guarantee {
             } else {
                 "commits do not wait for them, and a replica that is promoted may not know of locks that are held"
             };
-            judged.lower(what, &count.to_string(), wanted, risk);
+            guarantee.lower(what, &count.to_string(), wanted, risk);
         }
-        None if writes_binlog => judged.note(
+        None if writes_binlog => guarantee.note(
             "only a user with the right PROCESS sees whether there are replicas: one that is promoted may not know of locks that are held",
         ),
         None => {}
     }
     if let Some(group) = server.get(GROUP).filter(|group| !group.is_empty()) {
         let risk = "a member of the group that takes over may not have applied the latest grants";
-        judged.lower(GROUP, group, "none", risk);
+        guarantee.lower(GROUP, group, "none", risk);
     }
     if server.is_galera() {
-        judged.note(
+        guarantee.note(
             "Galera: when two nodes change one name at once, the second fails at its commit and tries again: let all clients use one node",
         );
     }
-    judged
+    guarantee
 }
 
 /// How many replicas receive the log of this server, where that is known.
 fn replicas(server: &Server) -> Option<u64> {
-    let counted = |name| server.get(name)?.parse().ok();
-    counted("slaves_connected").or_else(|| {
-        let visible: u64 = counted("binlog_dumps")?;
+    let count_of = |name| server.get(name)?.parse().ok();
+    count_of("slaves_connected").or_else(|| {
+        let visible: u64 = count_of("binlog_dumps")?;
         // For a user that cannot see all connections, zero visible replicas prove nothing.
-        (visible > 0 || counted("sees_processes") == Some(1)).then_some(visible)
+        (visible > 0 || count_of("sees_processes") == Some(1)).then_some(visible)
     })
 }
 
 /// Whether a replica has received each commit before other clients see the commit.
 fn commits_wait_for_replica(server: &Server) -> bool {
-    let first_known =
-        |one: &str, other: &str| server.get(one).or_else(|| server.get(other)).map(str::to_owned);
-    let on = server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
-    let point = first_known("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
-    on && point.as_deref() == Some("AFTER_SYNC")
+    let first_known = |old_name: &str, new_name: &str| {
+        server.get(old_name).or_else(|| server.get(new_name)).map(str::to_owned)
+    };
+    let is_semi_sync =
+        server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
+    let wait_point = first_known("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
+    is_semi_sync && wait_point.as_deref() == Some("AFTER_SYNC")
 }
 
 #[cfg(test)]
@@ -92,13 +94,14 @@ mod tests {
 
     #[test]
     fn zero_visible_replicas_count_only_with_the_right_to_see_them() {
-        let counted = |visible, sees| judged(&[("binlog_dumps", visible), ("sees_processes", sees)]);
-        let (level, notes) = counted("0", "0");
+        let judged_with_replicas =
+            |visible, sees| judged(&[("binlog_dumps", visible), ("sees_processes", sees)]);
+        let (level, notes) = judged_with_replicas("0", "0");
         assert!(level == Level::LeaseBounded && notes.contains("the right PROCESS"), "{notes}");
-        let (level, notes) = counted("0", "1");
+        let (level, notes) = judged_with_replicas("0", "1");
         assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");
         for sees in ["0", "1"] {
-            let (level, notes) = counted("1", sees);
+            let (level, notes) = judged_with_replicas("1", sees);
             assert!(level == Level::BestEffort && notes.contains("do not wait for them"), "{notes}");
         }
         // MariaDB reports the number itself.

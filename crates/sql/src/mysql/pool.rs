@@ -14,9 +14,9 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 use super::{config::Config, conn::Conn};
 use crate::{
     client::{CONNECTIONS, lock_unpoisoned},
-    database::{Absent, Failed, replaced},
-    returned::returned,
-    slots::Slots,
+    connection_slots::ConnectionSlots,
+    database::{Failed, MissingTables, replaced},
+    pool_wait::wait_for_returned,
 };
 
 /// A connection that was silent for longer than this is closed: the server, or a proxy in front of it, would close it
@@ -37,7 +37,7 @@ pub(super) struct Pool {
     /// The lineage of the server that answered last.
     lineage: Mutex<Option<Lineage>>,
     /// What the server last reported of its connection slots.
-    slots: Mutex<Option<Slots>>,
+    slots: Mutex<Option<ConnectionSlots>>,
     /// Notified when a connection becomes idle.
     returned: Notify,
     /// Whether a connection broke since the last poll for grants.
@@ -69,12 +69,12 @@ impl Pool {
     }
 
     /// Borrows a connection; creates missing tables.
-    pub(super) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
-        self.borrow(Absent::Create).await
+    pub(super) async fn borrow(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow_with(MissingTables::Create).await
     }
 
     /// Borrows an idle connection that still works, or opens one.
-    pub(super) async fn borrow(&self, absent: Absent) -> Result<Borrowed<'_>, Failed> {
+    pub(super) async fn borrow_with(&self, missing_tables: MissingTables) -> Result<Borrowed<'_>, Failed> {
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         loop {
@@ -87,26 +87,26 @@ impl Pool {
             };
             let mut conn = match idle {
                 Some(conn) => conn,
-                None => match self.open(absent).await {
+                None => match self.open(missing_tables).await {
                     Err(full) if full.fault == Fault::Full => self.wait_for_idle().await.ok_or(full)?,
                     opened => opened?,
                 },
             };
-            if now < conn.last_answer.after(PING_AFTER) || conn.answers_soon().await {
+            if now < conn.last_answer.after(PING_AFTER) || conn.answers_ping().await {
                 return Ok(Borrowed { conn, pool: self, _permit: permit });
             }
         }
     }
 
     /// Opens a connection.
-    async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
-        let opened = Conn::open(&self.config, self.clock.now(), absent).await;
+    async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
+        let opened = Conn::open(&self.config, self.clock.now(), missing_tables).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
         if !conn.can_lock() {
             return Ok(conn);
         }
-        self.learn(conn.slots());
+        self.note_connection_slots(conn.connection_slots());
         let previous = lock_unpoisoned(&self.lineage).replace(conn.lineage());
         if previous.is_some_and(|previous| previous != conn.lineage()) {
             // Another server answers now: connections to its predecessor are useless.
@@ -121,16 +121,16 @@ impl Pool {
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
-        returned(&self.returned, || lock_unpoisoned(&self.idle).pop()).await
+        wait_for_returned(&self.returned, || lock_unpoisoned(&self.idle).pop()).await
     }
 
     /// How many connections the server had left at its last report.
-    pub(super) fn slots(&self) -> Option<Slots> {
+    pub(super) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_unpoisoned(&self.slots)
     }
 
     /// Stores what the server reports of its connection slots.
-    pub(super) fn learn(&self, slots: Option<Slots>) {
+    pub(super) fn note_connection_slots(&self, slots: Option<ConnectionSlots>) {
         *lock_unpoisoned(&self.slots) = slots;
     }
 
@@ -146,7 +146,7 @@ impl Pool {
     }
 
     /// Whether a connection broke since the last call.
-    pub(super) fn take_connections_broke(&self) -> bool {
+    pub(super) fn broke_since_last_call(&self) -> bool {
         self.connections_broke.swap(false, Ordering::Relaxed)
     }
 

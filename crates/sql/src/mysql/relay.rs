@@ -18,15 +18,15 @@ use crate::runtime;
 /// The size of a packet's header: three bytes for the length (little-endian), one for the number of the packet.
 const HEADER_LENGTH: usize = 4;
 /// The place of the number in the header.
-const NUMBER_AT: usize = 3;
+const NUMBER_INDEX: usize = 3;
 /// Longer than any packet of a login.
 const MAX_LOGIN_PACKET: usize = 64 << 10;
 /// The packet by which a server without a cached hash asks for the whole password.
 const FULL_AUTHENTICATION: [u8; 2] = [1, 4];
 /// The first byte of the packet that accepts the login.
-const OK: u8 = 0;
+const LOGIN_ACCEPTED: u8 = 0;
 /// The first byte of an error packet.
-const ERROR: u8 = 0xff;
+const ERROR_PACKET: u8 = 0xff;
 /// The message of the error that the driver receives in place of such a request.
 const REFUSAL_MESSAGE: &str =
     "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
@@ -73,19 +73,19 @@ async fn relay_login(
         let mut packet = vec![0; HEADER_LENGTH];
         server.read_exact(&mut packet).await?;
         let length =
-            packet[..NUMBER_AT].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
+            packet[..NUMBER_INDEX].iter().rev().fold(0, |length, &byte| length << 8 | usize::from(byte));
         if length > MAX_LOGIN_PACKET {
             return Err(io::ErrorKind::InvalidData.into());
         }
         packet.resize(HEADER_LENGTH + length, 0);
         server.read_exact(&mut packet[HEADER_LENGTH..]).await?;
         if packet[HEADER_LENGTH..].starts_with(&FULL_AUTHENTICATION) {
-            driver.write_all(&refusal(packet[NUMBER_AT])).await?;
+            driver.write_all(&refusal(packet[NUMBER_INDEX])).await?;
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         driver.write_all(&packet).await?;
         // The first packet is the greeting, whatever its bytes.
-        if greeting_passed && matches!(packet.get(HEADER_LENGTH), Some(&(OK | ERROR))) {
+        if greeting_passed && matches!(packet.get(HEADER_LENGTH), Some(&(LOGIN_ACCEPTED | ERROR_PACKET))) {
             return Ok(());
         }
         greeting_passed = true;
@@ -94,8 +94,8 @@ async fn relay_login(
 
 /// The error packet that replaces the packet with this number.
 fn refusal(number: u8) -> Vec<u8> {
-    let body =
-        [&[ERROR][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", REFUSAL_MESSAGE.as_bytes()].concat();
+    let body = [&[ERROR_PACKET][..], &ASKS_FOR_PASSWORD.to_le_bytes(), b"#HY000", REFUSAL_MESSAGE.as_bytes()]
+        .concat();
     let length = body.len().to_le_bytes();
-    [&length[..NUMBER_AT], &[number], &body].concat()
+    [&length[..NUMBER_INDEX], &[number], &body].concat()
 }

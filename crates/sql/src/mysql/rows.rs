@@ -5,23 +5,23 @@ use mysql_async::{Row, prelude::FromValue};
 
 use super::{
     conn::ResultSet,
-    text::{bytes, words},
+    text::{bytes_literal, text_literal},
 };
 use crate::{
+    connection_slots::ConnectionSlots,
     database::{Failed, bad_value},
-    row::{ClaimRow, ClientId, LockRow, first},
-    slots::Slots,
+    row::{ClaimRow, ClientId, LockRow, first_token},
 };
 
 /// Reads a row, column by column.
-pub(super) struct Columns<'a> {
+pub(super) struct ColumnReader<'a> {
     row: &'a Row,
     /// The index of the next column.
     index: usize,
 }
 
-impl<'a> Columns<'a> {
-    pub(super) fn of(row: &'a Row) -> Self {
+impl<'a> ColumnReader<'a> {
+    pub(super) fn new(row: &'a Row) -> Self {
         Self { row, index: 0 }
     }
 
@@ -37,18 +37,18 @@ impl<'a> Columns<'a> {
     }
 
     /// The text in the next column.
-    pub(super) fn name(&mut self) -> Result<String, Failed> {
+    pub(super) fn text(&mut self) -> Result<String, Failed> {
         self.next()
     }
 
     /// The id in the next column, if there is one.
     pub(super) fn id(&mut self) -> Result<Option<ClaimId>, Failed> {
         let id: Option<Vec<u8>> = self.next()?;
-        let read = |id: Vec<u8>| {
+        let decode = |id: Vec<u8>| {
             let id = id.try_into().map(ClaimId);
             id.map_err(|_| bad_value("id", "it is not 16 bytes long"))
         };
-        id.map(read).transpose()
+        id.map(decode).transpose()
     }
 
     /// The next columns as the row of a name.
@@ -72,7 +72,7 @@ impl<'a> Columns<'a> {
             place_expires: 0,
             client: self.client()?,
         };
-        let held = ClaimRow { token: first(token, held.tokens), ..held };
+        let held = ClaimRow { token: first_token(token, held.tokens), ..held };
         Ok(LockRow {
             token,
             holder: holder.map(|_| held),
@@ -113,26 +113,31 @@ impl<'a> Columns<'a> {
     }
 }
 
-/// A limit that does not exist, for [`Slots::new`].
+/// A limit that does not exist, for [`ConnectionSlots::new`].
 const NO_LIMIT: i64 = -1;
 
 /// The connections in use and the limits, from the results of `slots.sql`; `None` if the server does not report them.
-pub(super) fn slots(sets: &[ResultSet]) -> Option<Slots> {
+pub(super) fn connection_slots(sets: &[ResultSet]) -> Option<ConnectionSlots> {
     let [limits, used] = sets else { return None };
-    let (mut limits, mut used) = (Columns::of(limits.rows.first()?), Columns::of(used.rows.first()?));
+    let (mut limits, mut used) =
+        (ColumnReader::new(limits.rows.first()?), ColumnReader::new(used.rows.first()?));
     let (server_limit, user_limit, user_count): (i64, i64, i64) =
         (limits.next().ok()?, limits.next().ok()?, limits.next().ok()?);
     let (_, all_count): (String, String) = (used.next().ok()?, used.next().ok()?);
-    // The server reports "no limit" as zero; `Slots` expects a negative number.
+    // The server reports "no limit" as zero; `ConnectionSlots` expects a negative number.
     let user_limit = if user_limit > 0 { user_limit } else { NO_LIMIT };
-    Some(Slots::new([(all_count.parse().ok()?, server_limit), (user_count, user_limit), (0, NO_LIMIT)]))
+    Some(ConnectionSlots::new([
+        (all_count.parse().ok()?, server_limit),
+        (user_count, user_limit),
+        (0, NO_LIMIT),
+    ]))
 }
 
 /// The names in the first column of each row; skips text that is no valid name.
 pub(super) fn names(rows: &[Row]) -> Result<Vec<Name>, Failed> {
     let mut names = Vec::with_capacity(rows.len());
     for row in rows {
-        names.extend(Name::new(&Columns::of(row).name()?).ok());
+        names.extend(Name::new(&ColumnReader::new(row).text()?).ok());
     }
     Ok(names)
 }
@@ -144,9 +149,9 @@ pub(super) fn claim_tuple(name: &str, row: &ClaimRow) -> String {
     format!(
         "({}, {}, {stand}, {place}, {mode}, {count}, {most}, {token}, {tokens}, {previous}, {}, {since}, {expires}, {claim_time}, \
          {place_since}, {place_expires}, {})",
-        bytes(name.as_bytes()),
-        bytes(&id.0),
-        words(&row.owner),
+        bytes_literal(name.as_bytes()),
+        bytes_literal(&id.0),
+        text_literal(&row.owner),
         client.0.cast_signed(),
     )
 }

@@ -59,16 +59,16 @@ impl Server {
 
     /// Fails on a read-only server, such as a replica. Some users may write there nevertheless, but that would not be
     /// a lock.
-    pub(super) fn writable(&self) -> Result<(), Failed> {
+    pub(super) fn check_writable(&self) -> Result<(), Failed> {
         if self.is_on("read_only") || self.is_on("innodb_read_only") {
-            return Err(replica());
+            return Err(replica_error());
         }
         Ok(())
     }
 }
 
 /// The error for a replica where a primary was expected.
-pub(super) fn replica() -> Failed {
+pub(super) fn replica_error() -> Failed {
     Failed::new(Fault::Refused, "it is read-only, as a replica is: name the primary")
 }
 
@@ -99,9 +99,9 @@ mod tests {
 
     #[test]
     fn a_read_only_server_is_refused() {
-        assert!(server(&[("read_only", "OFF")]).writable().is_ok());
+        assert!(server(&[("read_only", "OFF")]).check_writable().is_ok());
         for value in [("read_only", "ON"), ("innodb_read_only", "ON"), ("read_only", "1")] {
-            assert_eq!(server(&[value]).writable().unwrap_err().fault, Fault::Refused);
+            assert_eq!(server(&[value]).check_writable().unwrap_err().fault, Fault::Refused);
         }
     }
 }

@@ -8,13 +8,13 @@ use super::{
     database::SLOTS_STATEMENTS,
     definitions::Definitions,
     error::{Commits, ExecuteError},
-    rows::slots,
+    rows::connection_slots,
     server::Server,
     statements::{DEFINITIONS, META, SERVER, SESSION, SLOTS},
 };
 use crate::{
-    database::{Absent, Failed},
-    slots::Slots,
+    connection_slots::ConnectionSlots,
+    database::{Failed, MissingTables},
 };
 
 /// The version of the tables.
@@ -30,32 +30,40 @@ pub(super) struct FoundTables {
     /// Whether the server ends abandoned transactions.
     pub(super) ends_idle_transactions: bool,
     /// How many connections the server had left.
-    pub(super) slots: Option<Slots>,
+    pub(super) slots: Option<ConnectionSlots>,
 }
 
-/// Sets up the connection, and finds the tables; creates missing tables if `absent` says so. `None` if there are none.
-pub(super) async fn find_tables(conn: &mut Conn, absent: Absent) -> Result<Option<FoundTables>, Failed> {
-    let text = [&SESSION, &SERVER, &DEFINITIONS, &SLOTS].map(|sql| sql.bare()).join("; ");
+/// Sets up the connection, and finds the tables; creates missing tables if `missing_tables` says so. `None` if there
+/// are none.
+pub(super) async fn find_tables(
+    conn: &mut Conn,
+    missing_tables: MissingTables,
+) -> Result<Option<FoundTables>, Failed> {
+    let text = [&SESSION, &SERVER, &DEFINITIONS, &SLOTS].map(|sql| sql.statements()).join("; ");
     let mut sets =
         conn.execute(&text).await.map_err(|execute_error| execute_error.classify(Commits::Never))?;
-    let slots = slots(&sets.split_off(sets.len().saturating_sub(SLOTS_STATEMENTS)));
+    let slots = connection_slots(&sets.split_off(sets.len().saturating_sub(SLOTS_STATEMENTS)));
     let mut definitions =
         Definitions::read(&sets.split_off(sets.len().saturating_sub(Definitions::STATEMENTS)))?;
     let server = Server::read(sets);
-    let is_replica = match (server.writable(), absent) {
-        (Err(failed), Absent::Create) => return Err(failed),
+    let is_replica = match (server.check_writable(), missing_tables) {
+        (Err(failed), MissingTables::Create) => return Err(failed),
         (writable, _) => writable.is_err(),
     };
     if !definitions.has_meta() {
         // Reads the table, so that a user without the right to see it gets an error that says so.
-        match conn.execute(META.bare()).await {
-            Err(execute_error) if execute_error.is_no_table() && absent == Absent::Leave => return Ok(None),
-            Err(execute_error) if execute_error.is_no_table() => create(conn).await?,
+        match conn.execute(META.statements()).await {
+            Err(execute_error)
+                if execute_error.is_missing_table() && missing_tables == MissingTables::Leave =>
+            {
+                return Ok(None);
+            }
+            Err(execute_error) if execute_error.is_missing_table() => create(conn).await?,
             Err(execute_error) => return Err(classify_table_error(&execute_error)),
             Ok(_) => {}
         }
         let sets = conn
-            .execute(DEFINITIONS.bare())
+            .execute(DEFINITIONS.statements())
             .await
             .map_err(|execute_error| execute_error.classify(Commits::Never))?;
         definitions = Definitions::read(&sets)?;
@@ -66,7 +74,7 @@ pub(super) async fn find_tables(conn: &mut Conn, absent: Absent) -> Result<Optio
     if meta.is_none() {
         // The client that creates the tables has not inserted the row yet, or was killed before it could.
         definitions.check_columns()?;
-        if absent == Absent::Leave {
+        if missing_tables == MissingTables::Leave {
             return Ok(None);
         }
         create(conn).await?;
@@ -96,9 +104,11 @@ pub(super) async fn find_tables(conn: &mut Conn, absent: Absent) -> Result<Optio
 
 /// The row that identifies the tables.
 async fn meta_row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
-    let found =
-        conn.execute(META.bare()).await.map_err(|execute_error| classify_table_error(&execute_error))?;
-    Ok(found.into_iter().flat_map(|set| set.rows).next())
+    let sets = conn
+        .execute(META.statements())
+        .await
+        .map_err(|execute_error| classify_table_error(&execute_error))?;
+    Ok(sets.into_iter().flat_map(|set| set.rows).next())
 }
 
 /// Creates the tables. Several clients may do so at once: each statement does nothing where another client was first.
@@ -112,7 +122,7 @@ async fn create(conn: &mut Conn) -> Result<(), Failed> {
 
 /// The error for a failed read of `leasehold_meta`.
 fn classify_table_error(execute_error: &ExecuteError) -> Failed {
-    if execute_error.is_no_column() {
+    if execute_error.is_missing_column() {
         return foreign();
     }
     let failed = execute_error.classify(Commits::Never);

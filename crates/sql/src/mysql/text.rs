@@ -17,18 +17,18 @@ const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHE
 /// The statements of one file, with a `:word` in place of each value.
 pub(super) struct Sql {
     file: &'static str,
-    /// The text without comments, computed at the first use.
-    bare: OnceLock<String>,
+    /// The text of the file without comments, computed at the first use.
+    text_without_comments: OnceLock<String>,
 }
 
 impl Sql {
     pub(super) const fn new(file: &'static str) -> Self {
-        Self { file, bare: OnceLock::new() }
+        Self { file, text_without_comments: OnceLock::new() }
     }
 
     /// The text without its comments.
-    pub(super) fn bare(&self) -> &str {
-        self.bare.get_or_init(|| {
+    pub(super) fn statements(&self) -> &str {
+        self.text_without_comments.get_or_init(|| {
             let lines = self.file.lines().filter(|line| !line.starts_with("--"));
             lines.collect::<Vec<_>>().join("\n").replace(":now", NOW).replace(":floor", FLOOR)
         })
@@ -36,18 +36,19 @@ impl Sql {
 
     /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses
     /// such a statement.
-    pub(super) fn with(&self, given: &[(&str, &str)]) -> String {
-        let bare = self.bare();
-        let mut text =
-            String::with_capacity(bare.len() + given.iter().map(|(_, value)| value.len()).sum::<usize>());
-        let mut parts = bare.split(':');
+    pub(super) fn with_values(&self, values: &[(&str, &str)]) -> String {
+        let text_without_comments = self.statements();
+        let mut text = String::with_capacity(
+            text_without_comments.len() + values.iter().map(|(_, value)| value.len()).sum::<usize>(),
+        );
+        let mut parts = text_without_comments.split(':');
         text.push_str(parts.next().unwrap_or(""));
         for part in parts {
             let end = part.find(|c: char| !c.is_ascii_lowercase()).unwrap_or(part.len());
-            let (word, rest) = part.split_at(end);
-            match given.iter().find(|(given_word, _)| *given_word == word) {
+            let (placeholder, rest) = part.split_at(end);
+            match values.iter().find(|(known_placeholder, _)| *known_placeholder == placeholder) {
                 Some((_, value)) => text.push_str(value),
-                None => text.extend([":", word]),
+                None => text.extend([":", placeholder]),
             }
             text.push_str(rest);
         }
@@ -56,7 +57,7 @@ impl Sql {
 }
 
 /// Bytes as a literal.
-pub(super) fn bytes(bytes: &[u8]) -> String {
+pub(super) fn bytes_literal(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(2 * bytes.len() + 3);
     text.push_str("x'");
@@ -69,24 +70,27 @@ pub(super) fn bytes(bytes: &[u8]) -> String {
 }
 
 /// Human-readable text as a literal.
-pub(super) fn words(words: &str) -> String {
-    format!("_utf8mb4 {}", bytes(words.as_bytes()))
+pub(super) fn text_literal(words: &str) -> String {
+    format!("_utf8mb4 {}", bytes_literal(words.as_bytes()))
 }
 
 /// Parts joined by commas.
-pub(super) fn list(parts: impl Iterator<Item = String>) -> String {
+pub(super) fn comma_list(parts: impl Iterator<Item = String>) -> String {
     joined(parts, ", ")
 }
 
 /// Holds as rows of name, id and first token, for an `IN` condition.
-pub(super) fn triples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64)>) -> String {
-    list(holds.map(|(name, id, first)| format!("({}, {}, {first})", bytes(name.as_bytes()), bytes(&id.0))))
+pub(super) fn hold_tuples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64)>) -> String {
+    comma_list(holds.map(|(name, id, first)| {
+        format!("({}, {}, {first})", bytes_literal(name.as_bytes()), bytes_literal(&id.0))
+    }))
 }
 
 /// A condition that matches these claims, each looked up by its key: by its first token, too, where one is given.
-pub(super) fn claims<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
+pub(super) fn claims_condition<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
     let condition = |(name, id, first): (&str, ClaimId, Option<i64>)| {
-        let mut condition = format!("name = {} AND id = {}", bytes(name.as_bytes()), bytes(&id.0));
+        let mut condition =
+            format!("name = {} AND id = {}", bytes_literal(name.as_bytes()), bytes_literal(&id.0));
         if let Some(first) = first {
             let _ = write!(condition, " AND token = {first}");
         }
@@ -95,11 +99,11 @@ pub(super) fn claims<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<
     joined(claims.map(condition), " OR ")
 }
 
-fn joined(parts: impl Iterator<Item = String>, between: &str) -> String {
+fn joined(parts: impl Iterator<Item = String>, separator: &str) -> String {
     let mut text = String::new();
     for part in parts {
         if !text.is_empty() {
-            text.push_str(between);
+            text.push_str(separator);
         }
         text.push_str(&part);
     }
@@ -113,19 +117,19 @@ mod tests {
     #[test]
     fn values_replace_their_words() {
         let sql = Sql::new("-- About :names.\nSELECT :now, ':00' WHERE name IN (:names) AND n = :n AND :nn");
-        let text = sql.with(&[("names", "x'61:n'"), ("n", "7")]);
+        let text = sql.with_values(&[("names", "x'61:n'"), ("n", "7")]);
         assert_eq!(text, format!("SELECT {NOW}, ':00' WHERE name IN (x'61:n') AND n = 7 AND :nn"));
     }
 
     #[test]
     fn values_are_written_as_digits_only() {
-        assert_eq!(bytes("a'\\ä".as_bytes()), "x'61275cc3a4'");
-        assert_eq!(words(""), "_utf8mb4 x''");
+        assert_eq!(bytes_literal("a'\\ä".as_bytes()), "x'61275cc3a4'");
+        assert_eq!(text_literal(""), "_utf8mb4 x''");
         let id = ClaimId([255; 16]);
         let ids = "x'ffffffffffffffffffffffffffffffff'";
         let two = [("a", id, 1), ("b", id, -2)];
-        assert_eq!(triples(two.into_iter()), format!("(x'61', {ids}, 1), (x'62', {ids}, -2)"));
-        let claims = claims([("a", id, Some(1)), ("b", id, None)].into_iter());
+        assert_eq!(hold_tuples(two.into_iter()), format!("(x'61', {ids}, 1), (x'62', {ids}, -2)"));
+        let claims = claims_condition([("a", id, Some(1)), ("b", id, None)].into_iter());
         assert_eq!(
             claims,
             format!("name = x'61' AND id = {ids} AND token = 1 OR name = x'62' AND id = {ids}")

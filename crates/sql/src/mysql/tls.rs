@@ -12,7 +12,7 @@ use mysql_async::{ClientIdentity, IoError, SslOpts};
 use super::{
     config::Config,
     dial::{attempt, connect, plain},
-    error::not_connected,
+    error::connect_error,
 };
 use crate::database::Failed;
 
@@ -22,7 +22,7 @@ pub(super) const TLS_PREFIX: &str = "by TLS: ";
 /// Connects by TLS if both sides support TLS. A server without TLS is not asked for TLS again until it refuses a plain
 /// connection.
 pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
-    if !config.plain.load(Ordering::Relaxed) {
+    if !config.last_was_unencrypted.load(Ordering::Relaxed) {
         let dialed = encrypted(config, tls).await;
         if !matches!(&dialed, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
             return dialed;
@@ -31,7 +31,7 @@ pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async:
         tls_opts(tls)?;
     }
     let dialed = plain(config).await;
-    config.plain.store(dialed.is_ok(), Ordering::Relaxed);
+    config.last_was_unencrypted.store(dialed.is_ok(), Ordering::Relaxed);
     dialed
 }
 
@@ -47,7 +47,7 @@ pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async:
                 connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))
                     .await
             }
-            None => Err(not_connected(error)),
+            None => Err(connect_error(error)),
         },
     }
 }

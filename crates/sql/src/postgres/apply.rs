@@ -21,11 +21,11 @@ use crate::{
 const BEGIN: &str = "BEGIN";
 /// Begins a second attempt, when the lock timeout of the session was too short. A longer wait means that another
 /// session is stuck.
-const BEGIN_PATIENTLY: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
-/// Waits longer for locks, within a transaction.
-const PATIENCE: &str = "SET LOCAL lock_timeout = '3s'";
+const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
+/// Lets a transaction that has begun wait longer for locks.
+const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";
 /// Begins a transaction in a session with unknown settings, behind a pooler.
-const BEGIN_ANYWHERE: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
+const BEGIN_BEHIND_POOLER: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '3s'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
 
@@ -34,15 +34,15 @@ const STATEMENTS: [&Sql; 4] = [&LOCK, &LOCK_NEW, &CLAIMS, &WRITE];
 
 /// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
 pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed<Changes>, Failed> {
-    let before = |error: Error| classify(&error, Stage::Before);
-    conn.prepare(&STATEMENTS).await.map_err(before)?;
-    let begin = if conn.keeps_session() { BEGIN } else { BEGIN_ANYWHERE };
+    let before_commit = |error: Error| classify(&error, Stage::BeforeCommit);
+    conn.prepare(&STATEMENTS).await.map_err(before_commit)?;
+    let begin = if conn.keeps_session() { BEGIN } else { BEGIN_BEHIND_POOLER };
     let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
     if conn.keeps_session() && snapshot.as_ref().is_err_and(is_busy) {
-        conn.run("ROLLBACK").await.map_err(before)?;
-        snapshot = read_or_create(conn, name.as_str(), BEGIN_PATIENTLY).await;
+        conn.run("ROLLBACK").await.map_err(before_commit)?;
+        snapshot = read_or_create(conn, name.as_str(), BEGIN_WITH_LONG_LOCK_TIMEOUT).await;
     }
-    let (lock, claims, now) = decode(&snapshot.map_err(before)?)?;
+    let (lock, claims, now) = decode(&snapshot.map_err(before_commit)?)?;
     let lock = lock.ok_or_else(|| Failed::new(Fault::Internal, "a row that was just created is missing"))?;
     let changes = Snapshot { now, floor: now, lineage: conn.lineage(), lock, claims }.apply(verb)?;
     write(conn, name.as_str(), &changes).await?;
@@ -50,10 +50,10 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
 }
 
 /// The result of `lock.sql` (the row of the name, if it has one), and of `claims.sql` (the rows of its claims).
-type Read = (Vec<Row>, Vec<Row>);
+type NameRows = (Vec<Row>, Vec<Row>);
 
 /// Decodes the rows: the row of the name, its claims, and the time of the database.
-fn decode((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
+fn decode((lock, claims): &NameRows) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64), Failed> {
     let lock = lock.first().map(|row| lock_row(row, 0)).transpose()?;
     let mut now = None;
     let mut claim_rows = Vec::with_capacity(claims.len());
@@ -67,7 +67,7 @@ fn decode((lock, claims): &Read) -> Result<(Option<LockRow>, Vec<ClaimRow>, i64)
 }
 
 /// Locks the row of the name, and reads everything about the name.
-async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<Read, Error> {
+async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<NameRows, Error> {
     let snapshot = read(conn, name, begin).await?;
     if !snapshot.0.is_empty() {
         return Ok(snapshot);
@@ -77,11 +77,12 @@ async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<Read, Er
 }
 
 /// Executes `first`, locks the row of the name, and reads everything about the name, in one round trip.
-async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
-    let given: &[&(dyn ToSql + Sync)] = &[&name];
+async fn read(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows, Error> {
+    let parameters: &[&(dyn ToSql + Sync)] = &[&name];
     // `biased` polls the three futures in this order, so the statements are sent in this order.
-    let (begun, lock, claims) =
-        tokio::join!(biased; conn.run(first), conn.query(&LOCK, given), conn.query(&CLAIMS, given));
+    let begin = conn.run(first_statement);
+    let (read_lock, read_claims) = (conn.query(&LOCK, parameters), conn.query(&CLAIMS, parameters));
+    let (begun, lock, claims) = tokio::join!(biased; begin, read_lock, read_claims);
     // The first failure has the reason; the later statements fail because of it.
     begun?;
     Ok((lock?, claims?))
@@ -89,18 +90,19 @@ async fn read(conn: &Conn, name: &str, first: &str) -> Result<Read, Error> {
 
 /// Writes and commits, in one round trip.
 async fn write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Failed> {
-    if !changes.changes() {
-        return conn.run("COMMIT").await.map_err(|error| classify(&error, Stage::Before));
+    if !changes.has_row_changes() {
+        return conn.run("COMMIT").await.map_err(|error| classify(&error, Stage::BeforeCommit));
     }
     // A commit with notifications waits for a lock that is shared by the whole server.
-    let waits = conn.keeps_session() && !changes.notifications.is_empty();
-    let patient = async { if waits { conn.run(PATIENCE).await } else { Ok(()) } };
-    let (patient, wrote, ended) = tokio::join!(biased; patient, put(conn, name, changes), conn.run("COMMIT"));
-    patient.and(wrote).and(ended).map_err(|error| classify(&error, Stage::Commit))
+    let may_wait = conn.keeps_session() && !changes.notifications.is_empty();
+    let timeout_set = async { if may_wait { conn.run(LONG_LOCK_TIMEOUT).await } else { Ok(()) } };
+    let (timeout_set, written, committed) =
+        tokio::join!(biased; timeout_set, execute_write(conn, name, changes), conn.run("COMMIT"));
+    timeout_set.and(written).and(committed).map_err(|error| classify(&error, Stage::Commit))
 }
 
 /// Executes `write.sql`, whose 32 parameters are in the order of its text.
-async fn put(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
+async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
     let no_row = LockRow::default();
     let LockRow { holder, claims, ended, ended_upto, ended_until, .. } =
         changes.lock.as_ref().unwrap_or(&no_row);
@@ -115,15 +117,15 @@ async fn put(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
     fn column_values<'a, T>(rows: &'a [ClaimRow], field: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
         rows.iter().map(field).collect()
     }
-    let put = &changes.put;
-    let dropped: Vec<&[u8]> = changes.drop.iter().map(|id| id.0.as_slice()).collect();
+    let put_claims = &changes.put_claims;
+    let dropped_ids: Vec<&[u8]> = changes.dropped_claims.iter().map(|id| id.0.as_slice()).collect();
     let channels: Vec<String> = changes
         .notifications
         .iter()
         .map(|notification| notification_text::channel(notification.client))
         .collect();
     let payloads: Vec<String> = changes.notifications.iter().map(notification_text::write).collect();
-    let given: [&(dyn ToSql + Sync); 32] = [
+    let parameters: [&(dyn ToSql + Sync); 32] = [
         &name,
         &token,
         &id,
@@ -137,25 +139,25 @@ async fn put(conn: &Conn, name: &str, changes: &Changes) -> Result<(), Error> {
         ended,
         ended_upto,
         ended_until,
-        &column_values(put, |row| row.id.0.as_slice()),
-        &column_values(put, |row| row.stand),
-        &column_values(put, |row| row.place),
-        &column_values(put, |row| row.mode),
-        &column_values(put, |row| row.count),
-        &column_values(put, |row| row.most),
-        &column_values(put, |row| row.token),
-        &column_values(put, |row| row.tokens),
-        &column_values(put, |row| row.previous),
-        &column_values(put, |row| row.owner.as_str()),
-        &column_values(put, |row| row.since),
-        &column_values(put, |row| row.expires),
-        &column_values(put, |row| row.claim_time),
-        &column_values(put, |row| row.place_since),
-        &column_values(put, |row| row.place_expires),
-        &column_values(put, |row| client_number(row.client)),
-        &dropped,
+        &column_values(put_claims, |row| row.id.0.as_slice()),
+        &column_values(put_claims, |row| row.stand),
+        &column_values(put_claims, |row| row.place),
+        &column_values(put_claims, |row| row.mode),
+        &column_values(put_claims, |row| row.count),
+        &column_values(put_claims, |row| row.most),
+        &column_values(put_claims, |row| row.token),
+        &column_values(put_claims, |row| row.tokens),
+        &column_values(put_claims, |row| row.previous),
+        &column_values(put_claims, |row| row.owner.as_str()),
+        &column_values(put_claims, |row| row.since),
+        &column_values(put_claims, |row| row.expires),
+        &column_values(put_claims, |row| row.claim_time),
+        &column_values(put_claims, |row| row.place_since),
+        &column_values(put_claims, |row| row.place_expires),
+        &column_values(put_claims, |row| client_number(row.client)),
+        &dropped_ids,
         &channels,
         &payloads,
     ];
-    conn.query(&WRITE, &given).await.map(drop)
+    conn.query(&WRITE, &parameters).await.map(drop)
 }

@@ -18,7 +18,7 @@ use tokio_postgres::{
 
 use super::{
     config::Config,
-    dial::{Link, dial},
+    dial::{DriverConnection, dial},
     error::{Stage, classify},
     notification_handler::NotificationHandler,
     server::Server,
@@ -26,19 +26,19 @@ use super::{
     tables::Tables,
 };
 use crate::{
-    database::{Absent, Failed},
+    connection_slots::ConnectionSlots,
+    database::{Failed, MissingTables},
     runtime,
-    slots::Slots,
 };
 
 /// How long the tables behind a pooler count as known; after that time they are looked up again, because the pooler may
 /// have switched to another server.
-const RECOGNISE_AFTER: Duration = Duration::from_secs(3);
+const TABLES_KNOWN_FOR: Duration = Duration::from_secs(3);
 /// How the server shows the lock timeout set by [`SESSION_OPTIONS`]: another value means that a pooler has dropped the
 /// settings.
-pub(crate) const LOCK_LIMIT: &str = "200ms";
+pub(crate) const SHOWN_LOCK_TIMEOUT: &str = "200ms";
 /// Begins a transaction with the settings of [`SESSION_OPTIONS`], for a session behind a pooler.
-const BEGIN_SHORT: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
+const BEGIN_WITH_LIMITS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
 /// Settings of the session. The timeouts bound how long one of our statements runs on the server. A prepared statement
@@ -57,7 +57,7 @@ pub(crate) struct Conn {
     /// The tables to which the connection leads; `None` where there are none, or on a connection that only listens.
     tables: Option<Tables>,
     /// When the tables were looked up.
-    found_at: Instant,
+    tables_found_at: Instant,
     subscription: Arc<Subscription>,
 }
 
@@ -81,12 +81,12 @@ impl Conn {
     /// Connects, and finds or creates the tables.
     pub(crate) async fn open(
         config: &Config,
-        absent: Absent,
+        missing_tables: MissingTables,
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let connecting = async {
             let mut conn = Self::dial(config, &config.server, config.listen.is_none(), handler).await?;
-            conn.find_tables(config, absent).await?;
+            conn.find_tables(config, missing_tables).await?;
             Ok(conn)
         };
         runtime::within(config.dial_limit(), connecting).await.unwrap_or_else(|| Err(timed_out(config)))
@@ -105,7 +105,9 @@ impl Conn {
     /// Subscribes this connection to the notifications of the channel.
     pub(crate) async fn listen(&self, config: &Config, channel: &str) -> Result<Arc<Subscription>, Failed> {
         let listen = format!("LISTEN {channel}");
-        self.run(&listen).await.map_err(|error| config.with_address(classify(&error, Stage::Before)))?;
+        self.run(&listen)
+            .await
+            .map_err(|error| config.with_address(classify(&error, Stage::BeforeCommit)))?;
         self.subscription.listens.store(true, Ordering::Release);
         Ok(Arc::clone(&self.subscription))
     }
@@ -113,7 +115,7 @@ impl Conn {
     /// Ends the subscription.
     pub(crate) async fn unlisten(&self) -> Result<(), Failed> {
         self.subscription.listens.store(false, Ordering::Release);
-        self.run("UNLISTEN *").await.map_err(|error| classify(&error, Stage::Before))
+        self.run("UNLISTEN *").await.map_err(|error| classify(&error, Stage::BeforeCommit))
     }
 
     /// Whether this connection receives notifications at present.
@@ -135,10 +137,10 @@ impl Conn {
         handler: Weak<dyn NotificationHandler>,
     ) -> Result<Self, Failed> {
         let dialed = dial(server, direct.then_some(SESSION_OPTIONS), config.dial_limit()).await;
-        let (client, link) = dialed.map_err(|failed| config.with_address(failed))?;
+        let (client, driver_connection) = dialed.map_err(|failed| config.with_address(failed))?;
         let end_report = EndReport { handler, subscription: Arc::default() };
         let subscription = Arc::clone(&end_report.subscription);
-        runtime::spawn(drive(link, end_report));
+        runtime::spawn(drive(driver_connection, end_report));
         Ok(Self::of(client, direct, subscription))
     }
 
@@ -148,20 +150,24 @@ impl Conn {
             prepared: Default::default(),
             keeps_session,
             tables: None,
-            found_at: runtime::now(),
+            tables_found_at: runtime::now(),
             subscription,
         }
     }
 
     /// Whether a pooler may lead this connection to another server than at the last look-up of the tables.
     pub(crate) fn may_lead_elsewhere(&self) -> bool {
-        !self.keeps_session && runtime::now().duration_since(self.found_at) > RECOGNISE_AFTER
+        !self.keeps_session && runtime::now().duration_since(self.tables_found_at) > TABLES_KNOWN_FOR
     }
 
     /// Looks up the tables that the connection leads to.
-    pub(crate) async fn find_tables(&mut self, config: &Config, absent: Absent) -> Result<(), Failed> {
-        self.tables = Tables::find(self, config, absent).await?;
-        self.found_at = runtime::now();
+    pub(crate) async fn find_tables(
+        &mut self,
+        config: &Config,
+        missing_tables: MissingTables,
+    ) -> Result<(), Failed> {
+        self.tables = Tables::find(self, config, missing_tables).await?;
+        self.tables_found_at = runtime::now();
         Ok(())
     }
 
@@ -185,7 +191,7 @@ impl Conn {
     }
 
     /// How many connections the server had left at the last check.
-    pub(crate) fn slots(&self) -> Option<Slots> {
+    pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
         self.tables.as_ref()?.slots
     }
 
@@ -221,36 +227,41 @@ impl Conn {
     }
 
     /// Executes one statement and returns its rows.
-    pub(crate) async fn query(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Error> {
+    pub(crate) async fn query(
+        &self,
+        sql: &Sql,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Row>, Error> {
         if !self.keeps_session {
             let typed: Vec<(&(dyn ToSql + Sync), Type)> =
-                given.iter().copied().zip(sql.types.iter().cloned()).collect();
+                parameters.iter().copied().zip(sql.types.iter().cloned()).collect();
             return self.client.query_typed(self.text(sql), &typed).await;
         }
         let statement = self.prepared(sql).await?;
-        self.client.query(statement, given).await
+        self.client.query(statement, parameters).await
     }
 
     /// Executes one statement that is not part of a larger transaction. Behind a pooler the settings of the session do
     /// not apply, so there a transaction of its own sets the limits.
-    pub(crate) async fn query_alone(
+    pub(crate) async fn query_standalone(
         &self,
         sql: &Sql,
-        given: &[&(dyn ToSql + Sync)],
+        parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Error> {
         if self.keeps_session {
-            return self.query(sql, given).await;
+            return self.query(sql, parameters).await;
         }
-        let (begun, rows, ended) =
-            tokio::join!(biased; self.run(BEGIN_SHORT), self.query(sql, given), self.run("COMMIT"));
+        let (begin, query, commit) =
+            (self.run(BEGIN_WITH_LIMITS), self.query(sql, parameters), self.run("COMMIT"));
+        let (begun, rows, committed) = tokio::join!(biased; begin, query, commit);
         begun?;
         let rows = rows?;
-        ended.map(|()| rows)
+        committed.map(|()| rows)
     }
 
     /// Reads one row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
-        let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_SHORT };
+        let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_WITH_LIMITS };
         let end = if self.keeps_session { "SELECT 1" } else { "COMMIT" };
         let (begun, row, ended) =
             tokio::join!(biased; self.run(begin), self.client.query_typed_one(text, &[]), self.run(end));
@@ -260,12 +271,12 @@ impl Conn {
     }
 
     /// Executes text with parameters of these types, without keeping it prepared.
-    pub(crate) async fn ask(
+    pub(crate) async fn query_unprepared(
         &self,
         text: &str,
-        given: &[(&(dyn ToSql + Sync), Type)],
+        parameters: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, Error> {
-        self.client.query_typed(text, given).await
+        self.client.query_typed(text, parameters).await
     }
 
     /// Executes text without parameters.
@@ -275,11 +286,11 @@ impl Conn {
 }
 
 /// Drives the connection until it ends: reads, writes, and passes notifications on.
-async fn drive(mut connection: Link, end_report: EndReport) {
-    while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+async fn drive(mut driver_connection: DriverConnection, end_report: EndReport) {
+    while let Some(Ok(message)) = poll_fn(|context| driver_connection.poll_message(context)).await {
         if let AsyncMessage::Notification(notification) = message {
             let Some(handler) = end_report.handler.upgrade() else { return };
-            handler.notified(notification.payload());
+            handler.handle_notification(notification.payload());
         }
     }
 }
@@ -295,7 +306,7 @@ impl Drop for EndReport {
         let listened = self.subscription.listens();
         self.subscription.ended.store(true, Ordering::Release);
         if let Some(handler) = self.handler.upgrade().filter(|_| listened) {
-            handler.stopped();
+            handler.handle_end();
         }
     }
 }

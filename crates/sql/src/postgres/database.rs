@@ -12,29 +12,29 @@ use super::{
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
     pool::{Borrowed, Pool},
-    rows::{LOCK_COLUMNS, claim_row, client_number, column, id, lock_row, slots},
+    rows::{LOCK_COLUMNS, claim_row, client_number, column, connection_slots, id, lock_row},
     statements::{
         CLAIM_MANY, CLAIM_ONE, FORGET, LOOK, NAMES_LIKE, REFRESH, RELEASE_MANY, RELEASE_ONE, RENEW_CLAIMS,
         RENEW_LOCKS, SLOTS, SWEEP, Sql,
     },
-    tables::replica,
+    tables::replica_error,
 };
 use crate::{
+    connection_slots::ConnectionSlots,
     database::{
-        Absent, Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed,
+        Database, DbFuture, Failed, FastGrant, LookResult, MissingTables, QueueEntry, Refreshed, Timed,
         replica_guarantee,
     },
-    row::{ClientId, first, micros_in, previous_code},
-    slots::Slots,
+    row::{ClientId, duration_micros, first_token, previous_code},
     step::{Changes, PeerNotification, Snapshot, Verb},
 };
 
 /// How many times inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
 const MAX_LOOKS: usize = 5;
 /// The first column of the row of the name in `look.sql`, behind the name and the time.
-const LOOK_LOCK: usize = 2;
+const FIRST_LOCK_COLUMN: usize = 2;
 /// The first column of the row of the claim in `look.sql`.
-const LOOK_CLAIM: usize = LOOK_LOCK + LOCK_COLUMNS;
+const FIRST_CLAIM_COLUMN: usize = FIRST_LOCK_COLUMN + LOCK_COLUMNS;
 
 /// A PostgreSQL database, as one client uses it.
 pub(crate) struct Postgres {
@@ -53,43 +53,51 @@ impl Postgres {
     }
 
     /// Claims one name by the fast path.
-    async fn take_one(&self, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
+    async fn fast_claim_one(
+        &self,
+        claim: &Claim,
+        client: ClientId,
+    ) -> Result<Option<Timed<FastGrant>>, Failed> {
         let (name, id, owner) = (claim.name.as_str(), claim.id.0.as_slice(), claim.owner.as_ref());
-        let (tokens, ttl, client) = (tokens(claim), micros_in(claim.ttl), client_number(client));
+        let (tokens, ttl, client) = (token_count(claim), duration_micros(claim.ttl), client_number(client));
         let rows =
             self.query_unless_locked(&CLAIM_ONE, &[&name, &id, &tokens, &ttl, &owner, &client]).await?;
-        rows.unwrap_or_default().first().map(|row| taken_by(row, 0, tokens)).transpose()
+        rows.unwrap_or_default().first().map(|row| fast_grant(row, 0, tokens)).transpose()
     }
 
     /// Releases one hold by the fast path.
-    async fn free_one(&self, release: &Release) -> Result<Option<Timed<()>>, Failed> {
+    async fn fast_release_one(&self, release: &Release) -> Result<Option<Timed<()>>, Failed> {
         let (name, id) = (release.name.as_str(), release.id.0.as_slice());
-        let given: [&(dyn ToSql + Sync); 4] =
-            [&name, &id, &first_token(release), &previous_code(release.ended)];
-        let rows = self.query_unless_locked(&RELEASE_ONE, &given).await?;
-        let freed = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, value: () });
-        rows.unwrap_or_default().first().map(freed).transpose()
+        let parameters: [&(dyn ToSql + Sync); 4] =
+            [&name, &id, &released_token(release), &previous_code(release.ended)];
+        let rows = self.query_unless_locked(&RELEASE_ONE, &parameters).await?;
+        let released = |row| Ok(Timed { now: column(row, 0).map_err(Failed::in_doubt)?, value: () });
+        rows.unwrap_or_default().first().map(released).transpose()
     }
 
     /// Executes one statement; `None` if another transaction kept a row locked: then nothing was done.
     async fn query_unless_locked(
         &self,
         sql: &Sql,
-        given: &[&(dyn ToSql + Sync)],
+        parameters: &[&(dyn ToSql + Sync)],
     ) -> Result<Option<Vec<Row>>, Failed> {
-        query_borrowed(self.pool.conn().await?, sql, given).await
+        query_borrowed(self.pool.borrow().await?, sql, parameters).await
     }
 
     /// Extends and reads the waiting claims; the same round trip reads how many connection slots are free.
-    async fn refreshed(&self, given: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
-        let borrowed = self.pool.conn().await?;
+    async fn extend_and_read(&self, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
+        let borrowed = self.pool.borrow().await?;
         let (rows, slot_rows) = if borrowed.conn.keeps_session() {
-            tokio::join!(biased; borrowed.conn.query_alone(&REFRESH, given), borrowed.conn.query_alone(&SLOTS, &[]))
+            let refresh = borrowed.conn.query_standalone(&REFRESH, parameters);
+            tokio::join!(biased; refresh, borrowed.conn.query_standalone(&SLOTS, &[]))
         } else {
-            (borrowed.conn.query_alone(&REFRESH, given).await, borrowed.conn.query_alone(&SLOTS, &[]).await)
+            (
+                borrowed.conn.query_standalone(&REFRESH, parameters).await,
+                borrowed.conn.query_standalone(&SLOTS, &[]).await,
+            )
         };
-        if let Some(slots) = slot_rows.ok().and_then(|rows| slots(rows.first()?).ok()) {
-            self.pool.learn(Some(slots));
+        if let Some(slots) = slot_rows.ok().and_then(|rows| connection_slots(rows.first()?).ok()) {
+            self.pool.note_connection_slots(Some(slots));
         }
         match rows {
             Ok(rows) => borrowed.give_back().map(|()| rows),
@@ -101,14 +109,18 @@ impl Postgres {
 
     /// The rows of a look, and whether a replica returned them. Where the tables do not exist the answer is empty;
     /// where others keep them locked it is an error.
-    async fn look_rows(&self, sql: &Sql, given: &[&(dyn ToSql + Sync)]) -> Result<(Vec<Row>, bool), Failed> {
+    async fn look_rows(
+        &self,
+        sql: &Sql,
+        parameters: &[&(dyn ToSql + Sync)],
+    ) -> Result<(Vec<Row>, bool), Failed> {
         for _ in 0..MAX_LOOKS {
-            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
             if !borrowed.conn.has_tables() {
                 return Ok((Vec::new(), false));
             }
             let by_replica = borrowed.conn.is_replica();
-            if let Some(rows) = query_borrowed(borrowed, sql, given).await? {
+            if let Some(rows) = query_borrowed(borrowed, sql, parameters).await? {
                 return Ok((rows, by_replica));
             }
         }
@@ -121,9 +133,9 @@ impl Postgres {
 async fn query_borrowed(
     borrowed: Borrowed<'_>,
     sql: &Sql,
-    given: &[&(dyn ToSql + Sync)],
+    parameters: &[&(dyn ToSql + Sync)],
 ) -> Result<Option<Vec<Row>>, Failed> {
-    match borrowed.conn.query_alone(sql, given).await {
+    match borrowed.conn.query_standalone(sql, parameters).await {
         Ok(rows) => {
             borrowed.give_back()?;
             Ok(Some(rows))
@@ -137,42 +149,45 @@ async fn query_borrowed(
 }
 
 /// The names as a statement parameter.
-fn names<'a>(of: impl Iterator<Item = &'a Name>) -> Vec<&'a str> {
-    of.map(Name::as_str).collect()
+fn names<'a>(items: impl Iterator<Item = &'a Name>) -> Vec<&'a str> {
+    items.map(Name::as_str).collect()
 }
 
 /// The ids as a statement parameter.
-fn ids<'a>(of: impl Iterator<Item = &'a ClaimId>) -> Vec<&'a [u8]> {
-    of.map(|id| id.0.as_slice()).collect()
+fn ids<'a>(items: impl Iterator<Item = &'a ClaimId>) -> Vec<&'a [u8]> {
+    items.map(|id| id.0.as_slice()).collect()
 }
 
 /// The number of tokens that the claim wants: at least one.
-fn tokens(claim: &Claim) -> i32 {
+fn token_count(claim: &Claim) -> i32 {
     i32::try_from(claim.tokens.max(1)).unwrap_or(1)
 }
 
 /// A hold, from the columns that begin at `at`: newest token, how the previous hold ended, the time.
-fn taken_by(row: &Row, at: usize, tokens: i32) -> Result<Timed<Taken>, Failed> {
-    let of = || {
-        let newest: i64 = column(row, at)?;
-        let token = first(newest, tokens);
-        Ok(Timed { now: column(row, at + 2)?, value: Taken { token, previous: column(row, at + 1)? } })
+fn fast_grant(row: &Row, start: usize, tokens: i32) -> Result<Timed<FastGrant>, Failed> {
+    let decode = || {
+        let newest: i64 = column(row, start)?;
+        let token = first_token(newest, tokens);
+        Ok(Timed {
+            now: column(row, start + 2)?,
+            value: FastGrant { token, previous: column(row, start + 1)? },
+        })
     };
-    of().map_err(Failed::in_doubt)
+    decode().map_err(Failed::in_doubt)
 }
 
 /// The rows, by the name in the first column.
-fn by_name(rows: &[Row]) -> Result<HashMap<&str, &Row>, Failed> {
+fn rows_by_name(rows: &[Row]) -> Result<HashMap<&str, &Row>, Failed> {
     rows.iter().map(|row| Ok((column(row, 0).map_err(Failed::in_doubt)?, row))).collect()
 }
 
 /// The first token of the released hold, as a statement parameter.
-fn first_token(release: &Release) -> i64 {
-    token(release.token.map_or(0, |token| token.number))
+fn released_token(release: &Release) -> i64 {
+    token_parameter(release.token.map_or(0, |token| token.number))
 }
 
 /// A token number as a statement parameter.
-fn token(number: u64) -> i64 {
+fn token_parameter(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
@@ -193,13 +208,17 @@ fn name(row: &Row) -> Result<Option<Name>, Failed> {
 }
 
 impl Database for Postgres {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
+    fn fast_claim<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        client: ClientId,
+    ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>> {
         Box::pin(async move {
             if let [claim] = claims {
-                return Ok(vec![self.take_one(claim, client).await?]);
+                return Ok(vec![self.fast_claim_one(claim, client).await?]);
             }
-            let tokens: Vec<i32> = claims.iter().map(tokens).collect();
-            let ttls: Vec<i64> = claims.iter().map(|claim| micros_in(claim.ttl)).collect();
+            let tokens: Vec<i32> = claims.iter().map(token_count).collect();
+            let ttls: Vec<i64> = claims.iter().map(|claim| duration_micros(claim.ttl)).collect();
             let owners: Vec<&str> = claims.iter().map(|claim| claim.owner.as_ref()).collect();
             let (names, ids) =
                 (names(claims.iter().map(|claim| &claim.name)), ids(claims.iter().map(|claim| &claim.id)));
@@ -210,20 +229,20 @@ impl Database for Postgres {
                 )
                 .await?;
             let rows = rows.unwrap_or_default();
-            let taken = by_name(&rows)?;
+            let granted_rows = rows_by_name(&rows)?;
             let taken_of = |(name, tokens): (&&str, &i32)| {
-                taken.get(*name).map(|row| taken_by(row, 1, *tokens)).transpose()
+                granted_rows.get(*name).map(|row| fast_grant(row, 1, *tokens)).transpose()
             };
             names.iter().zip(&tokens).map(taken_of).collect()
         })
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
+    fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(async move {
             if let [release] = releases {
-                return Ok(vec![self.free_one(release).await?]);
+                return Ok(vec![self.fast_release_one(release).await?]);
             }
-            let tokens: Vec<i64> = releases.iter().map(first_token).collect();
+            let tokens: Vec<i64> = releases.iter().map(released_token).collect();
             let ended: Vec<i16> = releases.iter().map(|release| previous_code(release.ended)).collect();
             let (names, ids) = (
                 names(releases.iter().map(|release| &release.name)),
@@ -233,24 +252,25 @@ impl Database for Postgres {
                 .query_unless_locked(&RELEASE_MANY, &[&names, &ids, &tokens, &ended])
                 .await?
                 .unwrap_or_default();
-            let freed = by_name(&rows)?;
+            let released_rows = rows_by_name(&rows)?;
             let time = |row: &&Row| Ok(Timed { now: column(row, 1).map_err(Failed::in_doubt)?, value: () });
-            names.iter().map(|name| freed.get(name).map(time).transpose()).collect()
+            names.iter().map(|name| released_rows.get(name).map(time).transpose()).collect()
         })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         Box::pin(async move {
-            let tokens: Vec<i64> = holds.iter().map(|hold| token(hold.token.number)).collect();
-            let ttls: Vec<i64> = holds.iter().map(|hold| micros_in(hold.ttl)).collect();
+            let tokens: Vec<i64> = holds.iter().map(|hold| token_parameter(hold.token.number)).collect();
+            let ttls: Vec<i64> = holds.iter().map(|hold| duration_micros(hold.ttl)).collect();
             let (names, ids) =
                 (names(holds.iter().map(|hold| &hold.name)), ids(holds.iter().map(|hold| &hold.id)));
-            let given: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
-            let mut extended =
-                times_by_claim(&self.query_unless_locked(&RENEW_LOCKS, given).await?.unwrap_or_default())?;
+            let parameters: &[&(dyn ToSql + Sync)] = &[&names, &ids, &tokens, &ttls];
+            let mut extended = times_by_claim(
+                &self.query_unless_locked(&RENEW_LOCKS, parameters).await?.unwrap_or_default(),
+            )?;
             if extended.len() < holds.len() {
                 extended.extend(times_by_claim(
-                    &self.query_unless_locked(&RENEW_CLAIMS, given).await?.unwrap_or_default(),
+                    &self.query_unless_locked(&RENEW_CLAIMS, parameters).await?.unwrap_or_default(),
                 )?);
             }
             let time_of = |hold: &Hold| extended.get(&(hold.name.as_str().to_owned(), hold.id));
@@ -261,28 +281,30 @@ impl Database for Postgres {
     fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
             // Opens the LISTEN connection again if it broke.
-            self.listener.open().await?;
-            let lives: Vec<i64> = entries.iter().map(|entry| entry.life).collect();
+            self.listener.ensure_listening().await?;
+            let lives: Vec<i64> = entries.iter().map(|entry| entry.life_micros).collect();
             let (names, ids) =
                 (names(entries.iter().map(|entry| &entry.name)), ids(entries.iter().map(|entry| &entry.id)));
-            let claim_time: Vec<i64> = entries.iter().map(|entry| micros_in(entry.claim_time)).collect();
-            let rows = self.refreshed(&[&names, &ids, &lives, &claim_time]).await?;
+            let claim_times: Vec<i64> =
+                entries.iter().map(|entry| duration_micros(entry.claim_time)).collect();
+            let rows = self.extend_and_read(&[&names, &ids, &lives, &claim_times]).await?;
             // By claim: the state, the time of the database, and in how many microseconds a hold ahead ends.
             let mut states: HashMap<ClaimId, (i16, i64, Option<i64>)> = HashMap::new();
-            let mut ahead: Option<i64> = None;
+            let mut position: Option<i64> = None;
             for row in &rows {
                 if let Some(id) = id(row, 0)? {
                     states.insert(id, (column(row, 1)?, column(row, 2)?, column(row, 3)?));
                 }
                 let ahead_of_claim: i64 = column(row, 4)?;
-                ahead = Some(ahead.map_or(ahead_of_claim, |ahead| ahead.min(ahead_of_claim)));
+                position = Some(position.map_or(ahead_of_claim, |ahead| ahead.min(ahead_of_claim)));
             }
-            let ahead = u32::try_from(ahead.unwrap_or(0)).unwrap_or(u32::MAX);
-            let mut refreshed = Refreshed { ahead, ..Refreshed::default() };
+            let position = u32::try_from(position.unwrap_or(0)).unwrap_or(u32::MAX);
+            let mut refreshed = Refreshed { position, ..Refreshed::default() };
             for entry in entries {
                 let state = states.get(&entry.id);
                 refreshed.states.push(state.map(|&(value, now, _)| Timed { now, value }));
-                refreshed.expiries.extend(state.and_then(|state| Some((entry.name.clone(), state.2?))));
+                let hold_ends_in = state.and_then(|(_, _, hold_ends_in)| *hold_ends_in);
+                refreshed.expiries.extend(hold_ends_in.map(|remaining| (entry.name.clone(), remaining)));
             }
             refreshed.expiries.dedup();
             Ok(refreshed)
@@ -301,8 +323,8 @@ impl Database for Postgres {
         self.listener.is_listening()
     }
 
-    fn slots(&self) -> Option<Slots> {
-        self.pool.slots()
+    fn connection_slots(&self) -> Option<ConnectionSlots> {
+        self.pool.connection_slots()
     }
 
     fn set_asleep(&self, asleep: bool) {
@@ -313,10 +335,10 @@ impl Database for Postgres {
         Box::pin(self.listener.close_idle())
     }
 
-    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
+    fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.pool.close_unused();
-            if !waits {
+            if !claims_wait {
                 self.listener.release_unneeded().await;
             }
         })
@@ -330,9 +352,9 @@ impl Database for Postgres {
         Box::pin(async move {
             if matches!(verb, Verb::Claim { claim, .. } if claim.may_queue) {
                 // Listens before the queue entry exists, so that no notification to it is missed.
-                self.listener.open().await?;
+                self.listener.ensure_listening().await?;
             }
-            let borrowed = self.listener.conn().await?;
+            let borrowed = self.listener.borrow_for_transaction().await?;
             let changes = apply(&borrowed.conn, name, verb).await?;
             borrowed.give_back()?;
             Ok(changes)
@@ -341,18 +363,19 @@ impl Database for Postgres {
 
     fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult> {
         Box::pin(async move {
-            let asked: Vec<&str> = names.iter().map(Name::as_str).collect();
-            let (rows, by_replica) = self.look_rows(&LOOK, &[&asked]).await?;
+            let name_list: Vec<&str> = names.iter().map(Name::as_str).collect();
+            let (rows, by_replica) = self.look_rows(&LOOK, &[&name_list]).await?;
             let mut snapshots: Vec<(Name, Snapshot)> = Vec::new();
             for row in &rows {
                 let Some(name) = name(row)? else { continue };
                 if snapshots.last().is_none_or(|(last, _)| *last != name) {
-                    let (now, lock, claims) = (column(row, 1)?, lock_row(row, LOOK_LOCK)?, Vec::new());
+                    let (now, lock, claims) =
+                        (column(row, 1)?, lock_row(row, FIRST_LOCK_COLUMN)?, Vec::new());
                     snapshots
                         .push((name, Snapshot { now, floor: now, lineage: self.lineage(), lock, claims }));
                 }
                 if let Some((_, snapshot)) = snapshots.last_mut() {
-                    snapshot.claims.extend(claim_row(row, LOOK_CLAIM)?);
+                    snapshot.claims.extend(claim_row(row, FIRST_CLAIM_COLUMN)?);
                 }
             }
             Ok(LookResult { snapshots, by_replica })
@@ -384,8 +407,8 @@ impl Database for Postgres {
             if !unused.is_empty() {
                 self.query_unless_locked(&FORGET, &[&unused]).await?;
             }
-            let more = i64::try_from(rows.len()).is_ok_and(|found| found == count);
-            Ok((expired, last.filter(|_| more)))
+            let is_full_part = i64::try_from(rows.len()).is_ok_and(|found| found == count);
+            Ok((expired, last.filter(|_| is_full_part)))
         })
     }
 
@@ -395,23 +418,26 @@ impl Database for Postgres {
 
     fn ping(&self) -> DbFuture<'_, ()> {
         Box::pin(async move {
-            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
             if borrowed.conn.is_replica() {
-                return Err(replica());
+                return Err(replica_error());
             }
-            borrowed.conn.run("SELECT 1").await.map_err(|error| classify(&error, Stage::Before))?;
+            borrowed.conn.run("SELECT 1").await.map_err(|error| classify(&error, Stage::BeforeCommit))?;
             borrowed.give_back()
         })
     }
 
     fn guarantee(&self) -> DbFuture<'_, Guarantee> {
         Box::pin(async move {
-            let borrowed = self.pool.borrow(Absent::Leave).await?;
+            let borrowed = self.pool.borrow_with(MissingTables::Leave).await?;
             if borrowed.conn.is_replica() {
                 return Ok(replica_guarantee("pg_is_in_recovery()", "true", "false"));
             }
-            let row =
-                borrowed.conn.settings(SETTINGS).await.map_err(|error| classify(&error, Stage::Before))?;
+            let row = borrowed
+                .conn
+                .settings(SETTINGS)
+                .await
+                .map_err(|error| classify(&error, Stage::BeforeCommit))?;
             borrowed.give_back()?;
             guarantee(&row)
         })

@@ -15,10 +15,10 @@ use tokio_postgres::{
 use super::tls::{encrypted, tls_error};
 use super::{
     error::{Stage, classify},
-    messages::Login,
+    messages::LoginMethod,
     passfile,
     server::Server,
-    stream::{Followed, NoEncryption, Stream},
+    stream::{CheckedStream, NoEncryption, Stream},
 };
 use crate::{Encryption, database::Failed, runtime};
 
@@ -26,7 +26,7 @@ use crate::{Encryption, database::Failed, runtime};
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// The connection of the driver.
-pub(crate) type Link = Connection<Followed, Followed>;
+pub(crate) type DriverConnection = Connection<CheckedStream, CheckedStream>;
 
 /// Connects to the first usable host within the time limit; the host that was used last is tried first. Each host gets
 /// an equal share of the time; time that a host did not need is shared by the hosts after it.
@@ -34,22 +34,25 @@ pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,
     limit: Duration,
-) -> Result<(Client, Link), Failed> {
-    let hosts: Vec<_> = server.all().collect();
-    let number = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
-    let (start, equal, mut hosts_left) = (runtime::now(), limit / number(hosts.len()).max(1), hosts.len());
-    let first_tried = server.served.load(Ordering::Relaxed);
+) -> Result<(Client, DriverConnection), Failed> {
+    let hosts: Vec<_> = server.hosts_with_ports().collect();
+    let count = |hosts| u32::try_from(hosts).unwrap_or(u32::MAX);
+    let (start, equal_share, mut hosts_left) =
+        (runtime::now(), limit / count(hosts.len()).max(1), hosts.len());
+    let first_tried = server.last_served_host.load(Ordering::Relaxed);
     let mut last_error = Failed::new(Fault::Misconfigured, "no host is named");
     for index in (first_tried..hosts.len()).chain(0..first_tried) {
         let Some(&(host, port)) = hosts.get(index) else { continue };
-        let share = equal.max(limit.saturating_sub(start.elapsed()) / number(hosts_left));
+        let share = equal_share.max(limit.saturating_sub(start.elapsed()) / count(hosts_left));
         hosts_left = hosts_left.saturating_sub(1).max(1);
-        let late = || Err(Failed::new(Fault::Retry, format!("no answer within {share:.0?}")));
-        match runtime::within(share, connect_to_host(server, host, port, options)).await.unwrap_or_else(late)
+        let timed_out = || Err(Failed::new(Fault::Retry, format!("no answer within {share:.0?}")));
+        match runtime::within(share, connect_to_host(server, host, port, options))
+            .await
+            .unwrap_or_else(timed_out)
         {
-            Ok(served) => {
-                server.served.store(index, Ordering::Relaxed);
-                return Ok(served);
+            Ok(connected) => {
+                server.last_served_host.store(index, Ordering::Relaxed);
+                return Ok(connected);
             }
             // The error of a host that was reached is more useful than that of one that was not.
             Err(failed) if failed.fault == Fault::Retry && last_error.fault == Fault::Full => {}
@@ -67,25 +70,28 @@ async fn connect_to_host(
     host: &Host,
     port: u16,
     options: Option<&str>,
-) -> Result<(Client, Link), Failed> {
+) -> Result<(Client, DriverConnection), Failed> {
     let mut driver = server.driver.clone();
     if let Some(password) = &server.password {
         driver.password(password.read().await?.as_str());
     } else if let Some(password) = passfile::password(server, host, port)? {
         driver.password(password);
     }
-    let stream = connect(server, host, port).await?;
+    let stream = open_stream(server, host, port).await?;
     driver.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
         let url_options = server.driver.get_options();
-        driver.options(url_options.map_or_else(|| options.to_owned(), |given| format!("{given} {options}")));
+        driver.options(
+            url_options.map_or_else(|| options.to_owned(), |url_options| format!("{url_options} {options}")),
+        );
     }
-    let failed = |error| classify(&error, Stage::Dial);
-    let (client, mut link) = driver.connect_raw(stream, NoEncryption).await.map_err(failed)?;
-    if server.writes {
+    let login_failed = |error| classify(&error, Stage::Dial);
+    let (client, mut driver_connection) =
+        driver.connect_raw(stream, NoEncryption).await.map_err(login_failed)?;
+    if server.needs_writable {
         let query = pin!(client.simple_query("SHOW transaction_read_only"));
-        let reply = match select(query, &mut link).await {
-            Either::Left((reply, _)) => reply.map_err(failed)?,
+        let reply = match select(query, &mut driver_connection).await {
+            Either::Left((reply, _)) => reply.map_err(login_failed)?,
             Either::Right(_) => return Err(Failed::new(Fault::Retry, "it closed the connection")),
         };
         let is_read_only = |reply: &SimpleQueryMessage| matches!(reply, SimpleQueryMessage::Row(row) if row.get(0) == Some("on"));
@@ -93,36 +99,36 @@ async fn connect_to_host(
             return Err(Failed::new(Fault::Retry, "it is read-only, as a replica is: name the primary"));
         }
     }
-    Ok((client, link))
+    Ok((client, driver_connection))
 }
 
 /// Opens the stream to one host, encrypted as the URL says.
-async fn connect(server: &Server, host: &Host, port: u16) -> Result<Followed, Failed> {
+async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedStream, Failed> {
     let name = match host {
         Host::Tcp(name) => name,
         Host::Unix(directory) => {
             let stream = UnixStream::connect(directory.join(format!(".s.PGSQL.{port}"))).await;
-            return Ok(plain(stream.map_err(|error| unconnected(&error))?, true));
+            return Ok(plain_stream(stream.map_err(|error| connect_failed(&error))?, true));
         }
     };
-    let (stream, is_local) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
+    let (stream, is_local) = tcp(name, port).await.map_err(|error| connect_failed(&error))?;
     match &server.encryption {
-        Encryption::Off => Ok(plain(stream, is_local)),
+        Encryption::Off => Ok(plain_stream(stream, is_local)),
         #[cfg(feature = "tls")]
         Encryption::Required(tls) => match encrypted(tls, name, stream).await? {
-            Ok(stream) => Ok(secured(stream, true)),
+            Ok(stream) => Ok(encrypted_stream(stream, true)),
             Err(_) => Err(tls_error("server does not support TLS")),
         },
         #[cfg(feature = "tls")]
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
-            Ok(Ok(stream)) => Ok(secured(stream, is_local)),
-            Ok(Err(stream)) => Ok(plain(stream, is_local)),
+            Ok(Ok(stream)) => Ok(encrypted_stream(stream, is_local)),
+            Ok(Err(stream)) => Ok(plain_stream(stream, is_local)),
             // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| tls_error(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
-                let (stream, is_local) = tcp(name, port).await.map_err(|error| unconnected(&error))?;
-                Ok(plain(stream, is_local))
+                let (stream, is_local) = tcp(name, port).await.map_err(|error| connect_failed(&error))?;
+                Ok(plain_stream(stream, is_local))
             }
             Err(failed) => Err(failed),
         },
@@ -142,19 +148,27 @@ async fn tcp(name: &str, port: u16) -> io::Result<(TcpStream, bool)> {
 }
 
 /// The error for a failed connection attempt.
-fn unconnected(error: &io::Error) -> Failed {
+fn connect_failed(error: &io::Error) -> Failed {
     Failed::new(Fault::Retry, format!("error connecting to server: {error}"))
 }
 
 /// A stream that is not encrypted, on which the password is sent only to a server on this machine.
-fn plain(stream: impl Stream + 'static, is_local: bool) -> Followed {
-    Followed::new(Box::new(stream), if is_local { Login::Cleartext } else { Login::Scram }, None)
+fn plain_stream(stream: impl Stream + 'static, is_local: bool) -> CheckedStream {
+    CheckedStream::new(
+        Box::new(stream),
+        if is_local { LoginMethod::Cleartext } else { LoginMethod::Scram },
+        None,
+    )
 }
 
 /// An encrypted stream. The password is sent in cleartext only to a `trusted` server: one on this machine, or one whose
 /// connection is as secure as the URL requires. A URL that only prefers encryption trusts no server on another machine.
 #[cfg(feature = "tls")]
-fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
+fn encrypted_stream(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> CheckedStream {
     let end_point = leasehold_tls::end_point(&stream);
-    Followed::new(Box::new(stream), if trusted { Login::Cleartext } else { Login::Md5 }, end_point)
+    CheckedStream::new(
+        Box::new(stream),
+        if trusted { LoginMethod::Cleartext } else { LoginMethod::Md5 },
+        end_point,
+    )
 }

@@ -5,7 +5,7 @@ use std::io;
 use leasehold_core::Fault;
 use tokio_postgres::{Error, error::SqlState};
 
-use super::messages::Login;
+use super::messages::LoginMethod;
 use crate::database::{Failed, bad_value};
 
 /// How far a request had come when it failed.
@@ -14,13 +14,13 @@ pub(crate) enum Stage {
     /// There was no connection yet.
     Dial,
     /// Nothing was committed: the request had not reached its commit.
-    Before,
+    BeforeCommit,
     /// Its commit was sent.
     Commit,
 }
 
 /// Classifies an error of a request that had come as far as `at`.
-pub(crate) fn classify(error: &Error, at: Stage) -> Failed {
+pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
     #[cfg(feature = "tls")]
     if let Some(tls_failure) = tls_failure_of(error) {
         return tls_failure;
@@ -29,14 +29,14 @@ pub(crate) fn classify(error: &Error, at: Stage) -> Failed {
         if is_refused_login(error) {
             return Failed::new(Fault::Misconfigured, cause(error));
         }
-        if at == Stage::Dial {
+        if stage == Stage::Dial {
             return Failed::new(
                 if is_missing_login(error) { Fault::Denied } else { Fault::Retry },
                 cause(error),
             );
         }
         // The connection broke, or a malformed answer arrived.
-        let fault = if at == Stage::Commit { Fault::Unknown } else { Fault::Retry };
+        let fault = if stage == Stage::Commit { Fault::Unknown } else { Fault::Retry };
         return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
     };
     // The server rolls back what it answers with an error.
@@ -46,18 +46,18 @@ pub(crate) fn classify(error: &Error, at: Stage) -> Failed {
         &SqlState::TOO_MANY_CONNECTIONS => Fault::Full,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
         _ if db_error.message().contains("statement pooling") => {
-            let words = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
-            return Failed::new(Fault::Misconfigured, words);
+            let message = "the pooler gives each statement another connection, and locks need transactions: set pool_mode = transaction";
+            return Failed::new(Fault::Misconfigured, message);
         }
         // Another program wrote a token that is nearly the largest number.
         &SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
             return bad_value("token", "it is close to the largest number");
         }
-        code if is_pooler(code, db_error.message()) => return pooler(),
+        code if is_pooler_error(code, db_error.message()) => return pooler_error(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,
             // A pooler reports this about its connection to the server: what was done there is unknown.
-            Some("08") if at == Stage::Commit => Fault::Unknown,
+            Some("08") if stage == Stage::Commit => Fault::Unknown,
             Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,
             // Deadlocks, timeouts, a server that shuts down or starts up, a replica.
@@ -70,9 +70,9 @@ pub(crate) fn classify(error: &Error, at: Stage) -> Failed {
 }
 
 /// The error for a pooler where a server was expected.
-pub(crate) fn pooler() -> Failed {
-    let words = "it is a pooler: add the URL of the server itself to this one, as listen_url=";
-    Failed::new(Fault::Misconfigured, words)
+pub(crate) fn pooler_error() -> Failed {
+    let message = "it is a pooler: add the URL of the server itself to this one, as listen_url=";
+    Failed::new(Fault::Misconfigured, message)
 }
 
 /// Whether a password is missing, or the authentication method unknown: the driver reports both only in words.
@@ -91,7 +91,7 @@ fn tls_failure_of(error: &Error) -> Option<Failed> {
 /// Whether the server asks for the password in a form that others could read.
 fn is_refused_login(error: &Error) -> bool {
     let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    source.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<Login>())
+    source.and_then(io::Error::get_ref).is_some_and(|inner| inner.is::<LoginMethod>())
 }
 
 /// The cause of the error, without the text around it.
@@ -102,9 +102,9 @@ fn cause(error: &Error) -> String {
 
 /// Whether only a pooler reports this error: a pooler refuses settings of a session, and does not keep prepared
 /// statements.
-fn is_pooler(code: &SqlState, message: &str) -> bool {
-    let setting = *code == SqlState::PROTOCOL_VIOLATION && message.contains("startup parameter");
-    setting || [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
+fn is_pooler_error(code: &SqlState, message: &str) -> bool {
+    let refuses_setting = *code == SqlState::PROTOCOL_VIOLATION && message.contains("startup parameter");
+    refuses_setting || [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT].contains(code)
 }
 
 /// Whether another transaction kept a row locked for longer than the lock timeout, or the two transactions waited for
@@ -114,6 +114,6 @@ pub(crate) fn is_busy(error: &Error) -> bool {
 }
 
 /// Whether a column does not exist.
-pub(crate) fn is_no_column(error: &Error) -> bool {
+pub(crate) fn is_missing_column(error: &Error) -> bool {
     error.code() == Some(&SqlState::UNDEFINED_COLUMN)
 }

@@ -4,7 +4,7 @@ use leasehold_core::{Guarantee, Level};
 use tokio_postgres::Row;
 
 use super::rows::column;
-use crate::database::{CLOCK, Failed};
+use crate::database::{CLOCK_NOTE, Failed};
 
 /// Reads the settings that decide. A base backup and a logical subscriber receive the same stream as a replica, but
 /// neither can be promoted. A user without the right to see the state of others gets null there, and counts base
@@ -18,12 +18,12 @@ pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'),
 pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
     let (commit, fsync, standby): (&str, &str, &str) = (column(row, 0)?, column(row, 1)?, column(row, 2)?);
     let replicas: i64 = column(row, 3)?;
-    let mut judged = Guarantee::new(Level::LeaseBounded, &[CLOCK]);
+    let mut guarantee = Guarantee::new(Level::LeaseBounded, &[CLOCK_NOTE]);
     if fsync == "off" {
-        judged.lower("fsync", fsync, "on", "a crash of the machine may lose locks that are held");
+        guarantee.lower("fsync", fsync, "on", "a crash of the machine may lose locks that are held");
     }
     if commit == "off" {
-        judged.lower(
+        guarantee.lower(
             "synchronous_commit",
             commit,
             "on",
@@ -31,12 +31,12 @@ pub(crate) fn guarantee(row: &Row) -> Result<Guarantee, Failed> {
         );
     }
     if replicas > 0 && (standby.is_empty() || !matches!(commit, "on" | "remote_apply")) {
-        judged.lower(
+        guarantee.lower(
             "the number of replicas for which commits do not wait",
             &replicas.to_string(),
             "0, or synchronous_standby_names and synchronous_commit=on",
             "a replica that is promoted may not know of locks that are held",
         );
     }
-    Ok(judged)
+    Ok(guarantee)
 }

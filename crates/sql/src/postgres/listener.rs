@@ -39,10 +39,10 @@ pub(crate) struct Listener {
     pub(crate) pool: Arc<Pool>,
     state: Mutex<ListenerState>,
     /// Whether the last attempt to listen succeeded.
-    open: AtomicBool,
+    last_attempt_succeeded: AtomicBool,
     /// Whether the client is asleep: then it must not listen.
     asleep: AtomicBool,
-    me: Weak<Listener>,
+    weak_self: Weak<Listener>,
 }
 
 #[derive(Default)]
@@ -51,26 +51,26 @@ struct ListenerState {
     /// The connection past the pooler, if the URL names one.
     direct: Option<Conn>,
     /// Why and when the last attempt to listen failed.
-    failed: Option<(Failed, Instant)>,
+    last_failure: Option<(Failed, Instant)>,
     /// Since when no claim has waited.
     unneeded_since: Option<Instant>,
 }
 
 impl Listener {
     pub(crate) fn new(id: ClientId, config: Config) -> Arc<Self> {
-        Arc::new_cyclic(|me: &Weak<Self>| Self {
+        Arc::new_cyclic(|weak_self: &Weak<Self>| Self {
             id,
             client: OnceLock::new(),
-            pool: Pool::new(config, Weak::clone(me) as _),
+            pool: Pool::new(config, Weak::clone(weak_self) as _),
             state: Mutex::default(),
-            open: AtomicBool::new(true),
+            last_attempt_succeeded: AtomicBool::new(true),
             asleep: AtomicBool::new(false),
-            me: Weak::clone(me),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
     /// Sets the client that receives the notifications.
-    pub(crate) fn set(&self, client: Weak<Client>) {
+    pub(crate) fn set_client(&self, client: Weak<Client>) {
         let _ = self.client.set(client);
     }
 
@@ -82,7 +82,7 @@ impl Listener {
     ///
     /// # Errors
     /// Failures that a retry does not cure.
-    pub(crate) async fn open(&self) -> Result<(), Failed> {
+    pub(crate) async fn ensure_listening(&self) -> Result<(), Failed> {
         let mut state = self.state.lock().await;
         state.unneeded_since = None;
         if self.asleep.load(Ordering::Relaxed) {
@@ -92,18 +92,18 @@ impl Listener {
             return Ok(());
         }
         let now = runtime::now();
-        let failed = state.failed.as_ref().filter(|(_, at)| now.duration_since(*at) < RETRY_AFTER);
+        let failed = state.last_failure.as_ref().filter(|(_, at)| now.duration_since(*at) < RETRY_AFTER);
         if let Some((failed, _)) = failed {
-            return unless_temporary(failed);
+            return fail_if_permanent(failed);
         }
         let listening = bounded(self.listen()).await;
-        self.open.store(listening.is_ok(), Ordering::Relaxed);
+        self.last_attempt_succeeded.store(listening.is_ok(), Ordering::Relaxed);
         match listening {
             Ok((subscription, direct)) => {
                 state.direct = direct;
                 // Notifications of the time in between are lost.
                 let missed =
-                    state.subscription.replace(subscription).is_some() | state.failed.take().is_some();
+                    state.subscription.replace(subscription).is_some() | state.last_failure.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
                     client.mailbox.push(Notification::AskAll);
                 }
@@ -111,8 +111,8 @@ impl Listener {
             }
             Err(failed) => {
                 tracing::debug!(%failed, "cannot listen for grants");
-                let result = unless_temporary(&failed);
-                state.failed = Some((failed, runtime::now()));
+                let result = fail_if_permanent(&failed);
+                state.last_failure = Some((failed, runtime::now()));
                 result
             }
         }
@@ -122,10 +122,10 @@ impl Listener {
     async fn listen(&self) -> Result<(Arc<Subscription>, Option<Conn>), Failed> {
         let (config, channel) = (&self.pool.config, notification_text::channel(self.id));
         if let Some(server) = &config.listen {
-            let conn = Conn::open_direct(config, server, Weak::clone(&self.me) as _).await?;
+            let conn = Conn::open_direct(config, server, Weak::clone(&self.weak_self) as _).await?;
             return Ok((conn.listen(config, &channel).await?, Some(conn)));
         }
-        let borrowed = self.pool.conn().await?;
+        let borrowed = self.pool.borrow().await?;
         let subscription = borrowed.conn.listen(config, &channel).await?;
         borrowed.give_back()?;
         Ok((subscription, None))
@@ -133,9 +133,9 @@ impl Listener {
 
     /// Borrows a connection for a transaction, which may wait for a row lock. While claims wait, borrows a connection
     /// that does not listen, so that notifications do not wait, too.
-    pub(crate) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
-        let waits = self.client().is_some_and(|client| client.waits());
-        if waits { self.pool.not_listening().await } else { self.pool.conn().await }
+    pub(crate) async fn borrow_for_transaction(&self) -> Result<Borrowed<'_>, Failed> {
+        let claims_wait = self.client().is_some_and(|client| client.has_waiting_claims());
+        if claims_wait { self.pool.borrow_not_listening().await } else { self.pool.borrow().await }
     }
 
     /// Forbids listening from now on (`asleep`), or allows it again.
@@ -151,13 +151,13 @@ impl Listener {
         self.pool.close_idle();
         if state.subscription.as_ref().is_some_and(|subscription| !subscription.listens()) {
             state.subscription = None;
-            self.open.store(false, Ordering::Relaxed);
+            self.last_attempt_succeeded.store(false, Ordering::Relaxed);
         }
     }
 
     /// Whether the LISTEN connection is open, as far as is known.
     pub(crate) fn is_listening(&self) -> bool {
-        self.open.load(Ordering::Relaxed)
+        self.last_attempt_succeeded.load(Ordering::Relaxed)
     }
 
     /// Stops listening after a while without waiting claims. Called while no claim waits.
@@ -170,7 +170,7 @@ impl Listener {
         }
         if state.direct.take().is_none() {
             // If a request uses the connection now, the next call ends the subscription.
-            let Some(borrowed) = self.pool.listening() else { return };
+            let Some(borrowed) = self.pool.borrow_listening() else { return };
             let unlistened = bounded(borrowed.conn.unlisten()).await.and_then(|()| borrowed.give_back());
             if let Err(failed) = unlistened {
                 tracing::debug!(%failed, "a connection that listened is closed");
@@ -181,7 +181,7 @@ impl Listener {
 }
 
 /// Returns the failure, unless a retry may help.
-fn unless_temporary(failed: &Failed) -> Result<(), Failed> {
+fn fail_if_permanent(failed: &Failed) -> Result<(), Failed> {
     match failed.fault {
         Fault::Retry | Fault::Full | Fault::Unknown => Ok(()),
         _ => Err(failed.clone()),
@@ -189,14 +189,14 @@ fn unless_temporary(failed: &Failed) -> Result<(), Failed> {
 }
 
 impl NotificationHandler for Listener {
-    fn notified(&self, payload: &str) {
+    fn handle_notification(&self, payload: &str) {
         let Some(client) = self.client() else { return };
         if let Some(notification) = notification_text::read(payload, self.id, self.pool.lineage()) {
-            client.receive(&notification);
+            client.handle_notification(&notification);
         }
     }
 
-    fn stopped(&self) {
+    fn handle_end(&self) {
         if let Some(client) = self.client() {
             client.note_listener_lost();
         }

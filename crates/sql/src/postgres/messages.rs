@@ -28,7 +28,7 @@ const ASK_MD5: [u8; 4] = [0, 0, 0, 5];
 /// How a server asks for the password, from the strongest method to the weakest. Each method is also the error with
 /// which a connection refuses the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub(crate) enum Login {
+pub(crate) enum LoginMethod {
     #[error("it asks for a proof of the password")]
     Scram,
     /// An eavesdropper can find the password by trying.
@@ -63,9 +63,9 @@ pub(crate) struct Messages {
     /// The first bytes of the login request of the server, as far as they have arrived.
     login_request: Vec<u8>,
     /// The weakest login method that is accepted.
-    weakest: Login,
+    weakest: LoginMethod,
     /// A weaker method that the server asked for.
-    refused: Option<Login>,
+    refused: Option<LoginMethod>,
 }
 
 impl Messages {
@@ -79,18 +79,18 @@ impl Messages {
             setting_name: None,
             settings: HashSet::new(),
             login_request: Vec::new(),
-            weakest: Login::Cleartext,
+            weakest: LoginMethod::Cleartext,
             refused: None,
         }
     }
 
     /// Refuses a server that asks for a weaker login method: the driver does not see the request.
-    pub(crate) fn no_weaker_than(self, weakest: Login) -> Self {
+    pub(crate) fn refuse_weaker_than(self, weakest: LoginMethod) -> Self {
         Self { weakest, ..self }
     }
 
     /// The login method that is too weak, if the server asked for one.
-    pub(crate) fn refused(&self) -> Option<Login> {
+    pub(crate) fn refused(&self) -> Option<LoginMethod> {
         self.refused
     }
 
@@ -144,8 +144,8 @@ impl Messages {
         let missing = size_of::<u32>().saturating_sub(self.login_request.len());
         self.login_request.extend(bytes.iter().take(missing));
         let login = match <[u8; 4]>::try_from(self.login_request.as_slice()) {
-            Ok(ASK_CLEARTEXT) => Login::Cleartext,
-            Ok(ASK_MD5) => Login::Md5,
+            Ok(ASK_CLEARTEXT) => LoginMethod::Cleartext,
+            Ok(ASK_MD5) => LoginMethod::Md5,
             _ => return Ok(()),
         };
         if login <= self.weakest {
@@ -161,8 +161,8 @@ impl Frames for Messages {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.body_left > 0 {
                 let in_this_part = bytes.len().min(usize::try_from(self.body_left).unwrap_or(usize::MAX));
-                let (read_body, rest) = bytes.split_at(in_this_part);
-                self.read_body(read_body)?;
+                let (body_part, rest) = bytes.split_at(in_this_part);
+                self.read_body(body_part)?;
                 self.body_left -= in_this_part as u64;
                 bytes = rest;
                 continue;
@@ -188,9 +188,9 @@ mod tests {
 
     use super::*;
 
-    fn message(kind: u8, read_body: &[u8]) -> Vec<u8> {
-        let length = u32::try_from(read_body.len() + 4).unwrap();
-        [&[kind], &length.to_be_bytes()[..], read_body].concat()
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        [&[kind], &length.to_be_bytes()[..], body].concat()
     }
 
     /// How many of these messages pass, at most four times as many as the bound allows.
@@ -210,23 +210,23 @@ mod tests {
 
     #[test]
     fn each_reply_has_the_whole_bound() {
-        let answer_room = [
+        let answer = [
             message(b'1', b""),
             message(b'D', &[7; 30_000_000]),
             message(b'D', &[7; 30_000_000]),
             message(b'Z', b"I"),
         ]
         .concat();
-        for at_once in [1000, 4096, answer_room.len()] {
+        for part_size in [1000, 4096, answer.len()] {
             let mut messages = Messages::new();
-            for part in answer_room.repeat(2).chunks(at_once) {
+            for part in answer.repeat(2).chunks(part_size) {
                 messages.follow(part).unwrap();
             }
             assert_eq!((messages.body_left, messages.header_filled), (0, 0));
         }
         let mut slowly = Messages::new();
-        let answer_room = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
-        answer_room.iter().for_each(|&byte| slowly.follow(&[byte]).unwrap());
+        let answer = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
+        answer.iter().for_each(|&byte| slowly.follow(&[byte]).unwrap());
         assert_eq!((slowly.body_left, slowly.header_filled, slowly.was_ready), (0, 0, true));
     }
 
@@ -247,15 +247,18 @@ mod tests {
     #[test]
     fn a_weak_login_is_refused() {
         let notice = message(b'N', b"SWARNING\0\0");
-        for (login_request, login) in
-            [(3_u32, Login::Cleartext), (5, Login::Md5), (10, Login::Scram), (0, Login::Scram)]
-        {
+        for (login_request, login) in [
+            (3_u32, LoginMethod::Cleartext),
+            (5, LoginMethod::Md5),
+            (10, LoginMethod::Scram),
+            (0, LoginMethod::Scram),
+        ] {
             let login_asked = message(b'R', &[&login_request.to_be_bytes()[..], b"salt"].concat());
             let bytes = [&notice[..], &login_asked, &message(b'R', &[0; 4])].concat();
-            for weakest in [Login::Scram, Login::Md5, Login::Cleartext] {
-                for at_once in [1, 3, bytes.len()] {
-                    let mut messages = Messages::new().no_weaker_than(weakest);
-                    let followed = bytes.chunks(at_once).try_for_each(|part| messages.follow(part));
+            for weakest in [LoginMethod::Scram, LoginMethod::Md5, LoginMethod::Cleartext] {
+                for part_size in [1, 3, bytes.len()] {
+                    let mut messages = Messages::new().refuse_weaker_than(weakest);
+                    let followed = bytes.chunks(part_size).try_for_each(|part| messages.follow(part));
                     assert_eq!(
                         followed.is_err(),
                         login > weakest,

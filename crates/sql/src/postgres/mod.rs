@@ -37,7 +37,7 @@ pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);
     let postgres = Arc::new(Postgres::new(config, id));
     let client = Client::new(Arc::clone(&postgres) as _, id, env);
-    postgres.listener.set(Arc::downgrade(&client));
+    postgres.listener.set_client(Arc::downgrade(&client));
     SqlEngine::of(client, "postgres", Some(postgres.contact()))
 }
 

@@ -3,8 +3,8 @@
 /// Receives notifications.
 pub(crate) trait NotificationHandler: Send + Sync {
     /// Handles a notification to this client.
-    fn notified(&self, payload: &str);
+    fn handle_notification(&self, payload: &str);
 
     /// Handles the end of the connection: no more notifications arrive on it.
-    fn stopped(&self);
+    fn handle_end(&self);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
 
 use crate::{
-    row::{ClientId, micros_in, previous_code, previous_of},
+    row::{ClientId, duration_micros, previous_code, previous_of},
     step::{PeerMessage, PeerNotification},
 };
 
@@ -20,11 +20,11 @@ pub(crate) fn write(notification: &PeerNotification) -> String {
     match message {
         PeerMessage::Granted { grant, since } => {
             let Grant { token, tokens, ttl, previous } = grant;
-            let ttl = micros_in(ttl.unwrap_or(Duration::MAX));
+            let ttl = duration_micros(ttl.unwrap_or(Duration::MAX));
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_code(*previous))
         }
         PeerMessage::Broken { name } => format!("broken {id} {name}"),
-        PeerMessage::HoldEnds { left } => format!("over {id} {left}"),
+        PeerMessage::HoldEnds { remaining_micros } => format!("over {id} {remaining_micros}"),
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<Pee
             };
             PeerMessage::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => PeerMessage::HoldEnds { left: rest.parse().ok()? },
+        "over" => PeerMessage::HoldEnds { remaining_micros: rest.parse().ok()? },
         "broken" => PeerMessage::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };

@@ -26,13 +26,13 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
         return Ok(None);
     }
     let Some(path) = server.passfile.clone().or_else(default_path) else { return Ok(None) };
-    let wrong = |what: &str| {
+    let unusable_file = |what: &str| {
         Failed::new(Fault::Misconfigured, format!("the password file {}: {what}", path.display()))
     };
     let (text, open_to_others) = match read(&path) {
         Ok(read) => read,
         Err(_) if server.passfile.is_none() => return Ok(None),
-        Err(error) => return Err(wrong(&error.to_string())),
+        Err(error) => return Err(unusable_file(&error.to_string())),
     };
     let user = server.driver.get_user().map(str::to_owned).or_else(|| env::var("USER").ok());
     let user = user.unwrap_or_default();
@@ -42,10 +42,10 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
         Host::Tcp(name) => vec![name.as_str()],
         Host::Unix(directory) => directory.to_str().into_iter().chain(["localhost"]).collect(),
     };
-    let login = [&host[..], &[&port], &[database], &[&user]];
-    match text.lines().find_map(|line| password_of_line(line, login)) {
-        Some(_) if open_to_others => Err(wrong("it is open to others: chmod 600")),
-        found => Ok(found),
+    let login_fields = [&host[..], &[&port], &[database], &[&user]];
+    match text.lines().find_map(|line| password_of_line(line, login_fields)) {
+        Some(_) if open_to_others => Err(unusable_file("it is open to others: chmod 600")),
+        password => Ok(password),
     }
 }
 
@@ -67,16 +67,16 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
 
 /// The password of a line `host:port:database:user:password`, if each other field is one of the values in `login`, or
 /// `*`.
-fn password_of_line(line: &str, login: [&[&str]; 4]) -> Option<String> {
+fn password_of_line(line: &str, login_fields: [&[&str]; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
     }
     let mut rest = line.trim_end_matches('\r');
-    for accepted in login {
+    for accepted in login_fields {
         let (field, after_colon) = field(rest);
         // An escaped star is a literal star.
-        let any = rest.starts_with("*:");
-        rest = after_colon.filter(|_| any || accepted.contains(&field.as_str()))?;
+        let matches_any = rest.starts_with("*:");
+        rest = after_colon.filter(|_| matches_any || accepted.contains(&field.as_str()))?;
     }
     Some(unescaped(rest))
 }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_line_is_read_as_libpq_reads_it() {
-        let login: [&[&str]; 4] = [&["h", "localhost"], &["5432"], &["d:b"], &["me"]];
+        let login_fields: [&[&str]; 4] = [&["h", "localhost"], &["5432"], &["d:b"], &["me"]];
         for (line, password) in [
             (r"h:5432:d\:b:me:secret", Some("secret")),
             (r"localhost:5432:d\:b:me:secret", Some("secret")),
@@ -126,7 +126,7 @@ mod tests {
             ("*:*:*:*", None),
             ("", None),
         ] {
-            assert_eq!(password_of_line(line, login).as_deref(), password, "{line}");
+            assert_eq!(password_of_line(line, login_fields).as_deref(), password, "{line}");
         }
     }
 }

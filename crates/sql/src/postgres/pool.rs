@@ -14,10 +14,10 @@ use tokio::{
 use super::{config::Config, conn::Conn, notification_handler::NotificationHandler};
 use crate::{
     client::{CONNECTIONS, lock_unpoisoned},
-    database::{Absent, Failed, replaced},
-    returned::returned,
+    connection_slots::ConnectionSlots,
+    database::{Failed, MissingTables, replaced},
+    pool_wait::wait_for_returned,
     runtime,
-    slots::Slots,
 };
 
 /// How long a connection stays idle before it is closed, unless it is the only one.
@@ -34,7 +34,7 @@ pub(crate) struct Pool {
     /// The lineage of the server that answered last.
     lineage: Mutex<Option<Lineage>>,
     /// What the server last reported of its connection slots.
-    slots: Mutex<Option<Slots>>,
+    slots: Mutex<Option<ConnectionSlots>>,
     /// Notified when a connection becomes idle or is closed.
     returned: Notify,
     /// Receives the notifications of all connections.
@@ -65,34 +65,34 @@ impl Pool {
     }
 
     /// Borrows a connection, for a request that does not wait for others for long; creates missing tables.
-    pub(crate) async fn conn(&self) -> Result<Borrowed<'_>, Failed> {
-        self.borrow(Absent::Create).await
+    pub(crate) async fn borrow(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow_with(MissingTables::Create).await
     }
 
     /// Borrows a connection.
-    pub(crate) async fn borrow(&self, absent: Absent) -> Result<Borrowed<'_>, Failed> {
+    pub(crate) async fn borrow_with(&self, missing_tables: MissingTables) -> Result<Borrowed<'_>, Failed> {
         // Takes the listening connection only where no other connection is idle.
-        self.borrow_idle(absent, |idle| not_listening(idle).or(idle.len().checked_sub(1))).await
+        self.borrow_idle(missing_tables, |idle| last_not_listening(idle).or(idle.len().checked_sub(1))).await
     }
 
     /// Borrows a connection that does not listen, because notifications do not arrive during a transaction.
-    pub(crate) async fn not_listening(&self) -> Result<Borrowed<'_>, Failed> {
-        self.borrow_idle(Absent::Create, not_listening).await
+    pub(crate) async fn borrow_not_listening(&self) -> Result<Borrowed<'_>, Failed> {
+        self.borrow_idle(MissingTables::Create, last_not_listening).await
     }
 
     /// Borrows the listening connection, if it is idle.
-    pub(crate) fn listening(&self) -> Option<Borrowed<'_>> {
+    pub(crate) fn borrow_listening(&self) -> Option<Borrowed<'_>> {
         let permit = self.permits.try_acquire().ok()?;
         let mut idle = lock_unpoisoned(&self.idle);
-        let at = idle.iter().position(|(conn, _)| conn.listens())?;
-        let (conn, _) = idle.remove(at);
+        let index = idle.iter().position(|(conn, _)| conn.listens())?;
+        let (conn, _) = idle.remove(index);
         Some(Borrowed { conn, pool: self, _permit: permit })
     }
 
     /// Borrows the idle connection that `choose` chooses by its index, or opens one.
     async fn borrow_idle(
         &self,
-        absent: Absent,
+        missing_tables: MissingTables,
         choose: impl Fn(&[(Conn, Instant)]) -> Option<usize>,
     ) -> Result<Borrowed<'_>, Failed> {
         // The semaphore is never closed.
@@ -100,17 +100,17 @@ impl Pool {
         let idle = {
             let mut idle = lock_unpoisoned(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
-            choose(&idle).map(|at| idle.remove(at))
+            choose(&idle).map(|index| idle.remove(index))
         };
         let conn = match idle {
             Some((mut conn, _)) if conn.may_lead_elsewhere() => {
-                conn.find_tables(&self.config, absent).await?;
+                conn.find_tables(&self.config, missing_tables).await?;
                 self.note_tables(&conn);
                 conn
             }
             Some((conn, _)) => conn,
-            None => match self.open(absent).await {
-                Err(full) if full.fault == Fault::Full => self.any_existing().await.ok_or(full)?,
+            None => match self.open(missing_tables).await {
+                Err(full) if full.fault == Fault::Full => self.wait_for_existing().await.ok_or(full)?,
                 opened => opened?,
             },
         };
@@ -118,8 +118,8 @@ impl Pool {
     }
 
     /// Opens a connection.
-    async fn open(&self, absent: Absent) -> Result<Conn, Failed> {
-        let opened = Conn::open(&self.config, absent, Weak::clone(&self.handler)).await;
+    async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
+        let opened = Conn::open(&self.config, missing_tables, Weak::clone(&self.handler)).await;
         let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
         self.contact.made();
         self.note_tables(&conn);
@@ -128,27 +128,27 @@ impl Pool {
 
     /// Takes any existing connection, even the listening one, because the server accepts no more: a missing connection
     /// must not let a hold expire or a release fail. `None` if there is no other connection.
-    async fn any_existing(&self) -> Option<Conn> {
-        let free = || {
+    async fn wait_for_existing(&self) -> Option<Conn> {
+        let take_idle = || {
             lock_unpoisoned(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere())
         };
-        if let Some(conn) = free() {
+        if let Some(conn) = take_idle() {
             return Some(conn);
         }
         // If no other request uses a connection, there is none.
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
-        returned(&self.returned, free).await
+        wait_for_returned(&self.returned, take_idle).await
     }
 
     /// How many connections the server had left at its last report.
-    pub(crate) fn slots(&self) -> Option<Slots> {
+    pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_unpoisoned(&self.slots)
     }
 
     /// Stores what the server reports of its connection slots.
-    pub(crate) fn learn(&self, slots: Option<Slots>) {
+    pub(crate) fn note_connection_slots(&self, slots: Option<ConnectionSlots>) {
         *lock_unpoisoned(&self.slots) = slots;
     }
 
@@ -163,9 +163,9 @@ impl Pool {
     pub(crate) fn close_unused(&self) {
         let mut idle = lock_unpoisoned(&self.idle);
         let now = runtime::now();
-        let kept = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
+        let kept_index = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
         let mut index = 0..;
-        idle.retain(|(_, since)| index.next() == kept || now.duration_since(*since) < MAX_IDLE);
+        idle.retain(|(_, since)| index.next() == kept_index || now.duration_since(*since) < MAX_IDLE);
     }
 
     /// Records the lineage of the tables that a connection leads to. If another server answers now, closes the idle
@@ -174,8 +174,8 @@ impl Pool {
         if !conn.can_lock() {
             return;
         }
-        if let Some(slots) = conn.slots() {
-            self.learn(Some(slots));
+        if let Some(slots) = conn.connection_slots() {
+            self.note_connection_slots(Some(slots));
         }
         let lineage = conn.lineage();
         let previous = lock_unpoisoned(&self.lineage).replace(lineage);
@@ -191,7 +191,7 @@ impl Pool {
 }
 
 /// The index of the connection used last among those that do not listen.
-fn not_listening(idle: &[(Conn, Instant)]) -> Option<usize> {
+fn last_not_listening(idle: &[(Conn, Instant)]) -> Option<usize> {
     idle.iter().rposition(|(conn, _)| !conn.listens())
 }
 

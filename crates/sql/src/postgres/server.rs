@@ -46,13 +46,13 @@ pub(crate) struct Server {
     pub(crate) driver: tokio_postgres::Config,
     pub(crate) encryption: Encryption,
     /// Whether a read-only server is skipped, and the next host tried.
-    pub(crate) writes: bool,
+    pub(crate) needs_writable: bool,
     /// The password that replaces the password of the URL.
     pub(crate) password: Option<Password>,
     /// The file of passwords, if not the default one of libpq.
     pub(crate) passfile: Option<PathBuf>,
     /// The index of the host that served last.
-    pub(crate) served: Arc<AtomicUsize>,
+    pub(crate) last_served_host: Arc<AtomicUsize>,
     /// The address, for messages.
     pub(crate) address: String,
 }
@@ -66,24 +66,25 @@ impl Server {
         let address = address.split('/').next().unwrap_or(address).to_owned();
         // The error may quote the password, so the parser's message is not repeated.
         let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
-        let (encryption, writes, password, passfile, served) = Default::default();
-        let mut server = Self { driver, encryption, writes, password, passfile, served, address };
+        let (encryption, needs_writable, password, passfile, last_served_host) = Default::default();
+        let mut server =
+            Self { driver, encryption, needs_writable, password, passfile, last_served_host, address };
         server.driver.application_name(APPLICATION);
         // Reads host and port together: a port belongs to a host, and may come before it in the query.
         let value =
             |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
-        server.hosts(value("host"), value("port"))?;
-        server.writes = server.driver.get_hosts().len() > 1;
+        server.set_hosts(value("host"), value("port"))?;
+        server.needs_writable = server.driver.get_hosts().len() > 1;
         for (name, value) in parameters {
-            server.parameter(name, value)?;
+            server.apply_parameter(name, value)?;
         }
         Ok(server)
     }
 
     /// Adds the hosts of the parameters, if the URL itself names none.
-    fn hosts(&mut self, hosts: Option<&str>, ports: Option<&str>) -> Result<(), Error> {
-        let named = !self.driver.get_hosts().is_empty();
-        if named != hosts.is_none() || named && ports.is_some() {
+    fn set_hosts(&mut self, hosts: Option<&str>, ports: Option<&str>) -> Result<(), Error> {
+        let url_has_hosts = !self.driver.get_hosts().is_empty();
+        if url_has_hosts != hosts.is_none() || url_has_hosts && ports.is_some() {
             return Err(malformed());
         }
         for host in hosts.into_iter().flat_map(|hosts| hosts.split(',')) {
@@ -98,7 +99,7 @@ impl Server {
         if hosts.iter().any(is_wrong) || ports.len() > 1 && ports.len() != hosts.len() {
             return Err(malformed());
         }
-        if !named {
+        if !url_has_hosts {
             self.address = self.hosts_for_messages();
         }
         Ok(())
@@ -110,18 +111,18 @@ impl Server {
             Host::Tcp(name) => format!("{name}:{port}"),
             Host::Unix(directory) => directory.display().to_string(),
         };
-        self.all().map(host).collect::<Vec<_>>().join(",")
+        self.hosts_with_ports().map(host).collect::<Vec<_>>().join(",")
     }
 
     /// Every host, with its port.
-    pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (&Host, u16)> {
+    pub(crate) fn hosts_with_ports(&self) -> impl ExactSizeIterator<Item = (&Host, u16)> {
         let ports = self.driver.get_ports();
-        let port = |at| ports.get(at).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
-        self.driver.get_hosts().iter().enumerate().map(move |(at, host)| (host, port(at)))
+        let port = |index| ports.get(index).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
+        self.driver.get_hosts().iter().enumerate().map(move |(index, host)| (host, port(index)))
     }
 
     /// Applies one parameter of the query.
-    fn parameter(&mut self, name: &str, value: &str) -> Result<(), Error> {
+    fn apply_parameter(&mut self, name: &str, value: &str) -> Result<(), Error> {
         let unknown = |known: &str| {
             // The value is not shown: it may be the end of a password with a `?` in it.
             Error::misconfigured(format!("the URL option {name} is unknown: {known}"))
@@ -141,8 +142,8 @@ impl Server {
             }
             "options" => _ = driver.options(value),
             "target_session_attrs" => match value {
-                "read-write" | "primary" => self.writes = true,
-                "any" => self.writes = false,
+                "read-write" | "primary" => self.needs_writable = true,
+                "any" => self.needs_writable = false,
                 "read-only" | "standby" | "prefer-standby" => {
                     return Err(unknown("a lock must be written, so read-write, primary and any are known"));
                 }
@@ -210,9 +211,9 @@ mod tests {
                 Host::Tcp(name) => format!("{name} {port}"),
                 Host::Unix(directory) => format!("{} {port}", directory.display()),
             };
-            assert_eq!(server.all().map(named).collect::<Vec<_>>().join(", "), hosts, "{rest}");
+            assert_eq!(server.hosts_with_ports().map(named).collect::<Vec<_>>().join(", "), hosts, "{rest}");
             assert_eq!(server.address, address, "{rest}");
-            assert_eq!(server.writes, hosts.contains(','), "{rest}");
+            assert_eq!(server.needs_writable, hosts.contains(','), "{rest}");
         }
     }
 
@@ -234,8 +235,8 @@ mod tests {
         assert_eq!((driver.get_dbname(), driver.get_application_name()), (Some("db"), Some("mine")));
         assert_eq!(driver.get_options(), Some("-c search_path=x"));
         assert_eq!(driver.get_channel_binding(), ChannelBinding::Require);
-        assert_eq!((server.writes, server.passfile), (true, Some("/p".into())));
-        assert!(!read("//h,g", &[("target_session_attrs", "any")]).unwrap().writes);
+        assert_eq!((server.needs_writable, server.passfile), (true, Some("/p".into())));
+        assert!(!read("//h,g", &[("target_session_attrs", "any")]).unwrap().needs_writable);
         let usual = [
             ("fallback_application_name", "mine"),
             ("client_encoding", "UTF8"),
@@ -256,6 +257,6 @@ mod tests {
             assert!(error.contains(name) && !error.contains(value), "{error}");
         }
         let plain = read("//h", &[]).unwrap();
-        assert_eq!((plain.driver.get_application_name(), plain.writes), (Some("leasehold"), false));
+        assert_eq!((plain.driver.get_application_name(), plain.needs_writable), (Some("leasehold"), false));
     }
 }

@@ -25,11 +25,11 @@ const INT: Type = Type::INT4;
 const SHORT: Type = Type::INT2;
 const ID: Type = Type::BYTEA;
 
-/// The texts of all statements, by their indexes, each rewritten by `about`.
-pub(crate) fn texts(about: impl Fn(&str) -> String) -> [String; STATEMENT_COUNT] {
+/// The texts of all statements, by their indexes, each rewritten by `rewrite`.
+pub(crate) fn texts(rewrite: impl Fn(&str) -> String) -> [String; STATEMENT_COUNT] {
     let mut texts = [const { String::new() }; STATEMENT_COUNT];
     for sql in ALL {
-        texts[sql.index] = about(sql.text);
+        texts[sql.index] = rewrite(sql.text);
     }
     texts
 }

@@ -12,7 +12,7 @@ use leasehold_core::Bounded;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
 
-use super::messages::{Login, Messages};
+use super::messages::{LoginMethod, Messages};
 
 /// Any stream to a server.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -20,39 +20,39 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A stream that bounds the size of an answer, and refuses weak login methods.
-pub(crate) struct Followed {
+pub(crate) struct CheckedStream {
     stream: Bounded<Box<dyn Stream>, Messages>,
     /// The channel binding data of an encrypted stream, which distinguishes the server from a man in the middle.
     end_point: Option<Vec<u8>>,
 }
 
-impl Followed {
+impl CheckedStream {
     /// Wraps a stream; refuses login methods weaker than `weakest`.
-    pub(crate) fn new(stream: Box<dyn Stream>, weakest: Login, end_point: Option<Vec<u8>>) -> Self {
-        Self { stream: Bounded::new(stream, Messages::new().no_weaker_than(weakest)), end_point }
+    pub(crate) fn new(stream: Box<dyn Stream>, weakest: LoginMethod, end_point: Option<Vec<u8>>) -> Self {
+        Self { stream: Bounded::new(stream, Messages::new().refuse_weaker_than(weakest)), end_point }
     }
 }
 
 /// Prevents the driver from encrypting the stream: the stream is encrypted already, or is meant to be plain.
 pub(crate) struct NoEncryption;
 
-impl TlsConnect<Followed> for NoEncryption {
-    type Stream = Followed;
+impl TlsConnect<CheckedStream> for NoEncryption {
+    type Stream = CheckedStream;
     type Error = Infallible;
-    type Future = Ready<Result<Followed, Infallible>>;
+    type Future = Ready<Result<CheckedStream, Infallible>>;
 
-    fn connect(self, stream: Followed) -> Self::Future {
+    fn connect(self, stream: CheckedStream) -> Self::Future {
         ready(Ok(stream))
     }
 }
 
-impl TlsStream for Followed {
+impl TlsStream for CheckedStream {
     fn channel_binding(&self) -> ChannelBinding {
         self.end_point.clone().map_or_else(ChannelBinding::none, ChannelBinding::tls_server_end_point)
     }
 }
 
-impl AsyncRead for Followed {
+impl AsyncRead for CheckedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -66,7 +66,7 @@ impl AsyncRead for Followed {
     }
 }
 
-impl AsyncWrite for Followed {
+impl AsyncWrite for CheckedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,

@@ -17,13 +17,13 @@ use tokio_postgres::{
 use super::{
     config::Config,
     conn::Conn,
-    error::{Stage, classify, is_no_column, pooler},
-    rows::slots,
+    error::{Stage, classify, is_missing_column, pooler_error},
+    rows::connection_slots,
     statements::{SLOTS, STATEMENT_COUNT, texts},
 };
 use crate::{
-    database::{Absent, Columns, Failed, altered, wrong},
-    slots::Slots,
+    connection_slots::ConnectionSlots,
+    database::{ColumnsByType, Failed, MissingTables, altered_table, unusable_table},
 };
 
 /// The version of the tables.
@@ -31,9 +31,9 @@ const VERSION: i32 = 1;
 /// The statements that create the tables.
 const SCHEMA: &str = include_str!("sql/schema.sql");
 /// Restricts lookup by name to functions, operators and types of the system, for the session.
-pub(crate) const OWN_PATH: &str = "SET search_path = pg_catalog, pg_temp";
+pub(crate) const RESTRICT_SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_temp";
 /// The same for one transaction, behind a pooler.
-pub(crate) const OWN_PATH_ONCE: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
+pub(crate) const RESTRICT_SEARCH_PATH_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
 /// Reads the schema of the tables, the schema in which they would be created, and one of our settings, to detect a
 /// pooler that drops the settings.
@@ -44,7 +44,7 @@ const META: &str = include_str!("sql/meta.sql");
 const DEFINITIONS: &str = include_str!("sql/definitions.sql");
 
 /// The columns that are read and written, per table.
-const COLUMNS: [(&str, Columns); 3] = [
+const COLUMNS: [(&str, ColumnsByType); 3] = [
     ("leasehold_meta", &[("smallint", &["one"]), ("integer", &["version"]), ("text", &["lineage"])]),
     (
         "leasehold_lock",
@@ -74,43 +74,50 @@ pub(crate) struct Tables {
     /// The lineage of their tokens; `None` on a replica, which is only inspected.
     pub(crate) lineage: Option<Lineage>,
     /// How many connections the server had left.
-    pub(crate) slots: Option<Slots>,
+    pub(crate) slots: Option<ConnectionSlots>,
     /// The statements, with the qualified names of these tables.
     pub(crate) texts: [String; STATEMENT_COUNT],
 }
 
 impl Tables {
-    /// Finds the tables; creates missing ones if `absent` says so.
-    pub(crate) async fn find(conn: &Conn, config: &Config, absent: Absent) -> Result<Option<Self>, Failed> {
+    /// Finds the tables; creates missing ones if `missing_tables` says so.
+    pub(crate) async fn find(
+        conn: &Conn,
+        config: &Config,
+        missing_tables: MissingTables,
+    ) -> Result<Option<Self>, Failed> {
+        // Behind a pooler one transaction keeps all statements in one session. Elsewhere none is needed.
         let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
-        let path = if conn.keeps_session() { OWN_PATH } else { OWN_PATH_ONCE };
-        let given: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
-        let (begun, found, path_set) =
-            tokio::join!(biased; conn.run(begin), conn.ask(FIND_SCHEMA, &given), conn.run(path));
-        let before = |error| classify(&error, Stage::Before);
-        begun.map_err(before)?;
-        let found = found.map_err(before)?;
-        path_set.map_err(before)?;
-        let tables = Self::in_schema(conn, found.first(), config.table_owner.as_deref(), absent).await;
+        let path = if conn.keeps_session() { RESTRICT_SEARCH_PATH } else { RESTRICT_SEARCH_PATH_LOCALLY };
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
+        let find_schema = conn.query_unprepared(FIND_SCHEMA, &parameters);
+        let (begun, schema_rows, path_set) =
+            tokio::join!(biased; conn.run(begin), find_schema, conn.run(path));
+        let before_commit = |error| classify(&error, Stage::BeforeCommit);
+        begun.map_err(before_commit)?;
+        let schema_rows = schema_rows.map_err(before_commit)?;
+        path_set.map_err(before_commit)?;
+        let tables =
+            Self::in_schema(conn, schema_rows.first(), config.table_owner.as_deref(), missing_tables).await;
         if !conn.keeps_session() {
             let end = if tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
-            conn.run(end).await.map_err(before)?;
+            conn.run(end).await.map_err(before_commit)?;
         }
         tables
     }
 
-    /// Finds the tables in the schema that `found` names, the row of `find_schema.sql`.
+    /// Finds the tables in the schema that `schema_row`, the row of `find_schema.sql`, names.
     async fn in_schema(
         conn: &Conn,
-        found: Option<&Row>,
+        schema_row: Option<&Row>,
         owner: Option<&str>,
-        absent: Absent,
+        missing_tables: MissingTables,
     ) -> Result<Option<Self>, Failed> {
-        let found = found.ok_or_else(foreign)?;
+        let schema_row = schema_row.ok_or_else(foreign_table)?;
         // The schema that has the tables, and the schema in which they would be created.
-        let (existing, default): (Option<&str>, Option<&str>) = (text(found, 0)?, text(found, 1)?);
-        if conn.keeps_session() && text(found, 2)? != Some(super::conn::LOCK_LIMIT) {
-            return Err(pooler());
+        let (existing, default): (Option<&str>, Option<&str>) = (text(schema_row, 0)?, text(schema_row, 1)?);
+        if conn.keeps_session() && text(schema_row, 2)? != Some(super::conn::SHOWN_LOCK_TIMEOUT) {
+            return Err(pooler_error());
         }
         let Some(schema) = existing.or(default) else {
             return Err(Failed::new(
@@ -118,73 +125,76 @@ impl Tables {
                 "its tables do not exist, and there is no schema to create them in: name one with schema=",
             ));
         };
-        let quoted = format!("\"{}\"", schema.replace('"', "\"\""));
+        let quoted_schema = format!("\"{}\"", schema.replace('"', "\"\""));
         if existing.is_none() {
-            if absent == Absent::Leave {
+            if missing_tables == MissingTables::Leave {
                 return Ok(None);
             }
-            create(conn, &quoted).await?;
+            create(conn, &quoted_schema).await?;
         }
-        let before = |error| classify(&error, Stage::Before);
-        let definitions =
-            conn.ask(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)]).await.map_err(before)?;
+        let before_commit = |error| classify(&error, Stage::BeforeCommit);
+        let definitions = conn
+            .query_unprepared(DEFINITIONS, &[(&schema, Type::TEXT), (&owner, Type::TEXT)])
+            .await
+            .map_err(before_commit)?;
         // Reading a view would execute code of another user.
         check_trust(&definitions)?;
-        let meta = qualify(&quoted, META);
-        let (meta, slot_rows) = tokio::join!(biased; conn.ask(&meta, &[]), conn.ask(SLOTS.text, &[]));
+        let meta = qualify(&quoted_schema, META);
+        let (meta, slot_rows) =
+            tokio::join!(biased; conn.query_unprepared(&meta, &[]), conn.query_unprepared(SLOTS.text, &[]));
         // A user without the right to read the slots gets `None`.
-        let slots = slot_rows.ok().and_then(|rows| slots(rows.first()?).ok());
+        let slots = slot_rows.ok().and_then(|rows| connection_slots(rows.first()?).ok());
         let meta = match meta {
-            Err(error) if is_no_column(&error) => None,
-            meta => meta.map_err(before)?.into_iter().next(),
+            Err(error) if is_missing_column(&error) => None,
+            meta => meta.map_err(before_commit)?.into_iter().next(),
         };
-        let lineage = lineage(&meta.ok_or_else(foreign)?)?;
-        if lineage.is_none() && absent == Absent::Create {
-            return Err(replica());
+        let lineage = lineage(&meta.ok_or_else(foreign_table)?)?;
+        if lineage.is_none() && missing_tables == MissingTables::Create {
+            return Err(replica_error());
         }
         check_columns(&definitions)?;
-        Ok(Some(Self { lineage, slots, texts: texts(|text| qualify(&quoted, text)) }))
+        Ok(Some(Self { lineage, slots, texts: texts(|text| qualify(&quoted_schema, text)) }))
     }
 }
 
 /// Qualifies the names of the tables in a statement by the schema. The schema may itself have the name of a table, so
 /// each name is first replaced by a placeholder.
-fn qualify(quoted: &str, text: &str) -> String {
+fn qualify(quoted_schema: &str, text: &str) -> String {
     let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
     let with_placeholders = tables()
         .fold(text.to_owned(), |text, (table, placeholder)| text.replace(table, &placeholder.to_string()));
     tables().fold(with_placeholders, |text, (table, placeholder)| {
-        text.replace(placeholder, &format!("{quoted}.{table}"))
+        text.replace(placeholder, &format!("{quoted_schema}.{table}"))
     })
 }
 
 /// The error for a table `leasehold_meta` that another program made.
-fn foreign() -> Failed {
+fn foreign_table() -> Failed {
     Failed::new(Fault::Misconfigured, "its table leasehold_meta was not made by leasehold")
 }
 
 /// The error for a replica where a primary was expected.
-pub(crate) fn replica() -> Failed {
+pub(crate) fn replica_error() -> Failed {
     Failed::new(Fault::Retry, "it is a replica, which is read-only: name the primary")
 }
 
 /// The text in a column of the tables that leasehold made.
-fn text(row: &Row, at: usize) -> Result<Option<&str>, Failed> {
-    row.try_get(at).map_err(|_| foreign())
+fn text(row: &Row, index: usize) -> Result<Option<&str>, Failed> {
+    row.try_get(index).map_err(|_| foreign_table())
 }
 
 /// The number of the advisory lock under which clients create the tables.
 const CREATION_LOCK: u32 = 7_810_210;
 
 /// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
-async fn create(conn: &Conn, quoted: &str) -> Result<(), Failed> {
-    let schema = qualify(quoted, SCHEMA);
+async fn create(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
+    let schema = qualify(quoted_schema, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
     let text = format!(
         "{begin} SET LOCAL lock_timeout = '2500ms'; SELECT pg_advisory_xact_lock({CREATION_LOCK}); {schema} {end}"
     );
     conn.run(&text).await.map_err(|error| {
-        let failed = classify(&error, Stage::Before);
+        let failed = classify(&error, Stage::BeforeCommit);
         let fault = if failed.fault == Fault::Denied { Fault::Misconfigured } else { failed.fault };
         Failed::new(
             fault,
@@ -199,16 +209,18 @@ async fn create(conn: &Conn, quoted: &str) -> Result<(), Failed> {
 fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
     for row in definitions {
         let table = text(row, 0)?.unwrap_or_default();
-        let flag = |at| row.try_get::<_, bool>(at).map_err(|_| foreign());
-        if !flag(1)? {
-            return Err(wrong(
+        let boolean = |index| row.try_get::<_, bool>(index).map_err(|_| foreign_table());
+        let is_plain_table = boolean(1)?;
+        if !is_plain_table {
+            return Err(unusable_table(
                 table,
                 "was not made by leasehold: it is a view, or a partitioned or foreign table",
             ));
         }
-        if !flag(3)? {
+        let is_owner_trusted = boolean(3)?;
+        if !is_owner_trusted {
             let owner = text(row, 2)?.unwrap_or_default();
-            return Err(wrong(
+            return Err(unusable_table(
                 table,
                 format!(
                     "belongs to {owner}, who owns neither its schema nor the database and could change what it does: give it to the \
@@ -216,8 +228,11 @@ fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
                 ),
             ));
         }
-        if let Some(what) = text(row, 4)? {
-            return Err(wrong(table, format!("has {what}, which would run with our rights: drop it")));
+        if let Some(executed_code) = text(row, 4)? {
+            return Err(unusable_table(
+                table,
+                format!("has {executed_code}, which would run with our rights: drop it"),
+            ));
         }
     }
     Ok(())
@@ -226,21 +241,22 @@ fn check_trust(definitions: &[Row]) -> Result<(), Failed> {
 /// Checks that the tables have exactly the columns that are read and written.
 fn check_columns(definitions: &[Row]) -> Result<(), Failed> {
     for (table, columns) in COLUMNS {
-        let is_it = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
-        let Some(row) = definitions.iter().find(is_it) else {
-            return Err(wrong(table, "does not exist: run the output of `leasehold schema`"));
+        let is_this_table = |row: &&Row| text(row, 0).is_ok_and(|name| name == Some(table));
+        let Some(row) = definitions.iter().find(is_this_table) else {
+            return Err(unusable_table(table, "does not exist: run the output of `leasehold schema`"));
         };
-        let mut has: Vec<&str> = row.try_get(5).map_err(|_| foreign())?;
+        let mut actual_columns: Vec<&str> = row.try_get(5).map_err(|_| foreign_table())?;
         for (kind, names) in columns {
             for name in *names {
-                let column = has.iter().position(|has| *has == format!("{name} {kind}"));
-                has.swap_remove(
-                    column.ok_or_else(|| altered(table, format!("its column {name} must be a {kind}")))?,
-                );
+                let column = actual_columns.iter().position(|column| *column == format!("{name} {kind}"));
+                actual_columns
+                    .swap_remove(column.ok_or_else(|| {
+                        altered_table(table, format!("its column {name} must be a {kind}"))
+                    })?);
             }
         }
-        if let Some(more) = has.first() {
-            return Err(altered(table, format!("its column {more} is not one of leasehold's")));
+        if let Some(extra) = actual_columns.first() {
+            return Err(altered_table(table, format!("its column {extra} is not one of leasehold's")));
         }
     }
     Ok(())
@@ -252,7 +268,7 @@ const TIMELINE_DIGITS: usize = 8;
 /// The lineage, from the row of `meta.sql`; `None` on a replica, which does not know the newest segment of its log.
 fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
     let (Ok(version), Ok(lineage)) = (meta.try_get::<_, i32>(0), meta.try_get::<_, &str>(1)) else {
-        return Err(foreign());
+        return Err(foreign_table());
     };
     if version != VERSION {
         return Err(Failed::new(
@@ -264,7 +280,7 @@ fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
         ));
     }
     let (system, timeline) = (text(meta, 2)?.unwrap_or_default(), text(meta, 3)?.unwrap_or_default());
-    let is_replica: bool = meta.try_get(4).map_err(|_| foreign())?;
+    let is_replica: bool = meta.try_get(4).map_err(|_| foreign_table())?;
     let encoding = text(meta, 5)?.unwrap_or_default();
     if encoding != "UTF8" {
         return Err(Failed::new(
@@ -274,7 +290,7 @@ fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
             ),
         ));
     }
-    let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign())?;
+    let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign_table())?;
     // Another server with a copy of the tables, or this server after a promotion and a return, has a new lineage: it
     // consists of the id of the tables, of the server, and of the timeline (the first 8 digits of a log segment's
     // name).

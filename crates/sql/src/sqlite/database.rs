@@ -11,19 +11,19 @@ use leasehold_core::{
 };
 
 use super::{
-    error::before,
+    error::before_commit,
     file_watch::FileWatch,
     guarantee::guarantee,
     location::check_location,
     look,
+    resources::FileResources,
     rows::{read, write},
-    source::FileSource,
     transaction::Scope,
     worker::{Access, Worker},
 };
 use crate::{
     client::lock_unpoisoned,
-    database::{Database, DbFuture, Failed, LookResult, QueueEntry, Refreshed, Taken, Timed},
+    database::{Database, DbFuture, Failed, FastGrant, LookResult, QueueEntry, Refreshed, Timed},
     row::{ClientId, previous_code},
     step::{Changes, PeerNotification, Reply, Snapshot, Verb},
 };
@@ -52,7 +52,7 @@ impl Sqlite {
         if let Some(worker) = self.worker.get() {
             return Ok(worker);
         }
-        let file = FileSource {
+        let file = FileResources {
             path: self.path.clone(),
             clock: Arc::clone(&self.clock),
             lineage: Arc::clone(&self.lineage),
@@ -83,13 +83,13 @@ impl Sqlite {
         let id = self.id;
         let apply_one = move |scope: &Scope<'_>, request: &Q| {
             let (name, verb) = verb(request);
-            let done = step(scope, &name, &verb)?;
-            let applied = matches!(done.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
+            let changes = step(scope, &name, &verb)?;
+            let applied = matches!(changes.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
             // The answer has no room for a notification to this client.
-            if !applied || done.notifications.iter().any(|notification| notification.client == id) {
+            if !applied || changes.notifications.iter().any(|notification| notification.client == id) {
                 return Ok(None);
             }
-            store(scope, &name, &done, id)?;
+            write_changes(scope, &name, &changes, id)?;
             Ok(Some(Timed { now: scope.now, value: () }))
         };
         self.run(Access::Write, move |scope| {
@@ -101,7 +101,7 @@ impl Sqlite {
 
 /// The rows of a name.
 fn snapshot(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Failed> {
-    read(scope, name).map_err(before)
+    read(scope, name).map_err(before_commit)
 }
 
 /// Applies a verb to a snapshot. Writes nothing yet.
@@ -113,8 +113,8 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
         return Ok(Changes {
             reply,
             lock: None,
-            put: Vec::new(),
-            drop: Vec::new(),
+            put_claims: Vec::new(),
+            dropped_claims: Vec::new(),
             notifications: Vec::new(),
         });
     }
@@ -122,32 +122,36 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
 }
 
 /// Writes changes; records that other processes have to be woken if their claims were granted.
-fn store(scope: &Scope<'_>, name: &Name, done: &Changes, me: ClientId) -> Result<(), Failed> {
-    if done.changes() {
-        write(scope, name, done).map_err(before)?;
+fn write_changes(scope: &Scope<'_>, name: &Name, changes: &Changes, own_id: ClientId) -> Result<(), Failed> {
+    if changes.has_row_changes() {
+        write(scope, name, changes).map_err(before_commit)?;
     }
-    if done.notifications.iter().any(|notification| notification.client != me) {
+    if changes.notifications.iter().any(|notification| notification.client != own_id) {
         scope.wake_others();
     }
     Ok(())
 }
 
 /// Takes a name that has neither holder nor waiter; `None` for another name.
-fn take(scope: &Scope<'_>, claim: &Claim, client: ClientId) -> Result<Option<Timed<Taken>>, Failed> {
+fn fast_claim(
+    scope: &Scope<'_>,
+    claim: &Claim,
+    client: ClientId,
+) -> Result<Option<Timed<FastGrant>>, Failed> {
     let snapshot = snapshot(scope, &claim.name)?;
     if snapshot.lock.holder.is_some() || snapshot.lock.claims > 0 {
         return Ok(None);
     }
-    let done = snapshot.apply(&Verb::Claim {
+    let changes = snapshot.apply(&Verb::Claim {
         claim: claim.clone(),
         how: How::Create,
         client,
         entry_life: Duration::ZERO,
     })?;
-    let Reply::Claim(Ok(Answer::Held(grant))) = &done.reply else { return Ok(None) };
+    let Reply::Claim(Ok(Answer::Held(grant))) = &changes.reply else { return Ok(None) };
     let token = i64::try_from(grant.token.number).unwrap_or(i64::MAX);
-    let value = Taken { token, previous: previous_code(grant.previous) };
-    store(scope, &claim.name, &done, client)?;
+    let value = FastGrant { token, previous: previous_code(grant.previous) };
+    write_changes(scope, &claim.name, &changes, client)?;
     Ok(Some(Timed { now: scope.now, value }))
 }
 
@@ -159,27 +163,30 @@ fn extend_entries(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<(), Faile
              WHERE name = ?1 AND id = ?2 AND expires > ?3 AND stand IN (4, 5)",
         )?;
         for entry in entries {
-            let given = rusqlite::params![entry.name.as_str(), entry.id.0.as_slice(), scope.now, entry.life];
-            update.execute(given)?;
+            let parameters =
+                rusqlite::params![entry.name.as_str(), entry.id.0.as_slice(), scope.now, entry.life_micros];
+            update.execute(parameters)?;
         }
         Ok(())
     };
-    update_all().map_err(before)
+    update_all().map_err(before_commit)
 }
 
 impl Database for Sqlite {
-    fn take<'a>(&'a self, claims: &'a [Claim], client: ClientId) -> DbFuture<'a, Vec<Option<Timed<Taken>>>> {
+    fn fast_claim<'a>(
+        &'a self,
+        claims: &'a [Claim],
+        client: ClientId,
+    ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>> {
         let claims = claims.to_vec();
-        Box::pin(
-            self.run(Access::Write, move |scope| {
-                claims.iter().map(|claim| take(scope, claim, client)).collect()
-            }),
-        )
+        Box::pin(self.run(Access::Write, move |scope| {
+            claims.iter().map(|claim| fast_claim(scope, claim, client)).collect()
+        }))
     }
 
-    fn free<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
+    fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
         let verb = |release: &Release| {
-            (release.name.clone(), Verb::Release { release: release.clone(), doubtful: false })
+            (release.name.clone(), Verb::Release { release: release.clone(), late_request_possible: false })
         };
         Box::pin(self.apply_each(releases.to_vec(), verb))
     }
@@ -192,9 +199,10 @@ impl Database for Sqlite {
 
     fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
         Box::pin(async move {
-            let wanted = entries.to_vec();
-            let (now, states) =
-                self.run(Access::Read, move |scope| Ok((scope.now, look::states(scope, &wanted)?))).await?;
+            let checked_entries = entries.to_vec();
+            let (now, states) = self
+                .run(Access::Read, move |scope| Ok((scope.now, look::states(scope, &checked_entries)?)))
+                .await?;
             let is_due = |state: &Option<(i16, bool)>| state.is_some_and(|(_, due)| due);
             let due: Vec<QueueEntry> = entries
                 .iter()
@@ -227,19 +235,19 @@ impl Database for Sqlite {
         Box::pin(self.file_watch.woken())
     }
 
-    fn release_unneeded(&self, waits: bool) -> BoxFuture<'_, ()> {
-        if !waits {
+    fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
+        if !claims_wait {
             self.file_watch.close_unused();
         }
         Box::pin(std::future::ready(()))
     }
 
     fn apply<'a>(&'a self, name: &'a Name, verb: &'a Verb) -> DbFuture<'a, Timed<Changes>> {
-        let (name, verb, me) = (name.clone(), verb.clone(), self.id);
+        let (name, verb, own_id) = (name.clone(), verb.clone(), self.id);
         Box::pin(self.run(Access::Write, move |scope| {
-            let done = step(scope, &name, &verb)?;
-            store(scope, &name, &done, me)?;
-            Ok(Timed { now: scope.now, value: done })
+            let changes = step(scope, &name, &verb)?;
+            write_changes(scope, &name, &changes, own_id)?;
+            Ok(Timed { now: scope.now, value: changes })
         }))
     }
 

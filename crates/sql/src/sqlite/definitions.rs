@@ -30,7 +30,7 @@ pub(super) struct Definitions(Vec<SchemaObject>);
 
 impl Definitions {
     pub(super) fn read(connection: &Connection) -> Result<Self, Error> {
-        let mut found = connection.prepare(FIND_OBJECTS)?;
+        let mut statement = connection.prepare(FIND_OBJECTS)?;
         let object = |row: &rusqlite::Row<'_>| {
             let (kind, name, table, has_rows) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
             Ok(SchemaObject {
@@ -41,11 +41,11 @@ impl Definitions {
                 sql_tokens: sql_tokens(&row.get::<_, String>(4)?),
             })
         };
-        Ok(Self(found.query_map([], object)?.collect::<Result<_, _>>()?))
+        Ok(Self(statement.query_map([], object)?.collect::<Result<_, _>>()?))
     }
 
     /// Whether there is any such object.
-    pub(super) fn is_there(&self) -> bool {
+    pub(super) fn any_exist(&self) -> bool {
         !self.0.is_empty()
     }
 
@@ -54,13 +54,13 @@ impl Definitions {
         for SchemaObject { kind, name, table, has_rows, .. } in &self.0 {
             match kind.as_str() {
                 "trigger" => {
-                    return Err(wrong(&format!(
+                    return Err(unusable(&format!(
                         "the trigger {name} on its table {table} would change what locks do: drop it"
                     )));
                 }
                 "table" | "view" if !has_rows => {
                     let kind = if kind == "view" { "view" } else { "virtual table" };
-                    return Err(wrong(&format!("{name} was not made by leasehold: it is a {kind}")));
+                    return Err(unusable(&format!("{name} was not made by leasehold: it is a {kind}")));
                 }
                 _ => {}
             }
@@ -75,12 +75,13 @@ impl Definitions {
 
     /// Checks that every object is as leasehold makes it, and that none is missing or added.
     pub(super) fn check_statements(&self) -> Result<(), Failed> {
-        let ours = Self::ours().map_err(|error| Failed::new(Fault::Internal, error.to_string()))?;
-        let named = |object: &SchemaObject| (object.kind.clone(), object.name.clone());
+        let expected = Self::expected().map_err(|error| Failed::new(Fault::Internal, error.to_string()))?;
+        let kind_and_name = |object: &SchemaObject| (object.kind.clone(), object.name.clone());
         for object in &self.0 {
-            let (kind, name) = named(object);
-            let Some(other) = ours.0.iter().find(|other| named(other) == named(object)) else {
-                return Err(wrong(&format!(
+            let (kind, name) = kind_and_name(object);
+            let Some(other) = expected.0.iter().find(|other| kind_and_name(other) == kind_and_name(object))
+            else {
+                return Err(unusable(&format!(
                     "the {kind} {name} on its table {} was not made by leasehold: drop it",
                     object.table
                 )));
@@ -90,34 +91,39 @@ impl Definitions {
                     .sql_tokens
                     .iter()
                     .zip(&other.sql_tokens)
-                    .take_while(|(has, ours)| has == ours)
+                    .take_while(|(actual, expected_text)| actual == expected_text)
                     .count();
-                let from = |sql_tokens: &[String]| {
+                let text_from = |sql_tokens: &[String]| {
                     sql_tokens[first_difference..].iter().take(4).cloned().collect::<Vec<_>>().join(" ")
                 };
-                let (has, ours) = (from(&object.sql_tokens), from(&other.sql_tokens));
-                return Err(wrong(&format!(
-                    "its {kind} {name} was not made by leasehold, or altered: it says {has:?} where leasehold says {ours:?}"
+                let (actual_text, expected_text) =
+                    (text_from(&object.sql_tokens), text_from(&other.sql_tokens));
+                return Err(unusable(&format!(
+                    "its {kind} {name} was not made by leasehold, or altered: it says {actual_text:?} where leasehold says {expected_text:?}"
                 )));
             }
         }
-        match ours.0.iter().find(|other| !self.0.iter().any(|object| named(object) == named(other))) {
-            Some(missing) => Err(wrong(&format!("its {} {} is missing", missing.kind, missing.name))),
+        match expected
+            .0
+            .iter()
+            .find(|other| !self.0.iter().any(|object| kind_and_name(object) == kind_and_name(other)))
+        {
+            Some(missing) => Err(unusable(&format!("its {} {} is missing", missing.kind, missing.name))),
             None => Ok(()),
         }
     }
 
     /// The objects as leasehold makes them.
-    fn ours() -> Result<Self, Error> {
+    fn expected() -> Result<Self, Error> {
         let connection = Connection::open_in_memory()?;
         connection.execute_batch(SCHEMA)?;
         Self::read(&connection)
     }
 }
 
-fn wrong(what: &str) -> Failed {
-    let or = "or use another file, or drop everything that is named leasehold_* while no lock is held";
-    misconfigured(&format!("{what}; {or}"))
+fn unusable(what: &str) -> Failed {
+    let remedy = "or use another file, or drop everything that is named leasehold_* while no lock is held";
+    misconfigured(&format!("{what}; {remedy}"))
 }
 
 /// The tokens of a statement as SQLite reads them, without comments and spaces, which have no meaning.
@@ -127,7 +133,7 @@ fn sql_tokens(text: &str) -> Vec<String> {
     while let Some(first) = rest.chars().next() {
         let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$') || !c.is_ascii();
         let end_after = |from: usize, end: &str| {
-            rest[from..].find(end).map_or(rest.len(), |first_difference| from + first_difference + end.len())
+            rest[from..].find(end).map_or(rest.len(), |index| from + index + end.len())
         };
         let (end, is_token) = match first {
             _ if rest.starts_with("--") => (end_after(2, "\n"), false),
@@ -152,7 +158,7 @@ mod tests {
 
     #[test]
     fn our_schema_is_accepted_and_comments_are_ignored() {
-        Definitions::ours().unwrap().check_statements().unwrap();
+        Definitions::expected().unwrap().check_statements().unwrap();
         assert_eq!(sql_tokens("a -- b\n (c/*, d*/,\te)"), ["a", "(", "c", ",", "e", ")"]);
     }
 

@@ -9,15 +9,15 @@ use crate::database::{Failed, bad_value};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// A step that a rollback undoes, or that changes nothing.
-    Before,
+    BeforeCommit,
     /// The commit.
     Commit,
 }
 
 /// Classifies an error of a step.
-pub(super) fn classify(error: &Error, at: Stage) -> Failed {
-    let fault = match (code(error), at) {
-        (Some(code), at) => fault(code, at),
+pub(super) fn classify(error: &Error, stage: Stage) -> Failed {
+    let fault = match (code(error), stage) {
+        (Some(code), stage) => fault(code, stage),
         // The value in a row is not one that leasehold writes, or the path is invalid.
         (None, _) => match error {
             Error::FromSqlConversionFailure(..)
@@ -47,13 +47,13 @@ pub(super) fn code(error: &Error) -> Option<ErrorCode> {
 }
 
 /// Classifies an error of a step before the commit.
-pub(super) fn before(error: Error) -> Failed {
-    classify(&error, Stage::Before)
+pub(super) fn before_commit(error: Error) -> Failed {
+    classify(&error, Stage::BeforeCommit)
 }
 
 /// The fault that an error code means.
-fn fault(code: ErrorCode, at: Stage) -> Fault {
-    match (code, at) {
+fn fault(code: ErrorCode, stage: Stage) -> Fault {
+    match (code, stage) {
         (
             ErrorCode::DatabaseBusy
             | ErrorCode::DatabaseLocked
@@ -75,7 +75,7 @@ fn fault(code: ErrorCode, at: Stage) -> Fault {
         (ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => {
             Fault::Misconfigured
         }
-        (ErrorCode::SystemIoFailure, Stage::Before) => Fault::Retry,
+        (ErrorCode::SystemIoFailure, Stage::BeforeCommit) => Fault::Retry,
         // A commit mark that was written but could not be synced may be on the disk after a crash.
         (ErrorCode::SystemIoFailure, Stage::Commit) => Fault::Unknown,
         _ => Fault::Internal,

@@ -74,8 +74,8 @@ impl FileWatch {
     }
 
     /// Records the result of a check: whether it found a grant.
-    pub(super) fn note_check(&self, found: bool) {
-        if found {
+    pub(super) fn note_check(&self, found_grant: bool) {
+        if found_grant {
             self.signals_for_others.store(0, Ordering::Relaxed);
         } else if self.woken_since_check.swap(false, Ordering::Relaxed) {
             self.signals_for_others.fetch_add(1, Ordering::Relaxed);
@@ -85,15 +85,15 @@ impl FileWatch {
     /// Closes the watch after a while without waiting claims. Called while no claim waits.
     pub(super) fn close_unused(&self) {
         let now = self.clock.now();
-        lock_unpoisoned(&self.watch).take_if(|(_, used)| now.since(*used) >= CLOSE_AFTER);
+        lock_unpoisoned(&self.watch).take_if(|(_, last_used)| now.since(*last_used) >= CLOSE_AFTER);
     }
 
     /// The watch, and whether it is new.
     fn watch(&self) -> Option<(Arc<Inotify>, bool)> {
         let mut watch = lock_unpoisoned(&self.watch);
         let now = self.clock.now();
-        if let Some((watch, used)) = &mut *watch {
-            *used = now;
+        if let Some((watch, last_used)) = &mut *watch {
+            *last_used = now;
             return Some((Arc::clone(watch), false));
         }
         let created = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).and_then(|inotify| {
@@ -138,7 +138,7 @@ async fn readable(watch: &Arc<Inotify>) {
         deprecated,
         reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
     )]
-    let ready = AsyncFd::with_interest(Owned(Arc::clone(watch)), Interest::READABLE);
+    let ready = AsyncFd::with_interest(RegisteredInotify(Arc::clone(watch)), Interest::READABLE);
     let Ok(ready) = ready else { return std::future::pending().await };
     if ready.readable().await.is_err() {
         std::future::pending().await
@@ -146,9 +146,9 @@ async fn readable(watch: &Arc<Inotify>) {
 }
 
 /// Keeps the inotify descriptor open while it is registered with tokio.
-struct Owned(Arc<Inotify>);
+struct RegisteredInotify(Arc<Inotify>);
 
-impl AsRawFd for Owned {
+impl AsRawFd for RegisteredInotify {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }

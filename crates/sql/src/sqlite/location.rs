@@ -17,7 +17,7 @@ use crate::database::Failed;
 /// Refuses a path at which a database cannot be shared. SQLite's own errors name neither cause nor cure.
 pub(super) fn check_location(path: &Path) -> Result<(), Failed> {
     check_place(path, network_file_system)?;
-    may_write(path)
+    check_may_write(path)
 }
 
 /// What this user may do with a database.
@@ -30,7 +30,7 @@ pub(super) enum Right {
 /// Refuses such a path for inspection, which does not need the right to write; returns the right that this user has.
 pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
     check_place(path, network_file_system)?;
-    if may_write(path).is_ok() {
+    if check_may_write(path).is_ok() {
         return Ok(Right::Write);
     }
     match eaccess(path, AccessFlags::R_OK) {
@@ -40,11 +40,14 @@ pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
 }
 
 /// Checks the directory and the file, given what tells the kind of a network file system.
-fn check_place(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str>>) -> Result<(), Failed> {
-    let dir = path.parent().ok_or_else(|| wrong("it is a directory, not a file".into()))?;
+fn check_place(
+    path: &Path,
+    network_kind: fn(&Path) -> io::Result<Option<&'static str>>,
+) -> Result<(), Failed> {
+    let dir = path.parent().ok_or_else(|| unusable_path("it is a directory, not a file".into()))?;
     match fs::metadata(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(wrong(format!(
+            return Err(unusable_path(format!(
                 "the directory {} does not exist: create it, or give another path",
                 dir.display()
             )));
@@ -54,23 +57,23 @@ fn check_place(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str
         }
         Ok(_) => {}
     }
-    let network =
-        network(dir).map_err(|error| wrong(format!("{} cannot be examined: {error}", dir.display())))?;
-    if let Some(kind) = network {
-        return Err(wrong(format!(
+    let network_kind = network_kind(dir)
+        .map_err(|error| unusable_path(format!("{} cannot be examined: {error}", dir.display())))?;
+    if let Some(kind) = network_kind {
+        return Err(unusable_path(format!(
             "{} is on {kind}, where SQLite does not exclude processes of other hosts: use a local file, or an engine that is \
              made for several hosts",
             dir.display()
         )));
     }
     match fs::metadata(path) {
-        Ok(file) if !file.is_file() => Err(wrong(format!(
+        Ok(file) if !file.is_file() => Err(unusable_path(format!(
             "it is {}: give the path of an SQLite database, or of a file that does not exist yet",
             if file.is_dir() { "a directory" } else { "no regular file" }
         ))),
         // SQLite derives the name of the log from that of the file: a process that uses another name would use
         // another log.
-        Ok(file) if file.nlink() > 1 => Err(wrong(format!(
+        Ok(file) if file.nlink() > 1 => Err(unusable_path(format!(
             "it has {} names (hard links), and processes that use different ones would not exclude each other: leave only one",
             file.nlink()
         ))),
@@ -82,7 +85,7 @@ fn check_place(path: &Path, network: fn(&Path) -> io::Result<Option<&'static str
 }
 
 /// Checks that this user may write the file, if it exists, and its directory.
-fn may_write(path: &Path) -> Result<(), Failed> {
+fn check_may_write(path: &Path) -> Result<(), Failed> {
     if path.exists() {
         check_access(path, AccessFlags::W_OK | AccessFlags::R_OK)?;
     }
@@ -90,8 +93,8 @@ fn may_write(path: &Path) -> Result<(), Failed> {
 }
 
 /// Refuses a path that this user cannot write: the file, or its directory, where SQLite creates two more files.
-fn check_access(path: &Path, how: AccessFlags) -> Result<(), Failed> {
-    match eaccess(path, how) {
+fn check_access(path: &Path, access: AccessFlags) -> Result<(), Failed> {
+    match eaccess(path, access) {
         Ok(()) => Ok(()),
         Err(Errno::EROFS) => {
             Err(Failed::new(Fault::Refused, format!("{} is on a read-only file system", path.display())))
@@ -114,7 +117,7 @@ fn fault_of(error: &io::Error) -> Fault {
     }
 }
 
-fn wrong(message: String) -> Failed {
+fn unusable_path(message: String) -> Failed {
     Failed::new(Fault::Misconfigured, message)
 }
 
@@ -123,20 +126,20 @@ fn wrong(message: String) -> Failed {
 pub(super) struct Identity([Option<(u64, u64)>; 3]);
 
 /// The place of the log among the three files.
-const LOG: usize = 1;
+const LOG_INDEX: usize = 1;
 
 /// The paths of these three files.
 #[derive(Clone, Debug)]
-pub(super) struct Names([PathBuf; 3]);
+pub(super) struct FilePaths([PathBuf; 3]);
 
 impl Identity {
     /// Whether there is a log: a process uses the database, or ended while using it.
     pub(super) const fn has_log(&self) -> bool {
-        self.0[LOG].is_some()
+        self.0[LOG_INDEX].is_some()
     }
 }
 
-impl Names {
+impl FilePaths {
     /// `real_path`: the path without symbolic links, from which SQLite derives the other names.
     pub(super) fn new(path: &Path, real_path: &Path) -> Self {
         let beside = |ending: &str| {
@@ -149,8 +152,8 @@ impl Names {
 
     /// The files that the names lead to now.
     pub(super) fn identity(&self) -> Identity {
-        let of_file = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
-        Identity(self.0.each_ref().map(of_file))
+        let file_identity = |path: &PathBuf| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        Identity(self.0.each_ref().map(file_identity))
     }
 }
 

@@ -4,7 +4,7 @@ use leasehold_core::{Grant, Name, Token, lock_state::EntryKind};
 use rusqlite::{Error, params};
 
 use super::{
-    error::before,
+    error::before_commit,
     rows::{CLAIM_COLUMNS, claim_row},
     transaction::Scope,
 };
@@ -25,15 +25,19 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
         let text = format!(
             "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
         );
-        let mut found = scope.file.connection.prepare_cached(&text)?;
-        let rows = found.query_map(params![client.0.cast_signed(), scope.now], claim_row)?;
+        let mut statement = scope.file.connection.prepare_cached(&text)?;
+        let rows = statement.query_map(params![client.0.cast_signed(), scope.now], claim_row)?;
         rows.collect::<Result<Vec<_>, Error>>()
     };
-    let rows = query().map_err(before)?;
+    let rows = query().map_err(before_commit)?;
     let notifications = rows.into_iter().filter_map(|row| {
         if kind_of(row.stand) == Some(EntryKind::MinHold) {
-            let left = row.expires.saturating_sub(scope.now);
-            return Some(PeerNotification { client, id: row.id, message: PeerMessage::HoldEnds { left } });
+            let remaining_micros = row.expires.saturating_sub(scope.now);
+            return Some(PeerNotification {
+                client,
+                id: row.id,
+                message: PeerMessage::HoldEnds { remaining_micros },
+            });
         }
         let grant = Grant {
             token: Token { lineage: scope.file.lineage, number: u64::try_from(row.token).ok()? },
@@ -54,48 +58,48 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
 /// exist.
 pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
     let query = || {
-        let mut found = scope.file.connection.prepare_cached(
+        let mut statement = scope.file.connection.prepare_cached(
             "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
         )?;
         let state = |entry: &QueueEntry| {
-            let mut rows = found.query(params![entry.name.as_str(), entry.id.0.as_slice(), scope.now])?;
+            let mut rows = statement.query(params![entry.name.as_str(), entry.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
             // Extends an entry after a quarter of its life. So an entry is written up to four times in its life, and
             // always lasts for at least three quarters of its life.
-            Ok(Some((stand, expires < scope.now.saturating_add(entry.life / 4 * 3))))
+            Ok(Some((stand, expires < scope.now.saturating_add(entry.life_micros / 4 * 3))))
         };
         entries.iter().map(state).collect::<Result<Vec<_>, Error>>()
     };
-    query().map_err(before)
+    query().map_err(before_commit)
 }
 
 /// For each of these names that is held: in how many microseconds the first of its holds ends.
 pub(super) fn expiries(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
     let query = || {
-        let mut found = scope.file.connection.prepare_cached(
+        let mut statement = scope.file.connection.prepare_cached(
             "SELECT min(expires) FROM (SELECT expires FROM leasehold_lock WHERE name = ?1 AND holder IS NOT NULL \
              UNION ALL SELECT expires FROM leasehold_claim WHERE name = ?1 AND stand < 4)",
         )?;
         let mut first_end = |name: &Name| {
-            let first: Option<i64> = found.query_row([name.as_str()], |row| row.get(0))?;
-            Ok(first.map(|first| (name.clone(), first.saturating_sub(scope.now))))
+            let earliest_end: Option<i64> = statement.query_row([name.as_str()], |row| row.get(0))?;
+            Ok(earliest_end.map(|earliest_end| (name.clone(), earliest_end.saturating_sub(scope.now))))
         };
         names.iter().filter_map(|name| first_end(name).transpose()).collect::<Result<Vec<_>, Error>>()
     };
-    query().map_err(before)
+    query().map_err(before_commit)
 }
 
 /// The names with this prefix that are held or wanted.
 pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed> {
     let query = || {
-        let mut found = scope.file.connection.prepare_cached(
+        let mut statement = scope.file.connection.prepare_cached(
             "SELECT name FROM leasehold_lock WHERE name >= ?1 AND length(name) <= 512 AND substr(name, 1, length(?1)) = ?1 \
              AND (claims > 0 OR holder IS NOT NULL) ORDER BY name",
         )?;
-        found.query_map([prefix], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Error>>()
+        statement.query_map([prefix], |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, Error>>()
     };
-    let names = query().map_err(before)?;
+    let names = query().map_err(before_commit)?;
     Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
 }
 
@@ -121,8 +125,8 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
              (SELECT 1 FROM leasehold_claim AS c WHERE c.name = l.name AND c.expires <= ?1)) \
              FROM leasehold_lock AS l WHERE name > ?3 ORDER BY name LIMIT ?4"
         );
-        let mut found = scope.file.connection.prepare_cached(&text)?;
-        let mut rows = found.query(params![scope.now, wall_micros() - UNUSED_MICROS, after, count])?;
+        let mut statement = scope.file.connection.prepare_cached(&text)?;
+        let mut rows = statement.query(params![scope.now, wall_micros() - UNUSED_MICROS, after, count])?;
         let (mut leftovers, mut row_count) = (Leftovers::default(), 0);
         while let Some(row) = rows.next()? {
             let name: String = row.get(0)?;
@@ -139,22 +143,22 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
         }
         Ok(leftovers)
     };
-    query().map_err(before)
+    query().map_err(before_commit)
 }
 
 /// Deletes unused rows, and stores their largest token, so that their names get larger tokens later. Rows that are in
 /// use again stay.
 pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
-    let floor = format!(
+    let raise_floor = format!(
         "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}), 0))"
     );
     let delete = format!("DELETE FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}");
     let query = |name: &String| {
-        for text in [&floor, &delete] {
-            let given = params![scope.now, wall_micros() - UNUSED_MICROS, name];
-            scope.file.connection.prepare_cached(text)?.execute(given)?;
+        for text in [&raise_floor, &delete] {
+            let parameters = params![scope.now, wall_micros() - UNUSED_MICROS, name];
+            scope.file.connection.prepare_cached(text)?.execute(parameters)?;
         }
         Ok(())
     };
-    names.iter().try_for_each(query).map_err(before)
+    names.iter().try_for_each(query).map_err(before_commit)
 }

@@ -3,7 +3,8 @@
 //! Each process has one thread that uses the file, and requests of many tasks share one transaction. Times are those
 //! of the clock that counts since the boot of the machine, which all its processes share and no user can set.
 
-mod boot;
+mod boot_id;
+mod busy_retry;
 mod database;
 mod definitions;
 mod error;
@@ -12,9 +13,8 @@ mod guarantee;
 mod location;
 mod look;
 mod opened;
-mod patience;
+mod resources;
 pub(crate) mod rows;
-mod source;
 mod tables;
 mod transaction;
 mod worker;

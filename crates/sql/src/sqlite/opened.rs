@@ -7,9 +7,9 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, limits::Limit};
 
 use super::{
     SCHEMA,
-    error::before,
-    location::{Identity, Names, Right, check_location, check_location_for_look},
-    patience::patiently,
+    busy_retry::retry_while_busy,
+    error::before_commit,
+    location::{FilePaths, Identity, Right, check_location, check_location_for_look},
     tables,
     worker::Access,
 };
@@ -24,7 +24,7 @@ const OPEN_LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct Opened {
     pub(super) connection: Connection,
     pub(super) lineage: Lineage,
-    names: Names,
+    paths: FilePaths,
     /// The files to which the names led at the opening.
     identity: Identity,
     /// The right with which the database was opened.
@@ -37,7 +37,7 @@ impl Opened {
     pub(super) fn open(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         if access == Access::Read && !is_there(path) && path.parent().is_some_and(is_there) {
-            return Self::nothing(path);
+            return Self::empty_tables(path);
         }
         let right = if access == Access::Read {
             check_location_for_look(path)
@@ -45,7 +45,7 @@ impl Opened {
             check_location(path).map(|()| Right::Write)
         };
         let opened = right.and_then(|right| {
-            patiently(clock, OPEN_LIMIT, || match right {
+            retry_while_busy(clock, OPEN_LIMIT, || match right {
                 Right::Write => Self::open_now(path, clock, access),
                 Right::Read => Self::open_to_look(path),
             })
@@ -62,12 +62,12 @@ impl Opened {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, access == Access::Write);
-        let connection = Connection::open_with_flags(path, flags).map_err(before)?;
+        let connection = Connection::open_with_flags(path, flags).map_err(before_commit)?;
         set_up(&connection)?;
         // Checks the tables before anything is changed.
-        let known = tables::find_tables(&connection)?;
-        if known.is_none() && access == Access::Read {
-            return Self::nothing(path);
+        let found_tables = tables::find_tables(&connection)?;
+        if found_tables.is_none() && access == Access::Read {
+            return Self::empty_tables(path);
         }
         let mode: String = connection
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
@@ -79,12 +79,12 @@ impl Opened {
             ));
         }
         // A granted lock is on the disk: no crash of the machine forgets it while its holder lives elsewhere.
-        connection.execute_batch("PRAGMA synchronous = FULL").map_err(before)?;
+        connection.execute_batch("PRAGMA synchronous = FULL").map_err(before_commit)?;
         let lineage = tables::prepare(&connection, clock)?;
         let real_path = connection.path().map_or(path, Path::new);
-        let names = Names::new(path, real_path);
-        let identity = names.identity();
-        Ok(Self { connection, lineage, names, identity, right: Right::Write })
+        let paths = FilePaths::new(path, real_path);
+        let identity = paths.identity();
+        Ok(Self { connection, lineage, paths, identity, right: Right::Write })
     }
 
     /// Opens the database for a user who may only read. No file is created beside the database: without a log no
@@ -92,8 +92,8 @@ impl Opened {
     /// changed at the end of the look, and the look fails.
     fn open_to_look(path: &Path) -> Result<Self, Failed> {
         let real_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let names = Names::new(path, &real_path);
-        let identity = names.identity();
+        let paths = FilePaths::new(path, &real_path);
+        let identity = paths.identity();
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
             | OpenFlags::SQLITE_OPEN_NO_MUTEX
             | OpenFlags::SQLITE_OPEN_EXRESCODE;
@@ -102,32 +102,32 @@ impl Opened {
         } else {
             Connection::open_with_flags(immutable_uri(&real_path), flags | OpenFlags::SQLITE_OPEN_URI)
         };
-        let connection = connection.map_err(before)?;
+        let connection = connection.map_err(before_commit)?;
         set_up(&connection)?;
         match tables::of_this_boot(&connection)? {
-            Some(lineage) => Ok(Self { connection, lineage, names, identity, right: Right::Read }),
-            None => Self::nothing(path),
+            Some(lineage) => Ok(Self { connection, lineage, paths, identity, right: Right::Read }),
+            None => Self::empty_tables(path),
         }
     }
 
     /// Empty tables, in place of tables that do not exist yet.
-    fn nothing(path: &Path) -> Result<Self, Failed> {
-        let connection = Connection::open_in_memory().map_err(before)?;
-        connection.execute_batch(SCHEMA).map_err(before)?;
-        connection.execute_batch("UPDATE leasehold_meta SET lineage = '0'").map_err(before)?;
-        let names = Names::new(path, path);
-        let identity = names.identity();
-        Ok(Self { connection, lineage: Lineage::new(0), names, identity, right: Right::Read })
+    fn empty_tables(path: &Path) -> Result<Self, Failed> {
+        let connection = Connection::open_in_memory().map_err(before_commit)?;
+        connection.execute_batch(SCHEMA).map_err(before_commit)?;
+        connection.execute_batch("UPDATE leasehold_meta SET lineage = '0'").map_err(before_commit)?;
+        let paths = FilePaths::new(path, path);
+        let identity = paths.identity();
+        Ok(Self { connection, lineage: Lineage::new(0), paths, identity, right: Right::Read })
     }
 
     /// Whether these are the tables of the file.
-    pub(super) fn is_real(&self) -> bool {
+    pub(super) fn has_tables(&self) -> bool {
         self.lineage != Lineage::new(0)
     }
 
     /// Whether the database can stay open for more than one look.
-    pub(super) fn lasts(&self) -> bool {
-        self.is_real() && self.right == Right::Write
+    pub(super) fn may_stay_open(&self) -> bool {
+        self.has_tables() && self.right == Right::Write
     }
 
     /// Begins a transaction that reads or writes. After an error no transaction is open.
@@ -135,27 +135,27 @@ impl Opened {
         let begin = if access == Access::Read { "BEGIN" } else { "BEGIN IMMEDIATE" };
         let begun = self.connection.prepare_cached(begin).and_then(|mut begin| begin.execute([]));
         // The first query of a reader decides which state it sees.
-        let unchanged =
-            begun.map_err(before).and_then(|_| tables::check_same(&self.connection, self.lineage));
-        if unchanged.is_err() && !self.connection.is_autocommit() {
+        let checked =
+            begun.map_err(before_commit).and_then(|_| tables::check_same(&self.connection, self.lineage));
+        if checked.is_err() && !self.connection.is_autocommit() {
             let _ = self.connection.execute_batch("ROLLBACK");
         }
-        unchanged
+        checked
     }
 
     /// Whether the path still leads to this file and its log: a process that opens it now finds the same locks.
-    pub(super) fn is_there(&self) -> bool {
-        self.names.identity() == self.identity
+    pub(super) fn is_at_path(&self) -> bool {
+        self.paths.identity() == self.identity
     }
 }
 
 /// Sets the limits and the protections of a new connection.
 fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before)?;
-    // SQLite's own busy timeout sleeps ever longer and lets others pass: see `patiently`.
-    connection.busy_timeout(Duration::ZERO).map_err(before)?;
-    trust_nothing(connection).map_err(before)?;
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before_commit)?;
+    // SQLite's own busy timeout sleeps ever longer and lets others pass: see `retry_while_busy`.
+    connection.busy_timeout(Duration::ZERO).map_err(before_commit)?;
+    trust_nothing(connection).map_err(before_commit)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain_not_sqlite)
 }
 
@@ -184,7 +184,7 @@ fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
 
 /// The error for a file that may not be an SQLite database.
 fn explain_not_sqlite(error: rusqlite::Error) -> Failed {
-    let failed = before(error);
+    let failed = before_commit(error);
     match failed.fault {
         Fault::Misconfigured => Failed::new(
             failed.fault,

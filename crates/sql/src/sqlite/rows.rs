@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, Name, Room};
 use rusqlite::{Connection, Error, OptionalExtension, Row, params};
 
 use crate::{
-    row::{ClaimRow, ClientId, LockRow, first},
+    row::{ClaimRow, ClientId, LockRow, first_token},
     runtime::wall_micros,
     step::{Changes, Snapshot},
 };
@@ -12,16 +12,17 @@ use crate::{
 use super::transaction::Scope;
 
 /// Reads the row of a name.
-const LOCK: &str = "SELECT token, holder, tokens, previous, substr(owner, 1, 512) AS owner, since, expires, client, claims, ended, ended_upto, ended_until \
+const SELECT_LOCK: &str = "SELECT token, holder, tokens, previous, substr(owner, 1, 512) AS owner, since, expires, client, \
+    claims, ended, ended_upto, ended_until \
     FROM leasehold_lock WHERE name = ?1";
 /// The columns that [`claim_row`] reads.
 pub(super) const CLAIM_COLUMNS: &str = "id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, since, \
     expires, claim_time, place_since, place_expires, client";
 /// Reads the claim rows of a name.
-const CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, \
+const SELECT_CLAIMS: &str = "SELECT id, stand, place, mode, count, most, token, tokens, previous, substr(owner, 1, 512) AS owner, \
     since, expires, claim_time, place_since, place_expires, client FROM leasehold_claim WHERE name = ?1 ORDER BY place";
 /// Reads the largest token of all forgotten names.
-const FLOOR: &str = "SELECT floor FROM leasehold_meta";
+const SELECT_FLOOR: &str = "SELECT floor FROM leasehold_meta";
 /// Writes the row of a name.
 const PUT_LOCK: &str = "INSERT INTO leasehold_lock VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
     ON CONFLICT (name) DO UPDATE SET token = excluded.token, holder = excluded.holder, tokens = excluded.tokens, \
@@ -38,15 +39,16 @@ const DROP_CLAIM: &str = "DELETE FROM leasehold_claim WHERE name = ?1 AND id = ?
 pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
     let Scope { file, now, .. } = scope;
     let connection = &file.connection;
-    let lock = connection.prepare_cached(LOCK)?.query_row([name.as_str()], lock_row).optional()?;
+    let lock = connection.prepare_cached(SELECT_LOCK)?.query_row([name.as_str()], lock_row).optional()?;
     let mut floor = wall_micros();
     let claims = match &lock {
         Some(lock) if lock.claims > 0 => claims(connection, name)?,
         Some(_) => Vec::new(),
         None => {
             // The row of the name may have been swept, together with its newest token.
-            let swept: i64 = connection.prepare_cached(FLOOR)?.query_row([], |row| row.get(0))?;
-            floor = floor.max(swept.saturating_add(1));
+            let swept_token: i64 =
+                connection.prepare_cached(SELECT_FLOOR)?.query_row([], |row| row.get(0))?;
+            floor = floor.max(swept_token.saturating_add(1));
             Vec::new()
         }
     };
@@ -56,10 +58,10 @@ pub(super) fn read(scope: &Scope<'_>, name: &Name) -> Result<Snapshot, Error> {
 /// The claim rows of a name, within the size limit of an answer.
 fn claims(connection: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> {
     let (mut claims, mut room) = (Vec::new(), Room::whole());
-    for claim in connection.prepare_cached(CLAIMS)?.query_map([name.as_str()], claim_row)? {
+    for claim in connection.prepare_cached(SELECT_CLAIMS)?.query_map([name.as_str()], claim_row)? {
         let claim = claim?;
-        let takes = (size_of::<ClaimRow>() + claim.owner.len()) as u64;
-        room.take(takes).map_err(|error| {
+        let row_size = (size_of::<ClaimRow>() + claim.owner.len()) as u64;
+        room.take(row_size).map_err(|error| {
             let too_big = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_TOOBIG);
             Error::SqliteFailure(too_big, Some(error.to_string()))
         })?;
@@ -73,7 +75,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
     let (connection, name) = (&scope.file.connection, name.as_str());
     if let Some(lock) = &changes.lock {
         let held = lock.holder.as_ref();
-        let long = |of: fn(&ClaimRow) -> i64| held.map_or(0, of);
+        let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field);
         connection.prepare_cached(PUT_LOCK)?.execute(params![
             name,
             lock.token,
@@ -81,16 +83,16 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
             held.map_or(0, |row| row.tokens),
             held.map_or(0, |row| row.previous),
             held.map_or("", |row| row.owner.as_str()),
-            long(|row| row.since),
-            long(|row| row.expires),
-            long(|row| row.client.0.cast_signed()),
+            number_or_zero(|row| row.since),
+            number_or_zero(|row| row.expires),
+            number_or_zero(|row| row.client.0.cast_signed()),
             lock.claims,
             lock.ended,
             lock.ended_upto,
             lock.ended_until,
         ])?;
     }
-    for row in &changes.put {
+    for row in &changes.put_claims {
         connection.prepare_cached(PUT_CLAIM)?.execute(params![
             name,
             row.id.0.as_slice(),
@@ -111,7 +113,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
             row.client.0.cast_signed(),
         ])?;
     }
-    for id in &changes.drop {
+    for id in &changes.dropped_claims {
         connection.prepare_cached(DROP_CLAIM)?.execute(params![name, id.0.as_slice()])?;
     }
     Ok(())
@@ -128,7 +130,7 @@ pub(crate) fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
             mode: 0,
             count: 0,
             most: 0,
-            token: first(token, tokens),
+            token: first_token(token, tokens),
             tokens,
             previous: row.get(3)?,
             owner: row.get(4)?,

@@ -4,13 +4,13 @@ use leasehold_core::{Clock, Fault, Lineage, lock_state::ENDED_LIFE};
 use rusqlite::{Connection, params};
 
 use super::{
-    boot::boot,
+    boot_id::boot_id,
     definitions::Definitions,
-    error::{Stage, before, classify, code},
+    error::{Stage, before_commit, classify, code},
 };
 use crate::{
     database::Failed,
-    row::{micros, micros_in},
+    row::{duration_micros, micros},
 };
 
 /// The version of the tables.
@@ -28,31 +28,29 @@ pub(super) struct FoundTables {
 
 /// Creates missing tables, and returns their lineage. Writes only what has to be written.
 pub(super) fn prepare(connection: &Connection, clock: &dyn Clock) -> Result<Lineage, Failed> {
-    let boot = boot()?;
-    if let Some(find_tables) = find_tables(connection)?
-        && find_tables.boot == boot
+    let boot = boot_id()?;
+    if let Some(found) = find_tables(connection)?
+        && found.boot == boot
     {
-        return Ok(find_tables.lineage);
+        return Ok(found.lineage);
     }
-    connection.execute_batch("BEGIN IMMEDIATE").map_err(before)?;
-    let find_tables = create(connection, &boot, micros(clock.now()));
-    let end = if find_tables.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    connection.execute_batch("BEGIN IMMEDIATE").map_err(before_commit)?;
+    let lineage = create(connection, &boot, micros(clock.now()));
+    let end = if lineage.is_ok() { "COMMIT" } else { "ROLLBACK" };
     connection.execute_batch(end).map_err(|error| classify(&error, Stage::Commit))?;
-    find_tables
+    lineage
 }
 
 /// The lineage of the tables, if they exist and are of the current boot: no hold from an earlier boot exists any more.
 pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, Failed> {
-    let boot = boot()?;
-    Ok(find_tables(connection)?
-        .filter(|find_tables| find_tables.boot == boot)
-        .map(|find_tables| find_tables.lineage))
+    let boot = boot_id()?;
+    Ok(find_tables(connection)?.filter(|found| found.boot == boot).map(|found| found.lineage))
 }
 
 /// The lineage and boot of the tables, if they exist; fails if they cannot be used.
 pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>, Failed> {
-    let definitions = Definitions::read(connection).map_err(before)?;
-    if !definitions.is_there() {
+    let definitions = Definitions::read(connection).map_err(before_commit)?;
+    if !definitions.any_exist() {
         return Ok(None);
     }
     definitions.check_trust()?;
@@ -63,7 +61,7 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
     // The version first: another version may have other columns.
     let version: i64 = connection
         .query_row("SELECT version FROM leasehold_meta", [], |row| row.get(0))
-        .map_err(|error| foreign(&error))?;
+        .map_err(|error| table_error(&error))?;
     if version != VERSION {
         return Err(Failed::new(
             Fault::Misconfigured,
@@ -74,7 +72,7 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
         ));
     }
     definitions.check_statements()?;
-    let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| foreign(&error))?;
+    let (lineage, boot) = connection.query_row(META, [], read).map_err(|error| table_error(&error))?;
     let lineage = u128::from_str_radix(&lineage, 16).map_err(|_| not_ours("its lineage is no number"))?;
     Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot }))
 }
@@ -82,9 +80,9 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
 /// Checks that the tables are still those of this lineage: they may have a newer version by now, or have been created
 /// again.
 pub(super) fn check_same(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
-    let mut look = connection.prepare_cached(META).map_err(|error| foreign(&error))?;
+    let mut statement = connection.prepare_cached(META).map_err(|error| table_error(&error))?;
     let (version, stored): (i64, String) =
-        look.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(|error| foreign(&error))?;
+        statement.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).map_err(|error| table_error(&error))?;
     if version == VERSION && u128::from_str_radix(&stored, 16).is_ok_and(|stored| stored == lineage.get()) {
         return Ok(());
     }
@@ -95,20 +93,20 @@ pub(super) fn check_same(connection: &Connection, lineage: Lineage) -> Result<()
 fn create(connection: &Connection, boot: &str, now: i64) -> Result<Lineage, Failed> {
     // Another process may have created them meanwhile, in any version.
     if find_tables(connection)?.is_none() {
-        connection.execute_batch(super::SCHEMA).map_err(|error| foreign(&error))?;
+        connection.execute_batch(super::SCHEMA).map_err(|error| table_error(&error))?;
     }
-    let find_tables = find_tables(connection)?.ok_or_else(|| not_ours("it is no table"))?;
-    if find_tables.boot != boot {
-        forget(connection, boot, now).map_err(before)?;
+    let found = find_tables(connection)?.ok_or_else(|| not_ours("it is no table"))?;
+    if found.boot != boot {
+        forget(connection, boot, now).map_err(before_commit)?;
     }
-    Ok(find_tables.lineage)
+    Ok(found.lineage)
 }
 
 /// Removes holders and waiters of an earlier boot: their processes are gone, and their times mean nothing now.
 fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite::Error> {
     // See `previous_code`.
     const LAPSED: i16 = 2;
-    let until = now.saturating_add(micros_in(ENDED_LIFE));
+    let until = now.saturating_add(duration_micros(ENDED_LIFE));
     connection.execute("DELETE FROM leasehold_claim", [])?;
     connection.execute(
         "UPDATE leasehold_lock SET ended = CASE WHEN holder IS NULL AND claims = 0 THEN ended ELSE ?1 END, ended_upto = token, \
@@ -120,8 +118,8 @@ fn forget(connection: &Connection, boot: &str, now: i64) -> Result<(), rusqlite:
 }
 
 /// Classifies an error about tables that have our names.
-pub(super) fn foreign(error: &rusqlite::Error) -> Failed {
-    let failed = classify(error, Stage::Before);
+pub(super) fn table_error(error: &rusqlite::Error) -> Failed {
+    let failed = classify(error, Stage::BeforeCommit);
     match code(error) {
         Some(rusqlite::ErrorCode::Unknown) | None => not_ours(&failed.message),
         Some(_) => failed,

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use leasehold_core::Fault;
 
 use super::{
-    error::{Stage, before, classify},
+    error::{Stage, before_commit, classify},
     opened::Opened,
 };
 use crate::database::Failed;
@@ -16,13 +16,13 @@ pub(super) struct Scope<'a> {
     /// The time, read when no other process could write any more.
     pub(super) now: i64,
     /// Whether to wake other processes after the commit.
-    wakes: Cell<bool>,
+    wakes_others: Cell<bool>,
 }
 
 impl Scope<'_> {
     /// Records a grant to another process, so that other processes are woken after the commit.
     pub(super) fn wake_others(&self) {
-        self.wakes.set(true);
+        self.wakes_others.set(true);
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) struct JobResult {
 
 impl JobResult {
     /// The result of a job without a waiting caller.
-    pub(super) fn nothing() -> Self {
+    pub(super) fn without_caller() -> Self {
         Self { failed: None, report: Box::new(|_| ()) }
     }
 }
@@ -49,38 +49,38 @@ impl JobResult {
 /// Does the jobs in the transaction that has begun, and commits it. Returns false if anything failed: then the caller
 /// closes the connection.
 pub(super) fn run_together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others: impl FnOnce()) -> bool {
-    let scope = Scope { file, now, wakes: Cell::new(false) };
+    let scope = Scope { file, now, wakes_others: Cell::new(false) };
     let is_single = jobs.len() == 1;
     let mut job_results = Vec::with_capacity(jobs.len());
     // Why the transaction ended early: some errors end it as a whole.
-    let mut ended: Option<Failed> = None;
+    let mut end_reason: Option<Failed> = None;
     for job in jobs {
-        if let Some(failed) = &ended {
+        if let Some(failed) = &end_reason {
             job_results.push(job(Err(failed)));
             continue;
         }
         let (job_result, savepoint_result) =
             if is_single { (job(Ok(&scope)), Ok(())) } else { run_in_savepoint(&scope, job) };
-        ended = savepoint_result.err();
-        if ended.is_none() && file.connection.is_autocommit() {
-            ended = Some(job_result.failed.clone().unwrap_or_else(|| rolled_back("it ended by itself")));
+        end_reason = savepoint_result.err();
+        if end_reason.is_none() && file.connection.is_autocommit() {
+            end_reason = Some(job_result.failed.clone().unwrap_or_else(|| rolled_back("it ended by itself")));
         }
         job_results.push(job_result);
     }
-    let failed = job_results.iter().any(|job_result| job_result.failed.is_some());
-    let committed = match ended {
+    let any_failed = job_results.iter().any(|job_result| job_result.failed.is_some());
+    let committed = match end_reason {
         Some(failed) => Err(failed),
-        None if is_single && failed => Ok(()),
+        None if is_single && any_failed => Ok(()),
         None => commit(file),
     };
     if !file.connection.is_autocommit() {
         // Undoes the transaction, so that a reported error is true.
         let _ = file.connection.execute_batch("ROLLBACK");
     }
-    if committed.is_ok() && scope.wakes.get() {
+    if committed.is_ok() && scope.wakes_others.get() {
         wake_others();
     }
-    let succeeded = committed.is_ok() && !failed;
+    let succeeded = committed.is_ok() && !any_failed;
     for JobResult { report, .. } in job_results {
         report(&committed);
     }
@@ -95,7 +95,7 @@ fn run_in_savepoint(scope: &Scope<'_>, job: Job) -> (JobResult, Result<(), Faile
         statement.execute([]).map(drop)
     };
     if let Err(error) = execute("SAVEPOINT job") {
-        let failed = before(error);
+        let failed = before_commit(error);
         return (job(Err(&failed)), Err(failed));
     }
     let job_result = job(Ok(scope));
@@ -105,15 +105,15 @@ fn run_in_savepoint(scope: &Scope<'_>, job: Job) -> (JobResult, Result<(), Faile
     };
     // A job that could not be undone fails the whole transaction.
     let savepoint_result =
-        savepoint_result.map_err(|error| job_result.failed.clone().unwrap_or_else(|| before(error)));
+        savepoint_result.map_err(|error| job_result.failed.clone().unwrap_or_else(|| before_commit(error)));
     (job_result, savepoint_result)
 }
 
 /// Commits the transaction; fails if the file was replaced meanwhile.
 fn commit(file: &Opened) -> Result<(), Failed> {
-    let mut commit = file.connection.prepare_cached("COMMIT").map_err(before)?;
+    let mut commit = file.connection.prepare_cached("COMMIT").map_err(before_commit)?;
     commit.execute([]).map_err(|error| classify(&error, Stage::Commit))?;
-    if file.is_there() {
+    if file.is_at_path() {
         return Ok(());
     }
     // A process that opens the path now does not see this commit.
@@ -141,7 +141,9 @@ mod tests {
         let results = Arc::clone(results);
         Box::new(move |scope| {
             let does = |scope: &Scope<'_>| {
-                texts.iter().try_for_each(|text| scope.file.connection.execute_batch(text).map_err(before))
+                texts
+                    .iter()
+                    .try_for_each(|text| scope.file.connection.execute_batch(text).map_err(before_commit))
             };
             let done = scope.map_err(Clone::clone).and_then(does);
             let failed = done.as_ref().err().cloned();

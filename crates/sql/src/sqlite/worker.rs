@@ -33,7 +33,7 @@ pub(super) struct Worker {
 }
 
 /// The resources of the thread.
-pub(super) trait Source: Send + 'static {
+pub(super) trait Resources: Send + 'static {
     /// Begins a transaction that reads, or one that writes and makes other writers wait. Opens the database if it is
     /// not open or was replaced. Returns the time.
     fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed>;
@@ -44,9 +44,9 @@ pub(super) trait Source: Send + 'static {
 
 impl Worker {
     /// Starts the thread.
-    pub(super) fn start(source: impl Source) -> io::Result<Self> {
+    pub(super) fn start(resources: impl Resources) -> io::Result<Self> {
         let (jobs, queued_jobs) = channel();
-        runtime::thread("leasehold-sqlite", move || run_restarting(&queued_jobs, source))?;
+        runtime::thread("leasehold-sqlite", move || run_restarting(&queued_jobs, resources))?;
         Ok(Self { jobs })
     }
 
@@ -60,7 +60,7 @@ impl Worker {
         let job: Job = Box::new(move |scope| {
             // No caller waits for the result any more: the job is not done this late.
             if tx.is_closed() {
-                return JobResult::nothing();
+                return JobResult::without_caller();
             }
             let done = scope.map_err(Clone::clone).and_then(work);
             let failed = done.as_ref().err().cloned();
@@ -69,26 +69,26 @@ impl Worker {
             });
             JobResult { failed, report }
         });
-        let ended =
+        let thread_failed =
             || Failed::new(Fault::Unknown, "the database thread met a bug, and it is unknown what it did");
-        self.jobs.send((access, job)).map_err(|_| ended())?;
+        self.jobs.send((access, job)).map_err(|_| thread_failed())?;
         match runtime::within(REQUEST_TIMEOUT, rx).await {
-            Some(answer) => answer.map_err(|_| ended())?,
-            None => Err(late(access)),
+            Some(answer) => answer.map_err(|_| thread_failed())?,
+            None => Err(timed_out(access)),
         }
     }
 }
 
 /// The error for a job without an answer in time.
-fn late(access: Access) -> Failed {
+fn timed_out(access: Access) -> Failed {
     let fault = if access == Access::Read { Fault::Retry } else { Fault::Unknown };
     Failed::new(fault, format!("the database did not answer within {REQUEST_TIMEOUT:?}"))
 }
 
 /// Runs jobs, and continues after a panic with the database opened again; the callers of the affected jobs get no
 /// answer.
-fn run_restarting(queued_jobs: &Receiver<(Access, Job)>, mut source: impl Source) {
-    while catch_unwind(AssertUnwindSafe(|| run(queued_jobs, &mut source))).is_err() {
+fn run_restarting(queued_jobs: &Receiver<(Access, Job)>, mut resources: impl Resources) {
+    while catch_unwind(AssertUnwindSafe(|| run(queued_jobs, &mut resources))).is_err() {
         tracing::error!(
             "the database thread met a bug and continues: please report the message of its panic"
         );
@@ -96,7 +96,7 @@ fn run_restarting(queued_jobs: &Receiver<(Access, Job)>, mut source: impl Source
 }
 
 /// Runs jobs until the `Worker` is dropped.
-fn run(queued_jobs: &Receiver<(Access, Job)>, source: &mut impl Source) {
+fn run(queued_jobs: &Receiver<(Access, Job)>, resources: &mut impl Resources) {
     let mut file = None;
     while let Ok(first) = queued_jobs.recv() {
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
@@ -107,10 +107,10 @@ fn run(queued_jobs: &Receiver<(Access, Job)>, source: &mut impl Source) {
             if jobs.is_empty() {
                 continue;
             }
-            let begun = source.begin(&mut file, access);
+            let begun = resources.begin(&mut file, access);
             match (begun, &file) {
                 (Ok(now), Some(opened)) => {
-                    if !run_together(opened, now, jobs, || source.wake_others()) {
+                    if !run_together(opened, now, jobs, || resources.wake_others()) {
                         file = None;
                     }
                 }

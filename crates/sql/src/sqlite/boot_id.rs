@@ -7,15 +7,15 @@ use leasehold_core::{Fault, boot_time_ahead};
 use crate::database::Failed;
 
 /// The file in which the kernel tells the id of the current boot.
-const BOOT: &str = "/proc/sys/kernel/random/boot_id";
+const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The id of the current boot.
-pub(super) fn boot() -> Result<String, Failed> {
-    let boot = fs::read_to_string(BOOT).map_err(|error| {
+pub(super) fn boot_id() -> Result<String, Failed> {
+    let boot_id = fs::read_to_string(BOOT_ID_FILE).map_err(|error| {
         Failed::new(
             Fault::Misconfigured,
             format!(
-                "{BOOT} cannot be read ({error}), so it is unknown whether its locks are from before a restart"
+                "{BOOT_ID_FILE} cannot be read ({error}), so it is unknown whether its locks are from before a restart"
             ),
         )
     })?;
@@ -25,5 +25,5 @@ pub(super) fn boot() -> Result<String, Failed> {
             "this process runs in a time namespace with another boot time, so leases would end too early or too late: run it without one",
         ));
     }
-    Ok(boot.trim().to_owned())
+    Ok(boot_id.trim().to_owned())
 }

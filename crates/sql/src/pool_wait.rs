@@ -11,10 +11,10 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Waits until a connection was returned to the pool and `take_idle` takes it; `None` if no connection was returned in
 /// time.
-pub(crate) async fn returned<T>(notified: &Notify, take_idle: impl Fn() -> Option<T>) -> Option<T> {
+pub(crate) async fn wait_for_returned<T>(returned: &Notify, take_idle: impl Fn() -> Option<T>) -> Option<T> {
     let waiting = async {
         loop {
-            notified.notified().await;
+            returned.notified().await;
             if let Some(conn) = take_idle() {
                 return conn;
             }

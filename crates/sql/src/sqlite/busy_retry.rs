@@ -17,7 +17,7 @@ const PAUSE_SHARE: u32 = 64;
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 
 /// Repeats an attempt while other processes use the file, for `limit`.
-pub(super) fn patiently<T>(
+pub(super) fn retry_while_busy<T>(
     clock: &dyn Clock,
     limit: Duration,
     mut attempt: impl FnMut() -> Result<T, Failed>,

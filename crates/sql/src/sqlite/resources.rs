@@ -9,10 +9,10 @@ use std::{
 use leasehold_core::{Clock, Fault, Lineage};
 
 use super::{
+    busy_retry::retry_while_busy,
     file_watch,
     opened::Opened,
-    patience::patiently,
-    worker::{Access, Source},
+    worker::{Access, Resources},
 };
 use crate::{client::lock_unpoisoned, database::Failed, row::micros};
 
@@ -21,17 +21,17 @@ use crate::{client::lock_unpoisoned, database::Failed, row::micros};
 const MAX_BUSY: Duration = Duration::from_secs(2);
 
 /// The path and the clock.
-pub(super) struct FileSource {
+pub(super) struct FileResources {
     pub(super) path: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
     /// The lineage of the tables in the current file, shared with the engine.
     pub(super) lineage: Arc<Mutex<Lineage>>,
 }
 
-impl Source for FileSource {
+impl Resources for FileResources {
     fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed> {
         // A replaced file is another database: open what other processes find at the path now.
-        file.take_if(|opened| !opened.is_there() || !opened.lasts());
+        file.take_if(|opened| !opened.is_at_path() || !opened.may_stay_open());
         let is_new = file.is_none();
         let mut begun = self.begin_now(file, access);
         if !is_new && begun.as_ref().is_err_and(|failed| failed.fault == Fault::Misconfigured) {
@@ -50,29 +50,31 @@ impl Source for FileSource {
     }
 }
 
-impl FileSource {
+impl FileResources {
     /// Opens the file if it is not open, and begins a transaction.
     fn begin_now(&self, file: &mut Option<Opened>, access: Access) -> Result<(), Failed> {
         let opened = match file {
             Some(opened) => opened,
             None => file.insert(self.open(access)?),
         };
-        patiently(&*self.clock, MAX_BUSY, || opened.begin(access)).map_err(|failed| match failed.fault {
-            Fault::Retry => Failed::new(
-                Fault::Retry,
-                format!(
-                    "other processes have been using {} for {MAX_BUSY:?} without a pause ({failed})",
-                    self.path.display()
+        retry_while_busy(&*self.clock, MAX_BUSY, || opened.begin(access)).map_err(|failed| {
+            match failed.fault {
+                Fault::Retry => Failed::new(
+                    Fault::Retry,
+                    format!(
+                        "other processes have been using {} for {MAX_BUSY:?} without a pause ({failed})",
+                        self.path.display()
+                    ),
                 ),
-            ),
-            _ => Failed::new(failed.fault, format!("cannot use {}: {failed}", self.path.display())),
+                _ => Failed::new(failed.fault, format!("cannot use {}: {failed}", self.path.display())),
+            }
         })
     }
 
     /// Opens the file, and stores the lineage of its tables.
     fn open(&self, access: Access) -> Result<Opened, Failed> {
         let opened = Opened::open(&self.path, &*self.clock, access)?;
-        if !opened.is_real() {
+        if !opened.has_tables() {
             return Ok(opened);
         }
         let mut lineage = lock_unpoisoned(&self.lineage);
