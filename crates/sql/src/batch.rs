@@ -69,28 +69,28 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
     /// worker must end, and is no longer counted.
     fn take_next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
         let mut inner = self.lock();
-        let mut next: Vec<(Q, _)> = Vec::new();
+        let mut next_requests: Vec<(Q, _)> = Vec::new();
         let mut postponed = VecDeque::new();
         let mut keys = std::collections::BTreeSet::new();
         // Drops requests whose caller has gone: the claim of such a request may have been released since.
         inner.waiting.retain(|(_, reply_sender)| !reply_sender.is_closed());
         while let Some((request, reply_sender)) = inner.waiting.pop_front() {
-            if next.len() == MAX_REQUESTS || !keys.insert(key(&request)) {
+            if next_requests.len() == MAX_REQUESTS || !keys.insert(key(&request)) {
                 postponed.push_back((request, reply_sender));
-                if next.len() == MAX_REQUESTS {
+                if next_requests.len() == MAX_REQUESTS {
                     break;
                 }
             } else {
-                next.push((request, reply_sender));
+                next_requests.push((request, reply_sender));
             }
         }
         postponed.append(&mut inner.waiting);
         inner.waiting = postponed;
         // Under the lock, so that a later request starts a new worker.
-        inner.workers -= usize::from(next.is_empty());
+        inner.workers -= usize::from(next_requests.is_empty());
         drop(inner);
-        next.sort_by_key(|(request, _)| key(request));
-        next
+        next_requests.sort_by_key(|(request, _)| key(request));
+        next_requests
     }
 }
 

@@ -318,15 +318,16 @@ impl Client {
         }
     }
 
+    /// Releases claims; the results are in the order of the releases.
     pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
-        let all = releases.iter().map(|release| async {
+        let released = releases.iter().map(|release| async {
             let released = self.release_one(release).await;
             if !matches!(released, Released::Unknown(_)) {
                 lock_unpoisoned(&self.held).remove(&release.id);
             }
             released
         });
-        futures_util::future::join_all(all).await
+        futures_util::future::join_all(released).await
     }
 
     /// Releases one claim: by the fast path where that is possible, else in a transaction.

@@ -242,7 +242,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     }
 
     /// Called every second: closes what is not needed, such as the connection for notifications while no claim of this
-    /// client `waits`.
+    /// client waits.
     fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
         let _ = claims_wait;
         Box::pin(std::future::ready(()))

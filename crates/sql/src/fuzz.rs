@@ -84,9 +84,9 @@ mod rows {
     fn read(values: &[Value]) -> (Option<LockRow>, Option<ClaimRow>) {
         DATABASE.with(|database| {
             let mut echo = database.prepare_cached(ECHO).expect("it is SQL");
-            let read =
+            let rows =
                 echo.query_row(params_from_iter(values), |row| Ok((lock_row(row).ok(), claim_row(row).ok())));
-            read.expect("there is one row")
+            rows.expect("there is one row")
         })
     }
 

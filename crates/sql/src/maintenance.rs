@@ -234,8 +234,9 @@ impl Maintenance {
     /// The time until the next step is due.
     fn next_delay(&self, polls: bool) -> Duration {
         let polls = polls && !self.asleep;
-        let due = if polls { self.check_due.min(self.refresh_due) } else { self.check_due };
-        due.since(self.now)
+        let next_due = if polls { self.check_due.min(self.refresh_due) } else { self.check_due };
+        next_due
+            .since(self.now)
             .min(if polls { self.poll_interval.next_interval(self.delaying_claims) } else { CHECK_INTERVAL })
             .max(Duration::from_millis(1))
     }

@@ -8,11 +8,11 @@ use leasehold_core::Instant;
 /// the delay.
 const SHARE: u32 = 8;
 /// The shortest interval, right after a change.
-const FASTEST: Duration = Duration::from_millis(4);
+const MIN_INTERVAL: Duration = Duration::from_millis(4);
 /// The longest interval of the claims at the head of the queue.
-const SLOWEST: Duration = Duration::from_millis(250);
+const MAX_INTERVAL_AT_HEAD: Duration = Duration::from_millis(250);
 /// By how much each further claim ahead lengthens the longest interval. After a quiet time the claims find their grants
-/// one after the other, each after half of [`SLOWEST`] on average, and every poll notices that something has changed.
+/// one after the other, each after half of [`MAX_INTERVAL_AT_HEAD`] on average, and every poll notices that something has changed.
 const STEP_PER_CLAIM: Duration = Duration::from_millis(60);
 /// This many claims at the head of the queue poll as often as the first.
 const FAST_POLLERS: u32 = 2;
@@ -44,9 +44,9 @@ impl PollInterval {
     pub(crate) fn next_interval(&self, ahead: u32) -> Duration {
         let slowest = STEP_PER_CLAIM
             .saturating_mul(ahead.saturating_sub(FAST_POLLERS))
-            .saturating_add(SLOWEST)
+            .saturating_add(MAX_INTERVAL_AT_HEAD)
             .min(MAX_INTERVAL);
-        (self.now.since(self.last_change) / SHARE).clamp(FASTEST, slowest)
+        (self.now.since(self.last_change) / SHARE).clamp(MIN_INTERVAL, slowest)
     }
 }
 
@@ -62,20 +62,20 @@ mod tests {
             poll_interval.set_now(at(millis));
             poll_interval.next_interval(FAST_POLLERS)
         };
-        assert_eq!(next(1000), FASTEST);
+        assert_eq!(next(1000), MIN_INTERVAL);
         assert_eq!(next(1400), Duration::from_millis(50));
-        assert_eq!(next(9000), SLOWEST);
+        assert_eq!(next(9000), MAX_INTERVAL_AT_HEAD);
         poll_interval.note_change(at(9000));
         poll_interval.set_now(at(9016));
-        assert_eq!(poll_interval.next_interval(FAST_POLLERS), FASTEST);
+        assert_eq!(poll_interval.next_interval(FAST_POLLERS), MIN_INTERVAL);
     }
 
     #[test]
     fn the_interval_grows_with_the_claims_ahead() {
         let mut poll_interval = PollInterval::new(Instant::from_nanos(0));
         poll_interval.set_now(Instant::from_nanos(60_000_000_000));
-        assert_eq!([0, 2].map(|ahead| poll_interval.next_interval(ahead)), [SLOWEST; 2]);
-        assert_eq!(poll_interval.next_interval(9), SLOWEST + STEP_PER_CLAIM * 7);
+        assert_eq!([0, 2].map(|ahead| poll_interval.next_interval(ahead)), [MAX_INTERVAL_AT_HEAD; 2]);
+        assert_eq!(poll_interval.next_interval(9), MAX_INTERVAL_AT_HEAD + STEP_PER_CLAIM * 7);
         assert_eq!([40, u32::MAX].map(|ahead| poll_interval.next_interval(ahead)), [MAX_INTERVAL; 2]);
     }
 }

@@ -78,7 +78,7 @@ const KINDS: [EntryKind; 6] = [
     EntryKind::Silent,
 ];
 
-/// The first of `tokens` tokens whose last one is `last`. Saturates, because another program may have changed the
+/// The first of `tokens` tokens whose last one is `last_token`. Saturates, because another program may have changed the
 /// row.
 pub(crate) fn first_token(last_token: i64, tokens: i32) -> i64 {
     last_token.saturating_sub(tokens.into()).saturating_add(1)

@@ -160,9 +160,9 @@ impl Snapshot {
         // R10: the counter also follows the clock, so that it stays ahead after an older state of the table is
         // restored.
         let mut mint = |tokens: u32| {
-            let first = newest_token.saturating_add(1).max(self.floor);
-            newest_token = first.saturating_add(i64::from(tokens) - 1);
-            Token { lineage, number: first.unsigned_abs() }
+            let first_token = newest_token.saturating_add(1).max(self.floor);
+            newest_token = first_token.saturating_add(i64::from(tokens) - 1);
+            Token { lineage, number: first_token.unsigned_abs() }
         };
         let tombstone_life = match verb {
             Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,

@@ -23,7 +23,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     let name_literal = bytes_literal(name.as_str().as_bytes());
     let name_parameter = [("name", name_literal.as_str())];
     let read = READ.with_values(&name_parameter);
-    let text = format!("{}; {read}", conn.begin());
+    let text = format!("{}; {read}", conn.begin_statements());
     let sets = conn
         .execute(&text)
         .await
@@ -47,14 +47,14 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
 
 /// Decodes the rows of a name; `None` where it has no row.
 fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed> {
-    let [lock, claims, time] = sets else {
+    let [lock_set, claim_set, time_set] = sets else {
         return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));
     };
-    let Some(lock) = lock.rows.first() else { return Ok(None) };
+    let Some(lock) = lock_set.rows.first() else { return Ok(None) };
     let lock = ColumnReader::new(lock).lock()?;
-    let claims: Result<Vec<_>, _> = claims.rows.iter().map(|row| ColumnReader::new(row).claim()).collect();
+    let claims: Result<Vec<_>, _> = claim_set.rows.iter().map(|row| ColumnReader::new(row).claim()).collect();
     let claims = claims?.into_iter().flatten().collect();
-    let time = time
+    let time = time_set
         .rows
         .first()
         .ok_or_else(|| Failed::new(Fault::Internal, "the database did not return its time"))?;
@@ -82,7 +82,7 @@ async fn write(
         statements.push(CLAIMS_DROP.with_values(&[("name", name_literal), ("ids", &ids)]));
     }
     let commits = if changes.has_row_changes() { Commits::At(statements.len()) } else { Commits::Never };
-    statements.push(conn.commit().to_owned());
+    statements.push(conn.commit_statements().to_owned());
     conn.execute(&statements.join("; "))
         .await
         .map(drop)
@@ -91,15 +91,15 @@ async fn write(
 
 /// The statement that writes the row of a name.
 fn update_lock(name: &str, lock: &LockRow) -> String {
-    let held = lock.holder.as_ref();
-    let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field).to_string();
+    let holder_row = lock.holder.as_ref();
+    let number_or_zero = |field: fn(&ClaimRow) -> i64| holder_row.map_or(0, field).to_string();
     LOCK_PUT.with_values(&[
         ("name", name),
         ("token", &lock.token.to_string()),
-        ("holder", &held.map_or_else(|| "NULL".to_owned(), |row| bytes_literal(&row.id.0))),
+        ("holder", &holder_row.map_or_else(|| "NULL".to_owned(), |row| bytes_literal(&row.id.0))),
         ("tokens", &number_or_zero(|row| row.tokens.into())),
         ("previous", &number_or_zero(|row| row.previous.into())),
-        ("owner", &text_literal(held.map_or("", |row| &row.owner))),
+        ("owner", &text_literal(holder_row.map_or("", |row| &row.owner))),
         ("since", &number_or_zero(|row| row.since)),
         ("expires", &number_or_zero(|row| row.expires)),
         ("client", &number_or_zero(|row| row.client.0.cast_signed())),

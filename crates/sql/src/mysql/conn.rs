@@ -95,8 +95,8 @@ impl Conn {
             room = room.and_then(|mut room: Room| room.take(ITEM_OVERHEAD).map(|()| room));
             let rows;
             // After an error among its rows, the statement counts as executed.
-            let read = result.reduce((Vec::new(), room), collect_row).await;
-            (rows, room) = read.map_err(|error| ExecuteError::of(error, sets.len() + 1))?;
+            let collected = result.reduce((Vec::new(), room), collect_row).await;
+            (rows, room) = collected.map_err(|error| ExecuteError::of(error, sets.len() + 1))?;
             room.map_err(|error| ExecuteError::AnswerLost(error.to_string()))?;
             sets.push(ResultSet { rows, changed_rows, last_insert_id });
         }
@@ -138,17 +138,17 @@ impl Conn {
         self.is_out_of_sync || self.conn.is_disconnected()
     }
 
-    /// Begins a transaction that the server ends if it is abandoned.
-    pub(super) fn begin(&self) -> &'static str {
+    /// The statements that begin a transaction which the server ends if its client abandons it.
+    pub(super) fn begin_statements(&self) -> &'static str {
         if self.ends_idle_transactions() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
     }
 
-    /// Commits the transaction.
-    pub(super) fn commit(&self) -> &'static str {
+    /// The statements that commit such a transaction.
+    pub(super) fn commit_statements(&self) -> &'static str {
         if self.ends_idle_transactions() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
     }
 
-    /// The number of statements in [`begin`](Self::begin).
+    /// The number of [`begin_statements`](Self::begin_statements).
     pub(super) fn begin_count(&self) -> usize {
         if self.ends_idle_transactions() { 1 } else { 2 }
     }

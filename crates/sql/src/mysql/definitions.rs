@@ -81,8 +81,13 @@ impl Definitions {
                 // MySQL also has keys on expressions, which have no column.
                 let column: Option<String> = row.next()?;
                 let column = column.unwrap_or_else(|| "an expression".to_owned());
-                let part: Option<u64> = row.next()?;
-                Ok((table, key, column + &part.map_or_else(String::new, |part| format!("({part})"))))
+                // Set if the key has only the beginning of the column.
+                let prefix_length: Option<u64> = row.next()?;
+                Ok((
+                    table,
+                    key,
+                    column + &prefix_length.map_or_else(String::new, |length| format!("({length})")),
+                ))
             })?,
             triggers: decode_all(rows(3), |row| Ok((row.text()?, row.text()?)))?,
         })

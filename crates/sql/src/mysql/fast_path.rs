@@ -35,7 +35,7 @@ pub(super) fn token_number(number: Option<u64>) -> i64 {
     number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-/// See [`Database::take`](crate::database::Database::take).
+/// Grants claims by the fast path, see [`Database::fast_claim`](crate::database::Database::fast_claim).
 pub(super) async fn claim(
     mysql: &Mysql,
     claims: &[Claim],
@@ -45,6 +45,7 @@ pub(super) async fn claim(
         return Ok(vec![fast_path_one::claim(mysql, claim, client).await?]);
     }
     let (stamp, client) = (mysql.stamp(), client.0.cast_signed());
+    // One row of `:rows` in claim_many.sql: name, since, token, holder, tokens, owner, expires, client, stamp.
     let row = |claim: &Claim| {
         let tokens = claim.tokens.max(1);
         format!(
@@ -84,7 +85,7 @@ fn decode_grants(sets: &[ResultSet]) -> Result<Grants, Failed> {
     Ok(grants)
 }
 
-/// See [`Database::free`](crate::database::Database::free).
+/// Releases fast-path holds, see [`Database::fast_release`](crate::database::Database::fast_release).
 pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     if let [release] = releases {
         return Ok(vec![fast_path_one::release(mysql, release).await?]);
@@ -131,7 +132,7 @@ fn decode_releases(sets: &[ResultSet]) -> Result<HashMap<String, i64>, Failed> {
 /// The time of each extension by [`renew`], by name and claim.
 type Extended = HashMap<(String, ClaimId), i64>;
 
-/// See [`Database::renew`](crate::database::Database::renew).
+/// Extends holds, see [`Database::renew`](crate::database::Database::renew).
 pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Timed<()>>>, Failed> {
     let mut borrowed = mysql.pool.borrow().await?;
     // Holds of another server are lost, even if its rows were copied to this server.

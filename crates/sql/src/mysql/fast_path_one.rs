@@ -20,7 +20,7 @@ const CLAIM_STATEMENT: usize = 1;
 /// The index of the only statement in `release_one.sql`.
 const RELEASE_STATEMENT: usize = 0;
 
-/// Takes one name, see [`Database::take`](crate::database::Database::take).
+/// Grants one claim, see [`Database::fast_claim`](crate::database::Database::fast_claim).
 pub(super) async fn claim(
     mysql: &Mysql,
     claim: &Claim,
@@ -31,6 +31,7 @@ pub(super) async fn claim(
         ("name", &bytes_literal(claim.name.as_str().as_bytes())),
         ("id", &bytes_literal(&claim.id.0)),
         ("tokens", &tokens.to_string()),
+        // The newest token is that much larger than the first.
         ("more", &(tokens - 1).to_string()),
         ("owner", &text_literal(&claim.owner)),
         ("ttl", &duration_micros(claim.ttl).to_string()),
@@ -44,7 +45,7 @@ pub(super) async fn claim(
     }))
 }
 
-/// Releases one hold, see [`Database::free`](crate::database::Database::free).
+/// Releases one hold, see [`Database::fast_release`](crate::database::Database::fast_release).
 pub(super) async fn release(mysql: &Mysql, release: &Release) -> Result<Option<Timed<()>>, Failed> {
     let text = RELEASE_ONE.with_values(&[
         ("name", &bytes_literal(release.name.as_str().as_bytes())),

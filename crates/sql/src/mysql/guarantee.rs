@@ -72,12 +72,12 @@ fn replicas(server: &Server) -> Option<u64> {
 
 /// Whether a replica has received each commit before other clients see the commit.
 fn commits_wait_for_replica(server: &Server) -> bool {
-    let first_known = |old_name: &str, new_name: &str| {
+    let value_of_either = |old_name: &str, new_name: &str| {
         server.get(old_name).or_else(|| server.get(new_name)).map(str::to_owned)
     };
     let is_semi_sync =
         server.is_on("rpl_semi_sync_master_status") || server.is_on("rpl_semi_sync_source_status");
-    let wait_point = first_known("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
+    let wait_point = value_of_either("rpl_semi_sync_master_wait_point", "rpl_semi_sync_source_wait_point");
     is_semi_sync && wait_point.as_deref() == Some("AFTER_SYNC")
 }
 

@@ -54,7 +54,7 @@ impl<'a> ColumnReader<'a> {
     /// The next columns as the row of a name.
     pub(super) fn lock(&mut self) -> Result<LockRow, Failed> {
         let (token, holder) = (self.next()?, self.id()?);
-        let held = ClaimRow {
+        let holder_row = ClaimRow {
             id: holder.unwrap_or(ClaimId([0; 16])),
             stand: 0,
             place: 0,
@@ -72,10 +72,10 @@ impl<'a> ColumnReader<'a> {
             place_expires: 0,
             client: self.client()?,
         };
-        let held = ClaimRow { token: first_token(token, held.tokens), ..held };
+        let holder_row = ClaimRow { token: first_token(token, holder_row.tokens), ..holder_row };
         Ok(LockRow {
             token,
-            holder: holder.map(|_| held),
+            holder: holder.map(|_| holder_row),
             claims: self.next()?,
             ended: self.next()?,
             ended_upto: self.next()?,

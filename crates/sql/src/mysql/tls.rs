@@ -23,16 +23,16 @@ pub(super) const TLS_PREFIX: &str = "by TLS: ";
 /// connection.
 pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
     if !config.last_was_unencrypted.load(Ordering::Relaxed) {
-        let dialed = encrypted(config, tls).await;
-        if !matches!(&dialed, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
-            return dialed;
+        let connected = encrypted(config, tls).await;
+        if !matches!(&connected, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
+            return connected;
         }
         // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
         tls_opts(tls)?;
     }
-    let dialed = plain(config).await;
-    config.last_was_unencrypted.store(dialed.is_ok(), Ordering::Relaxed);
-    dialed
+    let connected = plain(config).await;
+    config.last_was_unencrypted.store(connected.is_ok(), Ordering::Relaxed);
+    connected
 }
 
 /// Connects by TLS, or fails.

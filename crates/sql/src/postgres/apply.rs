@@ -107,13 +107,13 @@ async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(),
     let LockRow { holder, claims, ended, ended_upto, ended_until, .. } =
         changes.lock.as_ref().unwrap_or(&no_row);
     let token = changes.lock.as_ref().map(|lock| lock.token);
-    let held = holder.as_ref();
-    let id = held.map(|row| row.id.0.as_slice());
-    let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field);
-    let tokens = held.map_or(0, |row| row.tokens);
-    let previous = held.map_or(0, |row| row.previous);
-    let owner = held.map_or("", |row| row.owner.as_str());
-    let client = held.map_or(0, |row| client_number(row.client));
+    let holder_row = holder.as_ref();
+    let id = holder_row.map(|row| row.id.0.as_slice());
+    let number_or_zero = |field: fn(&ClaimRow) -> i64| holder_row.map_or(0, field);
+    let tokens = holder_row.map_or(0, |row| row.tokens);
+    let previous = holder_row.map_or(0, |row| row.previous);
+    let owner = holder_row.map_or("", |row| row.owner.as_str());
+    let client = holder_row.map_or(0, |row| client_number(row.client));
     fn column_values<'a, T>(rows: &'a [ClaimRow], field: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
         rows.iter().map(field).collect()
     }

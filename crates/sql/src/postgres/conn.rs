@@ -214,8 +214,8 @@ impl Conn {
     /// their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
         if self.keeps_session {
-            let all = statements.iter().map(|sql| self.prepared(sql));
-            futures_util::future::try_join_all(all).await?;
+            let all_prepared = statements.iter().map(|sql| self.prepared(sql));
+            futures_util::future::try_join_all(all_prepared).await?;
         }
         Ok(())
     }
@@ -263,11 +263,11 @@ impl Conn {
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
         let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_WITH_LIMITS };
         let end = if self.keeps_session { "SELECT 1" } else { "COMMIT" };
-        let (begun, row, ended) =
+        let (begun, row, committed) =
             tokio::join!(biased; self.run(begin), self.client.query_typed_one(text, &[]), self.run(end));
         begun?;
         let row = row?;
-        ended.map(|()| row)
+        committed.map(|()| row)
     }
 
     /// Executes text with parameters of these types, without keeping it prepared.

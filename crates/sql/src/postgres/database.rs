@@ -163,7 +163,7 @@ fn token_count(claim: &Claim) -> i32 {
     i32::try_from(claim.tokens.max(1)).unwrap_or(1)
 }
 
-/// A hold, from the columns that begin at `at`: newest token, how the previous hold ended, the time.
+/// A hold, from the columns that begin at `start`: newest token, how the previous hold ended, the time.
 fn fast_grant(row: &Row, start: usize, tokens: i32) -> Result<Timed<FastGrant>, Failed> {
     let decode = || {
         let newest: i64 = column(row, start)?;

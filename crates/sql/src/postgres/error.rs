@@ -19,7 +19,7 @@ pub(crate) enum Stage {
     Commit,
 }
 
-/// Classifies an error of a request that had come as far as `at`.
+/// Classifies an error of a request that had come as far as `stage`.
 pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
     #[cfg(feature = "tls")]
     if let Some(tls_failure) = tls_failure_of(error) {

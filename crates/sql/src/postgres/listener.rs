@@ -49,7 +49,7 @@ pub(crate) struct Listener {
 struct ListenerState {
     subscription: Option<Arc<Subscription>>,
     /// The connection past the pooler, if the URL names one.
-    direct: Option<Conn>,
+    direct_conn: Option<Conn>,
     /// Why and when the last attempt to listen failed.
     last_failure: Option<(Failed, Instant)>,
     /// Since when no claim has waited.
@@ -99,8 +99,8 @@ impl Listener {
         let listening = bounded(self.listen()).await;
         self.last_attempt_succeeded.store(listening.is_ok(), Ordering::Relaxed);
         match listening {
-            Ok((subscription, direct)) => {
-                state.direct = direct;
+            Ok((subscription, direct_conn)) => {
+                state.direct_conn = direct_conn;
                 // Notifications of the time in between are lost.
                 let missed =
                     state.subscription.replace(subscription).is_some() | state.last_failure.take().is_some();
@@ -146,8 +146,8 @@ impl Listener {
     /// Closes the idle connections; the LISTEN connection, too, if it is idle.
     pub(crate) async fn close_idle(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
-        let direct = state.direct.take();
-        direct.iter().for_each(Conn::suppress_report);
+        let direct_conn = state.direct_conn.take();
+        direct_conn.iter().for_each(Conn::suppress_report);
         self.pool.close_idle();
         if state.subscription.as_ref().is_some_and(|subscription| !subscription.listens()) {
             state.subscription = None;
@@ -168,7 +168,7 @@ impl Listener {
         if !listens || now.duration_since(*state.unneeded_since.get_or_insert(now)) <= LINGER {
             return;
         }
-        if state.direct.take().is_none() {
+        if state.direct_conn.take().is_none() {
             // If a request uses the connection now, the next call ends the subscription.
             let Some(borrowed) = self.pool.borrow_listening() else { return };
             let unlistened = bounded(borrowed.conn.unlisten()).await.and_then(|()| borrowed.give_back());

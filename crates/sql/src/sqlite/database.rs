@@ -78,15 +78,15 @@ impl Sqlite {
     async fn apply_each<Q: Send + 'static>(
         &self,
         requests: Vec<Q>,
-        verb: impl Fn(&Q) -> (Name, Verb) + Send + 'static,
+        to_verb: impl Fn(&Q) -> (Name, Verb) + Send + 'static,
     ) -> Result<Vec<Option<Timed<()>>>, Failed> {
         let id = self.id;
         let apply_one = move |scope: &Scope<'_>, request: &Q| {
-            let (name, verb) = verb(request);
+            let (name, verb) = to_verb(request);
             let changes = step(scope, &name, &verb)?;
-            let applied = matches!(changes.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
+            let is_applied = matches!(changes.reply, Reply::Released(true) | Reply::Renewed(Ok(())));
             // The answer has no room for a notification to this client.
-            if !applied || changes.notifications.iter().any(|notification| notification.client == id) {
+            if !is_applied || changes.notifications.iter().any(|notification| notification.client == id) {
                 return Ok(None);
             }
             write_changes(scope, &name, &changes, id)?;
@@ -185,16 +185,16 @@ impl Database for Sqlite {
     }
 
     fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
-        let verb = |release: &Release| {
+        let to_verb = |release: &Release| {
             (release.name.clone(), Verb::Release { release: release.clone(), late_request_possible: false })
         };
-        Box::pin(self.apply_each(releases.to_vec(), verb))
+        Box::pin(self.apply_each(releases.to_vec(), to_verb))
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>> {
-        let verb =
+        let to_verb =
             |hold: &Hold| (hold.name.clone(), Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl });
-        Box::pin(self.apply_each(holds.to_vec(), verb))
+        Box::pin(self.apply_each(holds.to_vec(), to_verb))
     }
 
     fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed> {
@@ -203,17 +203,16 @@ impl Database for Sqlite {
             let (now, states) = self
                 .run(Access::Read, move |scope| Ok((scope.now, look::states(scope, &checked_entries)?)))
                 .await?;
-            let is_due = |state: &Option<(i16, bool)>| state.is_some_and(|(_, due)| due);
-            let due: Vec<QueueEntry> = entries
+            let entries_to_extend: Vec<QueueEntry> = entries
                 .iter()
                 .zip(&states)
-                .filter(|(_, state)| is_due(state))
+                .filter(|(_, state)| state.is_some_and(|state| state.extension_due))
                 .map(|(entry, _)| entry.clone())
                 .collect();
-            if !due.is_empty() {
-                self.run(Access::Write, move |scope| extend_entries(scope, &due)).await?;
+            if !entries_to_extend.is_empty() {
+                self.run(Access::Write, move |scope| extend_entries(scope, &entries_to_extend)).await?;
             }
-            let states = states.into_iter().map(|state| state.map(|(value, _)| Timed { now, value }));
+            let states = states.into_iter().map(|state| state.map(|state| Timed { now, value: state.stand }));
             Ok(Refreshed { states: states.collect(), ..Refreshed::default() })
         })
     }

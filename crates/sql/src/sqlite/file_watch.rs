@@ -136,7 +136,7 @@ pub(super) fn wake_others(path: &Path) {
 async fn readable(watch: &Arc<Inotify>) {
     #[expect(
         deprecated,
-        reason = "its successor is unsafe; `Owned` keeps what that asks for: one open descriptor"
+        reason = "its successor is unsafe; `RegisteredInotify` keeps what that asks for: one open descriptor"
     )]
     let ready = AsyncFd::with_interest(RegisteredInotify(Arc::clone(watch)), Interest::READABLE);
     let Ok(ready) = ready else { return std::future::pending().await };

@@ -54,9 +54,17 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
     Ok(notifications.collect())
 }
 
-/// The current state of each of these claims, and whether its queue entry has to be extended; `None` if it does not
-/// exist.
-pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Option<(i16, bool)>>, Failed> {
+/// The state of a waiting claim.
+#[derive(Clone, Copy)]
+pub(super) struct EntryState {
+    /// The code in the column `stand`, see [`kind_of`].
+    pub(super) stand: i16,
+    /// Whether its queue entry has to be extended now.
+    pub(super) extension_due: bool,
+}
+
+/// The current state of each of these claims; `None` if it does not exist.
+pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Option<EntryState>>, Failed> {
     let query = || {
         let mut statement = scope.file.connection.prepare_cached(
             "SELECT stand, expires FROM leasehold_claim WHERE name = ?1 AND id = ?2 AND expires > ?3",
@@ -67,7 +75,8 @@ pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Op
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
             // Extends an entry after a quarter of its life. So an entry is written up to four times in its life, and
             // always lasts for at least three quarters of its life.
-            Ok(Some((stand, expires < scope.now.saturating_add(entry.life_micros / 4 * 3))))
+            let extension_due = expires < scope.now.saturating_add(entry.life_micros / 4 * 3);
+            Ok(Some(EntryState { stand, extension_due }))
         };
         entries.iter().map(state).collect::<Result<Vec<_>, Error>>()
     };

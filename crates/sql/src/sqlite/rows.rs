@@ -74,15 +74,15 @@ fn claims(connection: &Connection, name: &Name) -> Result<Vec<ClaimRow>, Error> 
 pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result<(), Error> {
     let (connection, name) = (&scope.file.connection, name.as_str());
     if let Some(lock) = &changes.lock {
-        let held = lock.holder.as_ref();
-        let number_or_zero = |field: fn(&ClaimRow) -> i64| held.map_or(0, field);
+        let holder_row = lock.holder.as_ref();
+        let number_or_zero = |field: fn(&ClaimRow) -> i64| holder_row.map_or(0, field);
         connection.prepare_cached(PUT_LOCK)?.execute(params![
             name,
             lock.token,
-            held.map(|row| row.id.0.as_slice()),
-            held.map_or(0, |row| row.tokens),
-            held.map_or(0, |row| row.previous),
-            held.map_or("", |row| row.owner.as_str()),
+            holder_row.map(|row| row.id.0.as_slice()),
+            holder_row.map_or(0, |row| row.tokens),
+            holder_row.map_or(0, |row| row.previous),
+            holder_row.map_or("", |row| row.owner.as_str()),
             number_or_zero(|row| row.since),
             number_or_zero(|row| row.expires),
             number_or_zero(|row| row.client.0.cast_signed()),
@@ -119,7 +119,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
     Ok(())
 }
 
-/// The row of a name, from the columns of [`LOCK`].
+/// The row of a name, from the columns of [`SELECT_LOCK`].
 pub(crate) fn lock_row(row: &Row<'_>) -> Result<LockRow, Error> {
     let (token, tokens): (i64, i32) = (row.get(0)?, row.get(2)?);
     let holder = match row.get::<_, Option<[u8; 16]>>(1)? {

@@ -62,10 +62,10 @@ impl Worker {
             if tx.is_closed() {
                 return JobResult::without_caller();
             }
-            let done = scope.map_err(Clone::clone).and_then(work);
-            let failed = done.as_ref().err().cloned();
+            let result = scope.map_err(Clone::clone).and_then(work);
+            let failed = result.as_ref().err().cloned();
             let report = Box::new(move |committed: &Result<(), Failed>| {
-                let _ = tx.send(committed.clone().and(done));
+                let _ = tx.send(committed.clone().and(result));
             });
             JobResult { failed, report }
         });
@@ -107,16 +107,16 @@ fn run(queued_jobs: &Receiver<(Access, Job)>, resources: &mut impl Resources) {
             if jobs.is_empty() {
                 continue;
             }
-            let begun = resources.begin(&mut file, access);
-            match (begun, &file) {
+            let begin_result = resources.begin(&mut file, access);
+            match (begin_result, &file) {
                 (Ok(now), Some(opened)) => {
                     if !run_together(opened, now, jobs, || resources.wake_others()) {
                         file = None;
                     }
                 }
-                (begun, _) => {
+                (begin_result, _) => {
                     let failed =
-                        begun.err().unwrap_or_else(|| Failed::new(Fault::Internal, "it is not open"));
+                        begin_result.err().unwrap_or_else(|| Failed::new(Fault::Internal, "it is not open"));
                     // Jobs that arrived meanwhile have waited, too: refuse them as well, so that none waits twice.
                     let waited = queued_jobs.try_iter().map(|(_, job)| job);
                     refuse(jobs.into_iter().chain(waited), &failed);
