@@ -245,11 +245,11 @@ impl Database for Mysql {
                 let mut columns = ColumnReader::new(row);
                 let (id, state): (_, i16) = (columns.id()?, columns.next()?);
                 let (token, tokens): (i64, i32) = (columns.next()?, columns.next()?);
-                let (previous, micros): (i16, i64) = (columns.next()?, columns.next()?);
+                let (previous, claim_time): (i16, i64) = (columns.next()?, columns.next()?);
                 let grant = Grant {
                     token: Token { lineage, number: token.unsigned_abs() },
                     tokens: tokens.unsigned_abs(),
-                    ttl: Some(Duration::from_micros(micros.unsigned_abs())),
+                    ttl: Some(Duration::from_micros(claim_time.unsigned_abs())),
                     previous: previous_of(previous),
                 };
                 let (since, remaining_micros) = (columns.next()?, columns.next()?);

@@ -60,6 +60,7 @@ pub(super) async fn claim(
     let rows = comma_list(claims.iter().map(row));
     let names = literals(claims.iter().map(|claim| &claim.name));
     let text = CLAIM_MANY.with_values(&[("rows", &rows), ("names", &names), ("stamp", &stamp)]);
+    // The second statement, the INSERT, commits by itself; the one before it sets the floor.
     let sets = mysql.execute_unless_locked(&text, Commits::At(1)).await?.unwrap_or_default();
     let grants = decode_grants(&sets).map_err(Failed::in_doubt)?;
     let grant_of = |claim: &Claim| {
@@ -95,7 +96,7 @@ pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<O
     for release in releases {
         by_ending.entry(previous_code(release.ended)).or_default().push(release);
     }
-    let update = |(ended, releases): (&i16, &Vec<&Release>)| {
+    let update_statement = |(ended, releases): (&i16, &Vec<&Release>)| {
         let first_token = |release: &&'_ Release| token_number(release.token.map(|token| token.number));
         let holds = releases.iter().map(|release| (release.name.as_str(), release.id, first_token(release)));
         RELEASE_MANY.with_values(&[
@@ -105,11 +106,12 @@ pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<O
             ("stamp", &stamp),
         ])
     };
-    let updates: Vec<String> = by_ending.iter().map(update).collect();
+    let updates: Vec<String> = by_ending.iter().map(update_statement).collect();
     // A claim that takes a name right after its release would hide the release: so the result is read before other
     // clients see it.
     let names = literals(releases.iter().map(|release| &release.name));
     let released = RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
+    // The COMMIT is the last statement, after BEGIN, the updates and the SELECT.
     let commits = Commits::At(updates.len() + 2);
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
     let sets = mysql.execute_unless_locked(&text, commits).await?.unwrap_or_default();
@@ -172,7 +174,7 @@ fn by_ttl<'a>(holds: &[&'a Hold]) -> BTreeMap<i64, Vec<&'a Hold>> {
 
 /// The statements that extend fast-path holds, and read which of them were extended.
 fn renew_in_lock_rows(holds: &[&Hold], stamp: &str) -> String {
-    let update = |(ttl, holds): (i64, Vec<&Hold>)| {
+    let update_statement = |(ttl, holds): (i64, Vec<&Hold>)| {
         let first_token = |hold: &Hold| token_number(Some(hold.token.number));
         RENEW_LOCKS.with_values(&[
             ("names", &literals(holds.iter().map(|hold| &hold.name))),
@@ -184,7 +186,7 @@ fn renew_in_lock_rows(holds: &[&Hold], stamp: &str) -> String {
             ("stamp", stamp),
         ])
     };
-    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update_statement).collect();
     let names = literals(holds.iter().map(|hold| &hold.name));
     statements.push(RENEWED_LOCKS.with_values(&[("names", &names), ("stamp", stamp)]));
     statements.join("; ")
@@ -196,14 +198,14 @@ fn renew_in_claim_rows(holds: &[&Hold], stamp: &str) -> String {
     let condition = |holds: &[&Hold]| {
         claims_condition(holds.iter().map(|hold| (hold.name.as_str(), hold.id, first_token(hold))))
     };
-    let update = |(ttl, holds): (i64, Vec<&Hold>)| {
+    let update_statement = |(ttl, holds): (i64, Vec<&Hold>)| {
         RENEW_CLAIMS.with_values(&[
             ("claims", &condition(&holds)),
             ("ttl", &ttl.to_string()),
             ("stamp", stamp),
         ])
     };
-    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update).collect();
+    let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update_statement).collect();
     statements.push(RENEWED_CLAIMS.with_values(&[("claims", &condition(holds)), ("stamp", stamp)]));
     statements.join("; ")
 }

@@ -59,8 +59,8 @@ pub(super) async fn release(mysql: &Mysql, release: &Release) -> Result<Option<T
 /// Executes statements; returns the last insert id of the statement at this index, if that statement changed a row.
 async fn last_insert_id_of(mysql: &Mysql, text: &str, index: usize) -> Result<Option<i64>, Failed> {
     let sets = mysql.execute_unless_locked(text, Commits::At(index)).await?.unwrap_or_default();
-    let number = |set: &ResultSet| {
+    let last_insert_id = |set: &ResultSet| {
         set.last_insert_id.filter(|_| set.changed_rows > 0).and_then(|id| i64::try_from(id).ok())
     };
-    Ok(sets.get(index).and_then(number))
+    Ok(sets.get(index).and_then(last_insert_id))
 }

@@ -102,8 +102,8 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("address", &self.server.address)
-            .field("user", &self.server.driver.get_user())
-            .field("database", &self.server.driver.get_dbname())
+            .field("user", &self.server.driver_config.get_user())
+            .field("database", &self.server.driver_config.get_dbname())
             .finish_non_exhaustive()
     }
 }

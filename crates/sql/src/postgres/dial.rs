@@ -71,23 +71,23 @@ async fn connect_to_host(
     port: u16,
     options: Option<&str>,
 ) -> Result<(Client, DriverConnection), Failed> {
-    let mut driver = server.driver.clone();
+    let mut driver_config = server.driver_config.clone();
     if let Some(password) = &server.password {
-        driver.password(password.read().await?.as_str());
+        driver_config.password(password.read().await?.as_str());
     } else if let Some(password) = passfile::password(server, host, port)? {
-        driver.password(password);
+        driver_config.password(password);
     }
     let stream = open_stream(server, host, port).await?;
-    driver.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
+    driver_config.ssl_mode(SslMode::Require).ssl_negotiation(SslNegotiation::Direct);
     if let Some(options) = options {
-        let url_options = server.driver.get_options();
-        driver.options(
+        let url_options = server.driver_config.get_options();
+        driver_config.options(
             url_options.map_or_else(|| options.to_owned(), |url_options| format!("{url_options} {options}")),
         );
     }
     let login_failed = |error| classify(&error, Stage::Dial);
     let (client, mut driver_connection) =
-        driver.connect_raw(stream, NoEncryption).await.map_err(login_failed)?;
+        driver_config.connect_raw(stream, NoEncryption).await.map_err(login_failed)?;
     if server.needs_writable {
         let query = pin!(client.simple_query("SHOW transaction_read_only"));
         let reply = match select(query, &mut driver_connection).await {

@@ -15,6 +15,7 @@ const MAX_SETTING: u64 = 64 << 10;
 /// The maximum number of settings.
 const MAX_SETTINGS: usize = 1000;
 
+// The kinds of messages, each the first byte of a message.
 const NOTIFICATION: u8 = b'A';
 const NOTICE: u8 = b'N';
 const AUTHENTICATION: u8 = b'R';

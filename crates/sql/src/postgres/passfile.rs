@@ -22,7 +22,7 @@ const MAX_FILE: u64 = 1 << 20;
 /// The password from the file for a login on this host; `None` if the URL has a password. Each connection reads the
 /// file again, so that the file can be replaced.
 pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
-    if server.driver.get_password().is_some() {
+    if server.driver_config.get_password().is_some() {
         return Ok(None);
     }
     let Some(path) = server.passfile.clone().or_else(default_path) else { return Ok(None) };
@@ -34,9 +34,9 @@ pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option
         Err(_) if server.passfile.is_none() => return Ok(None),
         Err(error) => return Err(unusable_file(&error.to_string())),
     };
-    let user = server.driver.get_user().map(str::to_owned).or_else(|| env::var("USER").ok());
+    let user = server.driver_config.get_user().map(str::to_owned).or_else(|| env::var("USER").ok());
     let user = user.unwrap_or_default();
-    let database = server.driver.get_dbname().unwrap_or(&user);
+    let database = server.driver_config.get_dbname().unwrap_or(&user);
     let port = port.to_string();
     let host = match host {
         Host::Tcp(name) => vec![name.as_str()],

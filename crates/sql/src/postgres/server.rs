@@ -43,7 +43,7 @@ const APPLICATION: &str = "leasehold";
 #[derive(Clone)]
 pub(crate) struct Server {
     /// The hosts and the login, as the driver expects them.
-    pub(crate) driver: tokio_postgres::Config,
+    pub(crate) driver_config: tokio_postgres::Config,
     pub(crate) encryption: Encryption,
     /// Whether a read-only server is skipped, and the next host tried.
     pub(crate) needs_writable: bool,
@@ -65,16 +65,16 @@ impl Server {
         let address = location.rsplit_once('@').map_or(location, |(_, address)| address);
         let address = address.split('/').next().unwrap_or(address).to_owned();
         // The error may quote the password, so the parser's message is not repeated.
-        let driver = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
+        let driver_config = format!("postgres:{rest}").parse().map_err(|_| malformed())?;
         let (encryption, needs_writable, password, passfile, last_served_host) = Default::default();
         let mut server =
-            Self { driver, encryption, needs_writable, password, passfile, last_served_host, address };
-        server.driver.application_name(APPLICATION);
+            Self { driver_config, encryption, needs_writable, password, passfile, last_served_host, address };
+        server.driver_config.application_name(APPLICATION);
         // Reads host and port together: a port belongs to a host, and may come before it in the query.
         let value =
             |name| parameters.iter().rfind(|(known, _)| *known == name).map(|(_, value)| value.as_str());
         server.set_hosts(value("host"), value("port"))?;
-        server.needs_writable = server.driver.get_hosts().len() > 1;
+        server.needs_writable = server.driver_config.get_hosts().len() > 1;
         for (name, value) in parameters {
             server.apply_parameter(name, value)?;
         }
@@ -83,17 +83,17 @@ impl Server {
 
     /// Adds the hosts of the parameters, if the URL itself names none.
     fn set_hosts(&mut self, hosts: Option<&str>, ports: Option<&str>) -> Result<(), Error> {
-        let url_has_hosts = !self.driver.get_hosts().is_empty();
+        let url_has_hosts = !self.driver_config.get_hosts().is_empty();
         if url_has_hosts != hosts.is_none() || url_has_hosts && ports.is_some() {
             return Err(malformed());
         }
         for host in hosts.into_iter().flat_map(|hosts| hosts.split(',')) {
-            self.driver.host(host);
+            self.driver_config.host(host);
         }
         for port in ports.into_iter().flat_map(|ports| ports.split(',')) {
-            self.driver.port(port.parse().map_err(|_| malformed())?);
+            self.driver_config.port(port.parse().map_err(|_| malformed())?);
         }
-        let (hosts, ports) = (self.driver.get_hosts(), self.driver.get_ports());
+        let (hosts, ports) = (self.driver_config.get_hosts(), self.driver_config.get_ports());
         // A host name with an @ is the end of a password in which the @ was not escaped.
         let is_wrong = |host: &Host| matches!(host, Host::Tcp(name) if name.is_empty() || name.contains('@'));
         if hosts.iter().any(is_wrong) || ports.len() > 1 && ports.len() != hosts.len() {
@@ -116,9 +116,9 @@ impl Server {
 
     /// Every host, with its port.
     pub(crate) fn hosts_with_ports(&self) -> impl ExactSizeIterator<Item = (&Host, u16)> {
-        let ports = self.driver.get_ports();
+        let ports = self.driver_config.get_ports();
         let port = |index| ports.get(index).or_else(|| ports.first()).copied().unwrap_or(DEFAULT_PORT);
-        self.driver.get_hosts().iter().enumerate().map(move |(index, host)| (host, port(index)))
+        self.driver_config.get_hosts().iter().enumerate().map(move |(index, host)| (host, port(index)))
     }
 
     /// Applies one parameter of the query.
@@ -127,20 +127,20 @@ impl Server {
             // The value is not shown: it may be the end of a password with a `?` in it.
             Error::misconfigured(format!("the URL option {name} is unknown: {known}"))
         };
-        let driver = &mut self.driver;
+        let driver_config = &mut self.driver_config;
         match name {
             "host" | "port" => {}
-            "dbname" => _ = driver.dbname(value),
-            "user" => _ = driver.user(value),
-            "password" => _ = driver.password(value),
+            "dbname" => _ = driver_config.dbname(value),
+            "user" => _ = driver_config.user(value),
+            "password" => _ = driver_config.password(value),
             "passfile" => self.passfile = Some(value.into()),
-            "application_name" => _ = driver.application_name(value),
+            "application_name" => _ = driver_config.application_name(value),
             "fallback_application_name" => {
-                if driver.get_application_name() == Some(APPLICATION) {
-                    driver.application_name(value);
+                if driver_config.get_application_name() == Some(APPLICATION) {
+                    driver_config.application_name(value);
                 }
             }
-            "options" => _ = driver.options(value),
+            "options" => _ = driver_config.options(value),
             "target_session_attrs" => match value {
                 "read-write" | "primary" => self.needs_writable = true,
                 "any" => self.needs_writable = false,
@@ -150,7 +150,7 @@ impl Server {
                 _ => return Err(unknown("read-write, primary and any are known")),
             },
             "channel_binding" => {
-                _ = driver.channel_binding(match value {
+                _ = driver_config.channel_binding(match value {
                     "disable" => ChannelBinding::Disable,
                     "prefer" => ChannelBinding::Prefer,
                     "require" => ChannelBinding::Require,
@@ -230,11 +230,14 @@ mod tests {
             ("passfile", "/p"),
         ];
         let server = read("//h", &parameters).unwrap();
-        let driver = &server.driver;
-        assert_eq!((driver.get_user(), driver.get_password()), (Some("me"), Some(&b"pw"[..])));
-        assert_eq!((driver.get_dbname(), driver.get_application_name()), (Some("db"), Some("mine")));
-        assert_eq!(driver.get_options(), Some("-c search_path=x"));
-        assert_eq!(driver.get_channel_binding(), ChannelBinding::Require);
+        let driver_config = &server.driver_config;
+        assert_eq!((driver_config.get_user(), driver_config.get_password()), (Some("me"), Some(&b"pw"[..])));
+        assert_eq!(
+            (driver_config.get_dbname(), driver_config.get_application_name()),
+            (Some("db"), Some("mine"))
+        );
+        assert_eq!(driver_config.get_options(), Some("-c search_path=x"));
+        assert_eq!(driver_config.get_channel_binding(), ChannelBinding::Require);
         assert_eq!((server.needs_writable, server.passfile), (true, Some("/p".into())));
         assert!(!read("//h,g", &[("target_session_attrs", "any")]).unwrap().needs_writable);
         let usual = [
@@ -245,10 +248,10 @@ mod tests {
             ("keepalives_idle", "30"),
         ];
         let server = read("//h", &usual).unwrap();
-        assert_eq!(server.driver.get_application_name(), Some("mine"));
+        assert_eq!(server.driver_config.get_application_name(), Some("mine"));
         let both = [("application_name", "mine"), ("fallback_application_name", "not mine")];
         for parameters in [both, [both[1], both[0]]] {
-            assert_eq!(read("//h", &parameters).unwrap().driver.get_application_name(), Some("mine"));
+            assert_eq!(read("//h", &parameters).unwrap().driver_config.get_application_name(), Some("mine"));
         }
         for (name, value) in
             [("client_encoding", "latin1"), ("gssencmode", "require"), ("keepalives_idle", "x")]
@@ -257,6 +260,9 @@ mod tests {
             assert!(error.contains(name) && !error.contains(value), "{error}");
         }
         let plain = read("//h", &[]).unwrap();
-        assert_eq!((plain.driver.get_application_name(), plain.needs_writable), (Some("leasehold"), false));
+        assert_eq!(
+            (plain.driver_config.get_application_name(), plain.needs_writable),
+            (Some("leasehold"), false)
+        );
     }
 }

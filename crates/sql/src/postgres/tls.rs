@@ -12,7 +12,7 @@ use crate::database::Failed;
 /// The `SSLRequest` message, by which a client asks for encryption: its length, 8, and the code 80877103, big-endian.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// Encrypts a connection; returns the plain stream if the server does not support TLS.
+/// Encrypts a connection. `Ok(Err(stream))`: the server does not support TLS, and the stream is still plain.
 pub(crate) async fn encrypted(
     tls: &Tls,
     name: &str,
@@ -25,6 +25,7 @@ pub(crate) async fn encrypted(
     match stream.read_u8().await.map_err(|error| retry(&error))? {
         // The server supports TLS.
         b'S' => {}
+        // It does not.
         b'N' => return Ok(Err(stream)),
         _ => return Err(retry(&"its answer is malformed: is it a PostgreSQL server?")),
     }

@@ -155,7 +155,7 @@ fn fast_claim(
     Ok(Some(Timed { now: scope.now, value }))
 }
 
-/// Extends queue entries.
+/// Extends the queue entries of claims that wait (`stand` 4) or missed their grant (5).
 fn extend_entries(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<(), Failed> {
     let update_all = || {
         let mut update = scope.file.connection.prepare_cached(

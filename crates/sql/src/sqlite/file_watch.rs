@@ -114,9 +114,9 @@ impl FileWatch {
 
     /// Reads all events. A watch that ended with its file is created again.
     fn drain(&self, watch: &Inotify) {
-        let ends = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
+        let end_events = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
         while let Ok(events) = watch.read_events() {
-            if events.iter().any(|event| event.mask.intersects(ends)) {
+            if events.iter().any(|event| event.mask.intersects(end_events)) {
                 *lock_unpoisoned(&self.watch) = None;
                 return;
             }

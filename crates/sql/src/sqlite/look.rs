@@ -22,6 +22,7 @@ const UNUSED_MICROS: i64 = 3_600_000_000;
 /// free, where one of its claims is the head of the queue.
 pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<PeerNotification>, Failed> {
     let query = || {
+        // `stand` 1: an unconfirmed grant; 3: the minimum hold time of a name.
         let text = format!(
             "SELECT {CLAIM_COLUMNS} FROM leasehold_claim WHERE client = ?1 AND (stand = 1 AND expires > ?2 OR stand = 3)"
         );
@@ -86,6 +87,7 @@ pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Op
 /// For each of these names that is held: in how many microseconds the first of its holds ends.
 pub(super) fn expiries(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
     let query = || {
+        // `stand` below 4: the claim holds the name.
         let mut statement = scope.file.connection.prepare_cached(
             "SELECT min(expires) FROM (SELECT expires FROM leasehold_lock WHERE name = ?1 AND holder IS NOT NULL \
              UNION ALL SELECT expires FROM leasehold_claim WHERE name = ?1 AND stand < 4)",

@@ -1,4 +1,5 @@
--- Extends queue entries, and reads the current state of their claims.
+-- Extends the queue entries of claims that wait (stand 4) or missed their grant (5), and reads the current state of
+-- these claims.
 -- In:     names, sorted; ids; how many microseconds an entry lasts; and how long a grant without a confirmation
 --         lasts.
 -- Out:    for each claim that exists: id, state, the time of the database, in how many microseconds the first hold of

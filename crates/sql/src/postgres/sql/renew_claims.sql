@@ -1,5 +1,5 @@
--- Extends holds in claim rows; for a hold that was granted to a waiter this is the confirmation. Skips a row that
--- another transaction has locked.
+-- Extends holds in claim rows (stand 0); for a hold that was granted to a waiter (1) this is the confirmation. Skips
+-- a row that another transaction has locked.
 -- In:     names, sorted; ids; first tokens; ttls in microseconds.
 -- Out:    names and ids of the extended holds, and the time of the database.
 WITH asked AS MATERIALIZED (
