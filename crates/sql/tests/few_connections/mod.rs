@@ -23,7 +23,7 @@ pub(crate) trait FewConnections: Sync {
     fn client(&self) -> Locks;
 
     /// Connects as another program.
-    fn connects(&self) -> Result<(), String>;
+    fn try_connect(&self) -> Result<(), String>;
 
     /// Runs a query.
     fn query(&self, query: &str) -> Vec<String>;
@@ -41,9 +41,9 @@ fn asleep(server: &impl FewConnections) -> usize {
 }
 
 /// Counts the end of its thread, also by a panic.
-struct Ends<'a>(&'a AtomicUsize);
+struct EndCounter<'a>(&'a AtomicUsize);
 
-impl Drop for Ends<'_> {
+impl Drop for EndCounter<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
@@ -55,29 +55,29 @@ pub(crate) fn more_wait_than_there_are(server: &impl FewConnections, limit: usiz
     let holder = server.client();
     let first = holder.mutex(NAME).blocking().acquire_within(PATIENCE).unwrap();
     let held = holder.mutex("held").ttl(TTL).blocking().acquire_within(PATIENCE).unwrap();
-    let (ended, granted, at_once) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (ended, granted, holders) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
         // Released also when something fails below, so that the threads end.
         let first = first;
         for _ in 0..waiters {
             scope.spawn(|| {
-                let _ends = Ends(&ended);
+                let _end_counter = EndCounter(&ended);
                 let locks = server.client();
                 let guard = locks.mutex(NAME).ttl(TTL).blocking().acquire_within(PATIENCE).unwrap();
-                assert_eq!(at_once.fetch_add(1, Ordering::SeqCst), 0, "two clients hold the lock");
+                assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two clients hold the lock");
                 assert!(guard.check());
-                at_once.fetch_sub(1, Ordering::SeqCst);
+                holders.fetch_sub(1, Ordering::SeqCst);
                 guard.release_blocking().unwrap();
                 granted.fetch_add(1, Ordering::SeqCst);
             });
         }
         until("all clients wait", || waiting(server) == waiters);
         until("most clients wait without a connection", || asleep(server) >= waiters - limit);
-        until("their connections are closed", || server.connects().is_ok());
+        until("their connections are closed", || server.try_connect().is_ok());
         let tries = scope.spawn(|| {
             let mut tries = 0;
             while ended.load(Ordering::SeqCst) < waiters {
-                server.connects().unwrap_or_else(|refused| panic!("after {tries} tries: {refused}"));
+                server.try_connect().unwrap_or_else(|refused| panic!("after {tries} tries: {refused}"));
                 tries += 1;
                 thread::sleep(Duration::from_millis(50));
             }

@@ -29,10 +29,10 @@ pub(crate) trait Conforms: Sync {
     }
 }
 
-/// Runs the suite. More than `least` cases must apply and pass.
-pub(crate) fn assert_conforms(database: &impl Conforms, least: usize) {
+/// Runs the suite. More than `min_passed` cases must apply and pass.
+pub(crate) fn assert_conforms(database: &impl Conforms, min_passed: usize) {
     let report = suite::engine(&Adapter(database));
-    assert!(report.passed.len() > least, "{report}");
+    assert!(report.passed.len() > min_passed, "{report}");
 }
 
 struct Adapter<'a, D>(&'a D);

@@ -14,8 +14,8 @@ fn a_claim_reports_altered_columns() {
         let locks = || Locks::builder(rig.engine()).build();
         let held = locks().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
         rig.server.query(&format!("ALTER TABLE leasehold_lock MODIFY {column} {kind}"));
-        let asked = locks().mutex("x").blocking().acquire_within(PATIENCE);
-        let error = asked.expect_err("the rows are unreadable");
+        let result = locks().mutex("x").blocking().acquire_within(PATIENCE);
+        let error = result.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
         let message = error.to_string();
         assert!(
@@ -53,7 +53,7 @@ fn a_waiter_reports_altered_columns() {
         move || locks.mutex("x").blocking().acquire_within(PATIENCE)
     });
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let waits = || rig.left().len() > 1;
+    let waits = || rig.remaining_rows().len() > 1;
     runtime.block_on(until("the claim waits", waits));
     rig.server.query("ALTER TABLE leasehold_claim MODIFY stand decimal(5, 2) NOT NULL");
     let error = waiting.join().unwrap().expect_err("the row is unreadable");
@@ -85,8 +85,8 @@ fn an_unreadable_row_hides_no_other_name() {
     rig.server.query("UPDATE leasehold_lock SET holder = 'too short' WHERE name = 'bad'");
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let views = runtime.block_on(locks.list("")).unwrap();
-    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
-    assert_eq!(seen, [("bad", true), ("held", false)]);
+    let listed: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(listed, [("bad", true), ("held", false)]);
     drop(held);
 }
 

@@ -7,7 +7,7 @@ use mysql_async::{Conn, prelude::Queryable};
 
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, claim, free, granted, hold, renewed, take, until};
+use crate::rig::{Rig, claim, claim_and_hold, hold_of, pushed_grant, release_hold, renewal_result, until};
 
 /// The database's clock.
 const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
@@ -21,25 +21,25 @@ async fn a_lease_starts_after_the_wait_for_its_row() {
         let engine = rig.engine();
         // Creates the row.
         let first = claim("a");
-        let grant = take(&*engine, &first).await;
-        free(&*engine, &first, &grant).await;
+        let grant = claim_and_hold(&*engine, &first).await;
+        release_hold(&*engine, &first, &grant).await;
         let url = format!("{}?prefer_socket=false", rig.server.url());
         let mut blocker = Conn::from_url(url).await.unwrap();
         blocker.query_drop("BEGIN").await.unwrap();
         blocker.query_drop("SELECT * FROM leasehold_lock WHERE name = 'a' FOR UPDATE").await.unwrap();
         let claim = Claim { mode, ..claim("a") };
-        let asked = tokio::spawn({
+        let pending_claim = tokio::spawn({
             let (engine, claim) = (Arc::clone(&engine), claim.clone());
             async move { engine.claim(&claim, How::Create).await }
         });
         let waits = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'";
         while blocker.query_first::<(String, u32), _>(waits).await.unwrap().unwrap().1 == 0 {
-            assert!(!asked.is_finished(), "the claim waits for the row");
+            assert!(!pending_claim.is_finished(), "the claim waits for the row");
         }
         blocker.query_drop("DO SLEEP(0.05)").await.unwrap();
         let freed: i64 = blocker.query_first(format!("SELECT {NOW}")).await.unwrap().unwrap();
         blocker.query_drop("COMMIT").await.unwrap();
-        let Ok(Answer::Held(grant)) = asked.await.unwrap() else { panic!("{mode}: not granted") };
+        let Ok(Answer::Held(grant)) = pending_claim.await.unwrap() else { panic!("{mode}: not granted") };
         let ends = format!(
             "SELECT MAX(expires) - {freed}, MAX(expires) - {NOW} FROM \
              (SELECT expires FROM leasehold_lock UNION ALL SELECT expires FROM leasehold_claim) AS a"
@@ -52,7 +52,7 @@ async fn a_lease_starts_after_the_wait_for_its_row() {
             after_freed >= ttl && left <= ttl,
             "{mode}: the lease ends {after_freed} µs after the row was free, {left} µs from now"
         );
-        free(&*engine, &claim, &grant).await;
+        release_hold(&*engine, &claim, &grant).await;
     }
 }
 
@@ -68,8 +68,8 @@ async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     let mut tokens = Vec::new();
     for name in names {
         let claim = claim(name);
-        let grant = take(&*engine, &claim).await;
-        free(&*engine, &claim, &grant).await;
+        let grant = claim_and_hold(&*engine, &claim).await;
+        release_hold(&*engine, &claim, &grant).await;
         tokens.push(grant.token);
     }
     rig.server.set_clock(11 * HOURS);
@@ -79,10 +79,11 @@ async fn tokens_grow_after_a_wrong_clock_forgot_a_name() {
     rig.server.set_clock(0);
     let engine = rig.engine();
     // Three paths mint tokens: one statement for one name, a transaction (shared mode), one statement for many names.
-    let one = take(&*engine, &claim("one")).await;
-    let two = take(&*engine, &Claim { mode: Mode::Shared, ..claim("line") }).await;
+    let one = claim_and_hold(&*engine, &claim("one")).await;
+    let two = claim_and_hold(&*engine, &Claim { mode: Mode::Shared, ..claim("line") }).await;
     let (three, four) = (claim("three"), claim("four"));
-    let (three, four) = tokio::join!(biased; take(&*engine, &three), take(&*engine, &four));
+    let (three, four) =
+        tokio::join!(biased; claim_and_hold(&*engine, &three), claim_and_hold(&*engine, &four));
     for ((before, after), name) in tokens.iter().zip([one, two, three, four]).zip(names) {
         assert!(after.token > *before, "{name}: {} after {before}", after.token);
     }
@@ -96,30 +97,30 @@ async fn tokens_may_be_as_large_as_their_columns() {
     const FLOOR: u64 = 1 << 62;
     let rig = Rig::new();
     let (engine, other) = (rig.engine(), rig.engine());
-    take(&*engine, &claim("made")).await;
+    claim_and_hold(&*engine, &claim("made")).await;
     rig.server.query(&format!("INSERT INTO leasehold_lock (name, token) VALUES ('', {FLOOR})"));
     let [one, two, three] = ["one", "two", "three"].map(|name| Claim { tokens: 64, ..claim(name) });
     let shared = Claim { mode: Mode::Shared, ..claim("shared") };
-    let first = take(&*engine, &one).await;
-    let (second, third) = tokio::join!(take(&*engine, &two), take(&*engine, &three));
-    let fourth = take(&*engine, &shared).await;
+    let first = claim_and_hold(&*engine, &one).await;
+    let (second, third) = tokio::join!(claim_and_hold(&*engine, &two), claim_and_hold(&*engine, &three));
+    let fourth = claim_and_hold(&*engine, &shared).await;
     let waits = Claim { may_queue: true, ..claim("one") };
     assert!(matches!(other.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
     for (claim, grant) in [(&one, &first), (&two, &second), (&three, &third), (&shared, &fourth)] {
         assert!(grant.token.number > FLOOR, "{grant:?}");
-        let extended = renewed(&*engine, &hold(claim, grant)).await;
+        let extended = renewal_result(&*engine, &hold_of(claim, grant)).await;
         assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
         let other = Grant { token: Token { number: grant.token.number + 1, ..grant.token }, ..grant.clone() };
-        let lost = renewed(&*engine, &hold(claim, &other)).await;
+        let lost = renewal_result(&*engine, &hold_of(claim, &other)).await;
         assert!(matches!(lost, Renewed::Lost(_)), "{}: {lost:?}", claim.name);
     }
-    free(&*engine, &one, &first).await;
-    let pushed = granted(&other, waits.id).await;
+    release_hold(&*engine, &one, &first).await;
+    let pushed = pushed_grant(&other, waits.id).await;
     assert!(pushed.token.number >= first.token.number + 64, "{pushed:?} after {first:?}");
-    assert!(matches!(renewed(&*other, &hold(&waits, &pushed)).await, Renewed::Extended { .. }));
-    tokio::join!(free(&*engine, &two, &second), free(&*engine, &three, &third));
-    free(&*engine, &shared, &fourth).await;
-    let again = take(&*engine, &claim("two")).await;
+    assert!(matches!(renewal_result(&*other, &hold_of(&waits, &pushed)).await, Renewed::Extended { .. }));
+    tokio::join!(release_hold(&*engine, &two, &second), release_hold(&*engine, &three, &third));
+    release_hold(&*engine, &shared, &fourth).await;
+    let again = claim_and_hold(&*engine, &claim("two")).await;
     assert!(again.token.number >= second.token.number + 64, "{again:?} after {second:?}");
 }
 
@@ -130,8 +131,8 @@ async fn a_used_up_token_counter_grants_nothing() {
     let engine = rig.engine();
     for (name, mode) in [("row", Mode::Exclusive), ("claims", Mode::Shared)] {
         let claim = Claim { mode, ..claim(name) };
-        let grant = take(&*engine, &claim).await;
-        free(&*engine, &claim, &grant).await;
+        let grant = claim_and_hold(&*engine, &claim).await;
+        release_hold(&*engine, &claim, &grant).await;
         rig.server.query(&format!("UPDATE leasehold_lock SET token = {} WHERE name = '{name}'", i64::MAX));
         let answer = engine.claim(&Claim { id: crate::rig::claim(name).id, ..claim }, How::Create).await;
         let error = answer.unwrap_err();

@@ -27,7 +27,7 @@ impl Conforms for Rig {
     }
 
     fn rows(&self) -> Vec<String> {
-        self.left()
+        self.remaining_rows()
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use leasehold_core::{Answer, Claim, Engine, How, Previous, Release};
 
-use crate::rig::{Rig, claim, free, take};
+use crate::rig::{Rig, claim, claim_and_hold, release_hold};
 
 const CLIENTS: u64 = 12;
 /// After this time without changes every client polls at its longest interval.
@@ -18,7 +18,7 @@ const FIRST_PER_SECOND: u64 = 5;
 async fn waiters_far_back_poll_seldom() {
     let rig = Rig::new();
     let (holder, hold) = (rig.engine(), claim("n"));
-    let grant = take(&*holder, &hold).await;
+    let grant = claim_and_hold(&*holder, &hold).await;
     let mut waiters = Vec::new();
     for _ in 0..CLIENTS {
         let (engine, claim) = (rig.engine(), Claim { may_queue: true, ..claim("n") });
@@ -43,5 +43,5 @@ async fn waiters_far_back_poll_seldom() {
             .release(&[Release { id, name, mode, token: None, ended: Previous::Clean, min_hold: None }])
             .await;
     }
-    free(&*holder, &hold, &grant).await;
+    release_hold(&*holder, &hold, &grant).await;
 }

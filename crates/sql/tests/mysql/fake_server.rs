@@ -5,7 +5,7 @@ use std::io;
 use leasehold_core::{Engine, Fault, How};
 use leasehold_testkit::server::{FakeConnection, FakeServer, Proxy};
 
-use crate::rig::{Rig, claim, free, take};
+use crate::rig::{Rig, claim, claim_and_hold, release_hold};
 
 /// One packet.
 pub(crate) fn packet(number: u8, body: &[u8]) -> Vec<u8> {
@@ -59,7 +59,7 @@ fn a_panic_of_the_driver_is_an_error() {
     ] {
         let fake_server = FakeServer::start(move |connection| lets_in(connection, &answer));
         let proxy = Proxy::start(fake_server.port());
-        let engine = rig.through(proxy.port());
+        let engine = rig.engine_through(proxy.port());
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let mine = claim("a");
         let error = runtime.block_on(engine.claim(&mine, How::Create)).unwrap_err();
@@ -68,8 +68,8 @@ fn a_panic_of_the_driver_is_an_error() {
         proxy.point_to(rig.server.port());
         proxy.reset();
         runtime.block_on(async {
-            let grant = take(&*engine, &mine).await;
-            free(&*engine, &mine, &grant).await;
+            let grant = claim_and_hold(&*engine, &mine).await;
+            release_hold(&*engine, &mine, &grant).await;
         });
     }
 }

@@ -3,7 +3,9 @@
 use leasehold_core::{Inspect, Level};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, USER, as_user, assert_taken, at, claim, free, is_mysql, take, until};
+use crate::rig::{
+    Rig, USER, as_user, assert_taken, claim, claim_and_hold, engine_at, is_mysql, release_hold, until,
+};
 
 async fn level(rig: &Rig) -> (Level, String) {
     let guarantee = rig.engine().guarantee().await.unwrap();
@@ -73,7 +75,7 @@ async fn mysql_replicas_lower_the_guarantee() {
     for statement in [USER, leasehold_sql::mysql::GRANTS] {
         rig.server.query(statement);
     }
-    let by_locker = async || at(&as_user(&rig)).guarantee().await.unwrap().to_string();
+    let by_locker = async || engine_at(&as_user(&rig)).guarantee().await.unwrap().to_string();
     assert!(by_locker().await.contains(UNSEEN), "the user cannot see connections of replicas");
     rig.server.query("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'");
     replica.query("INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so'");
@@ -117,9 +119,9 @@ async fn a_cluster_is_noted_in_the_guarantee() {
     ]));
     let (one, other) = (rig.engine(), rig.engine());
     let claim = claim("a");
-    let grant = take(&*one, &claim).await;
+    let grant = claim_and_hold(&*one, &claim).await;
     assert_taken(&*other, "a").await;
-    free(&*one, &claim, &grant).await;
+    release_hold(&*one, &claim, &grant).await;
     let (level, notes) = level(&rig).await;
     assert_eq!(level, Level::LeaseBounded);
     assert!(notes.contains("Galera"), "{notes}");
@@ -150,9 +152,9 @@ async fn a_group_lowers_the_guarantee() {
     until("the server is a member", || rig.server.query(state) == ["ONLINE"]).await;
     let (one, other) = (rig.engine(), rig.engine());
     let claim = claim("a");
-    let grant = take(&*one, &claim).await;
+    let grant = claim_and_hold(&*one, &claim).await;
     assert_taken(&*other, "a").await;
-    free(&*one, &claim, &grant).await;
+    release_hold(&*one, &claim, &grant).await;
     let (level, notes) = level(&rig).await;
     assert!(level == Level::BestEffort && notes.contains("group_replication_group_name"), "{notes}");
 }

@@ -6,7 +6,9 @@ use leasehold_sql::mysql::{GRANTS, SCHEMA};
 
 use crate::{
     harness::assert_conforms,
-    rig::{Rig, USER, as_user, at, claim, free, is_mysql, take, tour},
+    rig::{
+        Rig, USER, as_user, claim, claim_and_hold, engine_at, is_mysql, release_hold, use_every_statement,
+    },
 };
 
 /// Every function that our statements call, with the number of its arguments.
@@ -40,10 +42,10 @@ fn lay_traps(rig: &Rig) {
     }
     rig.server.query("CREATE TABLE executed (what varchar(64)) ENGINE = MyISAM");
     for (name, arguments) in FUNCTIONS {
-        let given: Vec<String> = (0..arguments).map(|at| format!("a{at} varbinary(600)")).collect();
+        let parameters: Vec<String> = (0..arguments).map(|at| format!("a{at} varbinary(600)")).collect();
         rig.server.query(&format!(
             "DELIMITER //\nCREATE FUNCTION `{name}` ({}) RETURNS bigint BEGIN INSERT INTO executed VALUES ('{name}'); RETURN 1; END //",
-            given.join(", ")
+            parameters.join(", ")
         ));
     }
 }
@@ -65,7 +67,7 @@ fn no_function_of_others_is_called() {
     assert_conforms(&rig, 80);
     let engine = rig.engine();
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(tour(&engine, &rig.engine()));
+    runtime.block_on(use_every_statement(&engine, &rig.engine()));
     assert_eq!(executed(&rig), [""; 0]);
 }
 
@@ -86,7 +88,7 @@ const SETTINGS_OF_MYSQL: &[(&str, &str, &str)] = &[
 #[tokio::test]
 async fn server_settings_change_nothing() {
     let rig = Rig::new();
-    let was = rig.server.query("SELECT @@GLOBAL.sql_mode").remove(0);
+    let original_mode = rig.server.query("SELECT @@GLOBAL.sql_mode").remove(0);
     let modes = if is_mysql() { MODES_OF_MYSQL } else { MODES_OF_MARIADB };
     for mode in [
         "",
@@ -105,10 +107,10 @@ async fn server_settings_change_nothing() {
     {
         eprintln!("sql_mode = {mode}");
         rig.server.query(&format!("SET GLOBAL sql_mode = '{mode}'"));
-        tour(&rig.engine(), &rig.engine()).await;
+        use_every_statement(&rig.engine(), &rig.engine()).await;
         rig.server.query(FORGET);
     }
-    rig.server.query(&format!("SET GLOBAL sql_mode = '{was}'"));
+    rig.server.query(&format!("SET GLOBAL sql_mode = '{original_mode}'"));
     let settings = if is_mysql() { SETTINGS_OF_MYSQL } else { SETTINGS_OF_MARIADB };
     for (setting, changed, usual) in [
         ("completion_type", "'CHAIN'", "'NO_CHAIN'"),
@@ -127,8 +129,8 @@ async fn server_settings_change_nothing() {
         eprintln!("{setting} = {changed}");
         rig.server.query(&format!("SET GLOBAL {setting} = {changed}"));
         let (one, other) = (rig.engine(), rig.engine());
-        tour(&one, &other).await;
-        let held = [take(&*one, &claim("x")).await, take(&*one, &claim("y")).await];
+        use_every_statement(&one, &other).await;
+        let held = [claim_and_hold(&*one, &claim("x")).await, claim_and_hold(&*one, &claim("y")).await];
         rig.server.query(&format!("SET GLOBAL {setting} = {usual}"));
         let others = rig.server.query("SELECT name FROM leasehold_lock WHERE name >= 'x'");
         assert_eq!(others, ["x", "y"], "{setting} = {changed}: others see the holds {held:?}");
@@ -232,16 +234,16 @@ const CHANGED_ON_MYSQL: &[(&str, &str, &str)] = &[
 async fn altered_tables_are_refused() {
     let rig = Rig::new();
     rig.server.query(SCHEMA);
-    let more = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
-    for &(make, undo, message) in CHANGED.iter().chain(more) {
+    let more_changes = if is_mysql() { CHANGED_ON_MYSQL } else { CHANGED_ON_MARIADB };
+    for &(make, undo, message) in CHANGED.iter().chain(more_changes) {
         rig.server.query(make);
         let error = rig.engine().claim(&claim("a"), How::Create).await.unwrap_err();
         assert!(error.fault == Fault::Misconfigured && error.message.contains(message), "{make}: {error:?}");
         rig.server.query(undo);
         let engine = rig.engine();
         let claim = claim("a");
-        let grant = take(&*engine, &claim).await;
-        free(&*engine, &claim, &grant).await;
+        let grant = claim_and_hold(&*engine, &claim).await;
+        release_hold(&*engine, &claim, &grant).await;
     }
 }
 
@@ -276,9 +278,9 @@ async fn a_user_with_minimal_rights_sees_a_trigger() {
         if is_mysql() {
             rig.server.query("GRANT TRIGGER ON locks.* TO locker@'%'");
         }
-        let error = at(&as_user(&rig)).claim(&claim("a"), How::Create).await.unwrap_err();
+        let error = engine_at(&as_user(&rig)).claim(&claim("a"), How::Create).await.unwrap_err();
         assert!(error.fault == Fault::Misconfigured && error.message.contains("the trigger t"), "{error:?}");
         rig.server.query("DROP TRIGGER t");
     }
-    take(&*at(&as_user(&rig)), &claim("a")).await;
+    claim_and_hold(&*engine_at(&as_user(&rig)), &claim("a")).await;
 }

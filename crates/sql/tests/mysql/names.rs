@@ -2,7 +2,7 @@
 
 use leasehold_core::Inspect;
 
-use crate::rig::{Rig, claim, free, take};
+use crate::rig::{Rig, claim, claim_and_hold, release_hold};
 
 /// F62: names that differ in case, padding, accents, Unicode normalisation, width, or only in their last byte.
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn similar_names_are_different_locks() {
     let mut held = Vec::new();
     for name in names {
         let claim = claim(name);
-        let grant = take(&*one, &claim).await;
+        let grant = claim_and_hold(&*one, &claim).await;
         held.push((claim, grant));
     }
     let mut listed: Vec<String> =
@@ -54,9 +54,9 @@ async fn similar_names_are_different_locks() {
     for (claim, grant) in &held {
         let view = other.show(&claim.name).await.unwrap();
         assert_eq!(view.holders[0].id, claim.id.to_string(), "{}", claim.name);
-        free(&*one, claim, grant).await;
+        release_hold(&*one, claim, grant).await;
     }
-    assert_eq!(rig.left(), Vec::<String>::new());
+    assert_eq!(rig.remaining_rows(), Vec::<String>::new());
 }
 
 /// The owner of a claim is stored unchanged.
@@ -67,13 +67,13 @@ async fn values_are_not_executed_as_sql() {
     for odd in ["'; DROP TABLE leasehold_lock; --", "\\", "\\'", ":now", "\u{1f512} :name", "", "a\u{308}  "]
     {
         let claim = leasehold_core::Claim { owner: odd.into(), ..claim("a") };
-        let grant = take(&*engine, &claim).await;
+        let grant = claim_and_hold(&*engine, &claim).await;
         assert_eq!(engine.show(&claim.name).await.unwrap().holders[0].owner, odd);
-        free(&*engine, &claim, &grant).await;
+        release_hold(&*engine, &claim, &grant).await;
         let shared = leasehold_core::Claim { mode: leasehold_core::Mode::Shared, ..claim };
         let shared = leasehold_core::Claim { id: crate::rig::claim("a").id, ..shared };
-        let grant = take(&*engine, &shared).await;
+        let grant = claim_and_hold(&*engine, &shared).await;
         assert_eq!(engine.show(&shared.name).await.unwrap().holders[0].owner, odd);
-        free(&*engine, &shared, &grant).await;
+        release_hold(&*engine, &shared, &grant).await;
     }
 }

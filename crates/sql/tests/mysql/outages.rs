@@ -17,7 +17,7 @@ use leasehold_testkit::{
 };
 
 use crate::{
-    rig::{PATIENCE, Rig, assert_taken, claim, free, hold, renewed, take},
+    rig::{PATIENCE, Rig, assert_taken, claim, claim_and_hold, hold_of, release_hold, renewal_result},
     until::until,
 };
 
@@ -27,11 +27,11 @@ fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
     let (clock, env) = PanicClock::new("leasehold_sql::maintenance::run");
     let url = format!("//root@127.0.0.1:{}/locks", rig.server.port());
-    let waits = Locks::builder(Arc::new(engine(Config::from_url(&url).unwrap(), &env))).build();
-    let holds = Locks::builder(rig.engine()).build();
-    let guard = holds.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
-    let waiting = std::thread::spawn(move || waits.mutex("a").blocking().acquire_within(PATIENCE));
-    until("the claim waits", || holds.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
+    let waiting_locks = Locks::builder(Arc::new(engine(Config::from_url(&url).unwrap(), &env))).build();
+    let holding_locks = Locks::builder(rig.engine()).build();
+    let guard = holding_locks.mutex("a").blocking().acquire_within(PATIENCE).unwrap();
+    let waiting = std::thread::spawn(move || waiting_locks.mutex("a").blocking().acquire_within(PATIENCE));
+    until("the claim waits", || holding_locks.show_blocking("a").is_ok_and(|view| view.waiters.len() == 1));
     clock.arm();
     until("the maintenance task dies", || clock.has_panicked());
     until("the task polls again", || clock.is_asked_again());
@@ -47,7 +47,7 @@ async fn a_hold_outlives_its_connections() {
     let claims = [claim("a"), Claim { mode: Mode::Shared, ..claim("b") }];
     let mut held = Vec::new();
     for claim in claims {
-        let grant = take(&*one, &claim).await;
+        let grant = claim_and_hold(&*one, &claim).await;
         held.push((claim, grant));
     }
     let threads = rig
@@ -58,12 +58,12 @@ async fn a_hold_outlives_its_connections() {
         rig.server.query(&format!("KILL {thread}"));
     }
     for (claim, grant) in &held {
-        let extended = renewed(&*one, &hold(claim, grant)).await;
+        let extended = renewal_result(&*one, &hold_of(claim, grant)).await;
         assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
-        free(&*one, claim, grant).await;
+        release_hold(&*one, claim, grant).await;
     }
-    assert_eq!(rig.left(), Vec::<String>::new());
+    assert_eq!(rig.remaining_rows(), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -73,7 +73,7 @@ async fn a_hold_outlives_a_restart() {
     let claims = [claim("a"), Claim { mode: Mode::Shared, ..claim("b") }];
     let mut held = Vec::new();
     for claim in claims {
-        let grant = take(&*one, &claim).await;
+        let grant = claim_and_hold(&*one, &claim).await;
         held.push((claim, grant));
     }
     rig.server.stop();
@@ -84,10 +84,10 @@ async fn a_hold_outlives_a_restart() {
     rig.server.restart();
     one.ping().await.unwrap();
     for (claim, grant) in &held {
-        let extended = renewed(&*one, &hold(claim, grant)).await;
+        let extended = renewal_result(&*one, &hold_of(claim, grant)).await;
         assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
         assert_taken(&*other, claim.name.as_str()).await;
-        free(&*one, claim, grant).await;
+        release_hold(&*one, claim, grant).await;
     }
 }
 
@@ -97,7 +97,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
     let mut rig = Rig::of(MariadbServer::durable(&[]));
     let one = rig.engine();
     // Creates the tables.
-    take(&*one, &claim("first")).await;
+    claim_and_hold(&*one, &claim("first")).await;
     let killed = Arc::new(AtomicBool::new(false));
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..8 {
@@ -128,7 +128,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
     assert!(held.len() >= 50, "{}", held.len());
     rig.server.restart();
     for (claim, grant) in &held {
-        let extended = renewed(&*one, &hold(claim, grant)).await;
+        let extended = renewal_result(&*one, &hold_of(claim, grant)).await;
         assert!(matches!(extended, Renewed::Extended { .. }), "{}: {extended:?}", claim.name);
     }
 }
@@ -137,19 +137,19 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
 #[tokio::test]
 async fn a_half_open_connection_ends_in_time() {
     let rig = Rig::new();
-    let ends = async |mode, name: &str| {
+    let assert_ends_in_time = async |mode, name: &str| {
         let proxy = Proxy::start(rig.server.port());
-        let engine = rig.through(proxy.port());
+        let engine = rig.engine_through(proxy.port());
         let before = Claim { mode, ..claim(&format!("before {name}")) };
-        let grant = take(&*engine, &before).await;
+        let grant = claim_and_hold(&*engine, &before).await;
         proxy.hold_answers();
         let watch = Stopwatch::start();
         let error = engine.claim(&Claim { mode, ..claim(name) }, How::Create).await.unwrap_err();
         watch.assert_within(Duration::from_secs(6), "the request fails in time");
         assert!(matches!(error.fault, Fault::Unknown | Fault::Retry), "{error:?}");
-        free(&*engine, &before, &grant).await;
+        release_hold(&*engine, &before, &grant).await;
     };
-    tokio::join!(ends(Mode::Exclusive, "a"), ends(Mode::Shared, "b"));
+    tokio::join!(assert_ends_in_time(Mode::Exclusive, "a"), assert_ends_in_time(Mode::Shared, "b"));
 }
 
 /// A dead connection that was idle for a while is detected by a ping, and the request uses another one, still in time.
@@ -158,13 +158,13 @@ async fn a_silent_connection_is_pinged_before_use() {
     let rig = Rig::new();
     let engine = rig.proxied();
     let before = claim("before");
-    let grant = take(&*engine, &before).await;
+    let grant = claim_and_hold(&*engine, &before).await;
     rig.proxy.hold_answers();
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    take(&*engine, &claim("a")).await;
+    claim_and_hold(&*engine, &claim("a")).await;
     rig.proxy.cut_clients();
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    free(&*engine, &before, &grant).await;
+    release_hold(&*engine, &before, &grant).await;
 }
 
 /// A client that stops in the middle of a transaction delays the others for a bounded time only.
@@ -173,8 +173,8 @@ async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     let rig = Rig::new();
     let (one, other) = (rig.proxied(), rig.engine());
     let shared = || Claim { mode: Mode::Shared, ..claim("a") };
-    take(&*other, &shared()).await;
-    take(&*one, &shared()).await;
+    claim_and_hold(&*other, &shared()).await;
+    claim_and_hold(&*one, &shared()).await;
     rig.proxy.hold_answers();
     let halfway = tokio::spawn(async move { one.claim(&shared(), How::Create).await.map(drop) });
     crate::rig::until("the transaction has locked the row", || {
@@ -183,8 +183,8 @@ async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     })
     .await;
     let (watch, limit) = (Stopwatch::start(), Instant::now() + PATIENCE);
-    let late = other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await;
-    if let Err(error) = late {
+    let delayed_answer = other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await;
+    if let Err(error) = delayed_answer {
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
     }
     while let Err(error) = other.claim(&Claim { mode: Mode::Shared, ..claim("a") }, How::Create).await {

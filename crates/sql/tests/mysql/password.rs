@@ -130,21 +130,27 @@ fn a_tls_server_is_used_as_the_mode_says() {
     let server = MariadbServer::encrypted();
     user(&server);
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
-    let at = |encryption| locks(Ipv4Addr::LOCALHOST.into(), server.port(), encryption);
+    let locks_with = |encryption| locks(Ipv4Addr::LOCALHOST.into(), server.port(), encryption);
     for encryption in [
         preferred(),
         Encryption::Required(Tls::system().verify(Verify::Nothing)),
         // The certificate has another name.
         Encryption::Required(tls(Verify::Authority)),
     ] {
-        at(encryption).mutex("a").blocking().acquire_within(PATIENCE).unwrap().release_blocking().unwrap();
+        locks_with(encryption)
+            .mutex("a")
+            .blocking()
+            .acquire_within(PATIENCE)
+            .unwrap()
+            .release_blocking()
+            .unwrap();
     }
     for encryption in [Encryption::Required(tls(Verify::Full)), Encryption::Off] {
-        let error = at(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
+        let error = locks_with(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured() || error.is_denied(), "{encryption:?}: {error}");
     }
     let missing = Encryption::Preferred(Tls::system().roots("/missing").verify(Verify::Authority));
-    let error = at(missing).mutex("a").blocking().acquire().unwrap_err();
+    let error = locks_with(missing).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("/missing"), "{error}");
 }
 

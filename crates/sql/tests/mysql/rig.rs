@@ -49,20 +49,20 @@ impl Rig {
     }
 
     pub(crate) fn engine(&self) -> Arc<SqlEngine> {
-        self.through(self.server.port())
+        self.engine_through(self.server.port())
     }
 
     /// A client that connects through the proxy.
     pub(crate) fn proxied(&self) -> Arc<SqlEngine> {
-        self.through(self.proxy.port())
+        self.engine_through(self.proxy.port())
     }
 
-    pub(crate) fn through(&self, port: u16) -> Arc<SqlEngine> {
-        at(&format!("//root@127.0.0.1:{port}/locks"))
+    pub(crate) fn engine_through(&self, port: u16) -> Arc<SqlEngine> {
+        engine_at(&format!("//root@127.0.0.1:{port}/locks"))
     }
 
     /// All rows that carry information.
-    pub(crate) fn left(&self) -> Vec<String> {
+    pub(crate) fn remaining_rows(&self) -> Vec<String> {
         self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",
@@ -70,7 +70,7 @@ impl Rig {
     }
 }
 
-pub(crate) fn at(url: &str) -> Arc<SqlEngine> {
+pub(crate) fn engine_at(url: &str) -> Arc<SqlEngine> {
     Arc::new(engine(Config::from_url(url).unwrap(), &Env::system()))
 }
 
@@ -79,7 +79,7 @@ pub(crate) fn claim(name: &str) -> Claim {
     Claim { may_queue: false, owner: "tester".into(), ..claims::exclusive(name, Duration::from_secs(600)) }
 }
 
-pub(crate) async fn take(engine: &dyn Engine, claim: &Claim) -> Grant {
+pub(crate) async fn claim_and_hold(engine: &dyn Engine, claim: &Claim) -> Grant {
     let limit = Instant::now() + PATIENCE;
     loop {
         match engine.claim(claim, How::Create).await {
@@ -96,12 +96,12 @@ pub(crate) async fn assert_taken(engine: &dyn Engine, name: &str) {
     assert!(matches!(answer, Ok(Answer::Taken(_))), "{name}: {answer:?}");
 }
 
-pub(crate) fn hold(claim: &Claim, grant: &Grant) -> Hold {
+pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id: claim.id, name: claim.name.clone(), mode: claim.mode, token: grant.token, ttl: claim.ttl }
 }
 
 /// The result of a renewal, as soon as it is certain.
-pub(crate) async fn renewed(engine: &dyn Engine, hold: &Hold) -> Renewed {
+pub(crate) async fn renewal_result(engine: &dyn Engine, hold: &Hold) -> Renewed {
     let limit = Instant::now() + PATIENCE;
     loop {
         match engine.renew(std::slice::from_ref(hold)).await.remove(0) {
@@ -112,7 +112,7 @@ pub(crate) async fn renewed(engine: &dyn Engine, hold: &Hold) -> Renewed {
     }
 }
 
-pub(crate) async fn free(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
+pub(crate) async fn release_hold(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);
     let release =
         Release { id, name, mode, token: Some(grant.token), ended: Previous::Clean, min_hold: None };
@@ -121,32 +121,32 @@ pub(crate) async fn free(engine: &dyn Engine, claim: &Claim, grant: &Grant) {
 }
 
 /// Uses every statement, except those about many names.
-pub(crate) async fn tour(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
+pub(crate) async fn use_every_statement(one: &Arc<SqlEngine>, other: &Arc<SqlEngine>) {
     for _ in 0..2 {
         let again = claim("again");
-        let grant = take(&**one, &again).await;
-        free(&**one, &again, &grant).await;
+        let grant = claim_and_hold(&**one, &again).await;
+        release_hold(&**one, &again, &grant).await;
     }
     let first = claim("a");
-    let grant = take(&**one, &first).await;
-    assert!(matches!(renewed(&**one, &hold(&first, &grant)).await, Renewed::Extended { .. }));
+    let grant = claim_and_hold(&**one, &first).await;
+    assert!(matches!(renewal_result(&**one, &hold_of(&first, &grant)).await, Renewed::Extended { .. }));
     let second = Claim { may_queue: true, ..claim("a") };
     assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
     assert_eq!(one.show(&first.name).await.unwrap().waiters.len(), 1);
-    free(&**one, &first, &grant).await;
-    let granted = granted(other, second.id).await;
-    assert!(matches!(renewed(&**other, &hold(&second, &granted)).await, Renewed::Extended { .. }));
+    release_hold(&**one, &first, &grant).await;
+    let granted = pushed_grant(other, second.id).await;
+    assert!(matches!(renewal_result(&**other, &hold_of(&second, &granted)).await, Renewed::Extended { .. }));
     assert_eq!(one.list("").await.unwrap().len(), 1);
     let broken = one.break_hold(&second.name, granted.token.number, true).await.unwrap();
     assert!(matches!(broken, Broken::Done), "{broken:?}");
     let third = Claim { mode: Mode::Shared, ..claim("b") };
-    let shared = take(&**one, &third).await;
-    free(&**one, &third, &shared).await;
+    let shared = claim_and_hold(&**one, &third).await;
+    release_hold(&**one, &third, &shared).await;
     one.guarantee().await.unwrap();
 }
 
 /// The grant of a waiting claim, from the notifications to its client.
-pub(crate) async fn granted(engine: &SqlEngine, claim: ClaimId) -> Grant {
+pub(crate) async fn pushed_grant(engine: &SqlEngine, claim: ClaimId) -> Grant {
     let notified = async {
         loop {
             for notification in engine.notifications().await {

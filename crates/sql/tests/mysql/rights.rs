@@ -4,7 +4,7 @@ use leasehold_core::{Engine, Fault, How, Inspect};
 use leasehold_sql::mysql::{GRANTS, SCHEMA};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{Rig, USER, as_user, at, claim, is_mysql, take, tour};
+use crate::rig::{Rig, USER, as_user, claim, claim_and_hold, engine_at, is_mysql, use_every_statement};
 
 /// The error of a claim that is refused.
 async fn refusal(engine: &dyn Engine) -> leasehold_core::EngineError {
@@ -17,8 +17,8 @@ async fn the_rights_of_the_grants_file_suffice() {
     rig.server.query(SCHEMA);
     rig.server.query(USER);
     rig.server.query(GRANTS);
-    let one = at(&as_user(&rig));
-    tour(&one, &at(&as_user(&rig))).await;
+    let one = engine_at(&as_user(&rig));
+    use_every_statement(&one, &engine_at(&as_user(&rig))).await;
     // Old rows are deleted, too.
     rig.server.query("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
     crate::rig::until("the row is deleted", || {
@@ -32,12 +32,12 @@ async fn missing_create_rights_are_reported_with_the_remedy() {
     let rig = Rig::new();
     rig.server.query(USER);
     rig.server.query("GRANT SELECT ON locks.* TO locker@'%'");
-    let error = refusal(&*at(&as_user(&rig))).await;
+    let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
     // A user who may not even see whether the tables exist.
     rig.server.query("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
-    let error = refusal(&*at(&as_user(&rig))).await;
+    let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
 }
@@ -47,7 +47,7 @@ async fn a_wrong_password_is_denied_and_not_shown() {
     let rig = Rig::new();
     rig.server.query(USER);
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
-    let error = refusal(&*at(&url)).await;
+    let error = refusal(&*engine_at(&url)).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
@@ -64,10 +64,10 @@ async fn recommended_login_plugins_work() {
         rig.server.query("CREATE USER locker@'%' IDENTIFIED VIA ed25519 USING PASSWORD('p@ss/word')");
     }
     rig.server.query(GRANTS);
-    let engine = at(&as_user(&rig));
-    take(&*engine, &claim("a")).await;
+    let engine = engine_at(&as_user(&rig));
+    claim_and_hold(&*engine, &claim("a")).await;
     let url = format!("//locker:hunter2@127.0.0.1:{}/locks", rig.server.port());
-    let error = refusal(&*at(&url)).await;
+    let error = refusal(&*engine_at(&url)).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
 }
 
@@ -96,7 +96,9 @@ async fn first_clients_create_the_tables_together() {
     let mut clients = tokio::task::JoinSet::new();
     for number in 0..12 {
         let engine = rig.engine();
-        clients.spawn(async move { take(&*engine, &claim(&format!("n{number}"))).await.token.lineage });
+        clients.spawn(
+            async move { claim_and_hold(&*engine, &claim(&format!("n{number}"))).await.token.lineage },
+        );
     }
     let lineages = clients.join_all().await;
     assert!(lineages.iter().all(|lineage| *lineage == lineages[0]), "{lineages:?}");
@@ -108,9 +110,9 @@ async fn a_read_only_server_is_reported() {
     rig.server.query(SCHEMA);
     rig.server.query(USER);
     rig.server.query(GRANTS);
-    let engine = at(&as_user(&rig));
+    let engine = engine_at(&as_user(&rig));
     let held = claim("a");
-    take(&*engine, &held).await;
+    claim_and_hold(&*engine, &held).await;
     // While clients are connected, and for new ones.
     rig.server.query("SET GLOBAL read_only = 1");
     for engine in [engine, rig.engine()] {
@@ -128,9 +130,9 @@ async fn a_read_only_server_is_reported() {
 #[tokio::test]
 async fn tables_without_their_row_are_completed() {
     let rig = Rig::new();
-    take(&*rig.engine(), &claim("a")).await;
+    claim_and_hold(&*rig.engine(), &claim("a")).await;
     rig.server.query("DELETE FROM leasehold_meta");
     assert!(rig.engine().list("").await.unwrap().is_empty(), "the tables do not count yet");
-    take(&*rig.engine(), &claim("b")).await;
+    claim_and_hold(&*rig.engine(), &claim("b")).await;
     assert_eq!(rig.server.query("SELECT version FROM leasehold_meta"), ["1"]);
 }

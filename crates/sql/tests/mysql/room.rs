@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Grant, How, Mode, Renewed};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::rig::{PATIENCE, Rig, assert_taken, claim, free, hold, is_mysql, renewed, take};
+use crate::rig::{
+    PATIENCE, Rig, assert_taken, claim, claim_and_hold, hold_of, is_mysql, release_hold, renewal_result,
+};
 
 /// A long name, so that few rows fill a page.
 fn name(number: usize) -> String {
@@ -34,7 +36,7 @@ async fn a_full_disk_is_refused_and_holds_stay() {
     ]));
     let (one, other) = (rig.engine(), rig.engine());
     let first = claim("held");
-    let grant = take(&*one, &first).await;
+    let grant = claim_and_hold(&*one, &first).await;
     rig.server.query("CREATE TABLE junk (a int AUTO_INCREMENT PRIMARY KEY, b text)");
     for size in [8000, 1000, 100] {
         // Both servers allow such blocks only in procedures. MySQL returns the error nevertheless.
@@ -42,28 +44,28 @@ async fn a_full_disk_is_refused_and_holds_stay() {
             "DELIMITER //\nCREATE PROCEDURE fill() BEGIN DECLARE EXIT HANDLER FOR 1114 BEGIN END; \
              LOOP INSERT INTO junk (b) VALUES (REPEAT('x', {size})); END LOOP; END//"
         ));
-        let handled = rig.server.succeeds("CALL fill()");
-        assert!(handled || is_mysql(), "only a full table ends the procedure");
+        let was_handled = rig.server.succeeds("CALL fill()");
+        assert!(was_handled || is_mysql(), "only a full table ends the procedure");
         rig.server.query("DROP PROCEDURE fill");
     }
 
     // The fast path writes one table, a transaction another one.
     let (others, refused) = fill(&*one, |number| claim(&name(number))).await;
     let read = |number| Claim { mode: Mode::Shared, owner: name(number)[..255].into(), ..claim("read") };
-    let (readers, late) = fill(&*other, read).await;
-    for (error, table) in [(refused, "leasehold_lock"), (late, "leasehold_claim")] {
+    let (readers, reader_refused) = fill(&*other, read).await;
+    for (error, table) in [(refused, "leasehold_lock"), (reader_refused, "leasehold_claim")] {
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
         assert!(error.message.contains(&format!("'{table}' is full")), "{error:?}");
     }
 
     assert_taken(&*other, "held").await;
-    let extended = renewed(&*one, &hold(&first, &grant)).await;
+    let extended = renewal_result(&*one, &hold_of(&first, &grant)).await;
     assert!(matches!(extended, Renewed::Extended { .. }), "{extended:?}");
     for (claim, grant) in others.iter().chain(&readers) {
-        free(&*one, claim, grant).await;
+        release_hold(&*one, claim, grant).await;
     }
-    free(&*one, &first, &grant).await;
-    take(&*other, &claim("held")).await;
+    release_hold(&*one, &first, &grant).await;
+    claim_and_hold(&*other, &claim("held")).await;
 
     rig.server.query("DROP TABLE junk");
     // The server frees the space a little later.

@@ -6,12 +6,12 @@ use leasehold_testkit::server::MariadbServer;
 
 use crate::{
     few_connections::{FewConnections, more_wait_than_there_are},
-    rig::{Rig, USER, as_user, at},
+    rig::{Rig, USER, as_user, engine_at},
 };
 
-struct Few(Rig);
+struct LimitedServer(Rig);
 
-impl Few {
+impl LimitedServer {
     fn new(options: &[&str], limits: &str) -> Self {
         let rig = Rig::of(MariadbServer::start(options));
         for statement in [SCHEMA, USER, GRANTS, limits] {
@@ -21,12 +21,12 @@ impl Few {
     }
 }
 
-impl FewConnections for Few {
+impl FewConnections for LimitedServer {
     fn client(&self) -> Locks {
-        Locks::builder(at(&as_user(&self.0))).build()
+        Locks::builder(engine_at(&as_user(&self.0))).build()
     }
 
-    fn connects(&self) -> Result<(), String> {
+    fn try_connect(&self) -> Result<(), String> {
         self.client().guarantee_blocking().map(drop).map_err(|error| error.to_string())
     }
 
@@ -37,11 +37,11 @@ impl FewConnections for Few {
 
 #[test]
 fn more_wait_than_the_server_has_connections() {
-    more_wait_than_there_are(&Few::new(&["--max-connections=40"], "DO 0"), 40, 60);
+    more_wait_than_there_are(&LimitedServer::new(&["--max-connections=40"], "DO 0"), 40, 60);
 }
 
 #[test]
 fn more_wait_than_the_user_may_have_connections() {
     let limit = "ALTER USER locker@'%' WITH MAX_USER_CONNECTIONS 24";
-    more_wait_than_there_are(&Few::new(&[], limit), 24, 36);
+    more_wait_than_there_are(&LimitedServer::new(&[], limit), 24, 36);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, Engine, Fault, How, Mode};
 use mysql_async::{Conn, prelude::Queryable};
 
-use crate::rig::{Rig, claim, free, is_mysql, take, until};
+use crate::rig::{Rig, claim, claim_and_hold, is_mysql, release_hold, until};
 
 /// Blocks all commits of a server.
 struct Dam(Conn);
@@ -36,7 +36,7 @@ impl Dam {
 }
 
 /// The number of blocked commits.
-fn dammed(rig: &Rig) -> usize {
+fn blocked_commits(rig: &Rig) -> usize {
     let state = if is_mysql() { "Waiting for semi-sync ACK" } else { "Waiting for backup lock" };
     rig.server
         .query(&format!("SELECT id FROM information_schema.processlist WHERE state LIKE '{state}%'"))
@@ -50,24 +50,24 @@ async fn a_grant_with_a_lost_reply_is_found_again() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let engine = rig.proxied();
         let before = claim("before");
-        let grant = take(&*engine, &before).await;
+        let grant = claim_and_hold(&*engine, &before).await;
         let lost = Claim { mode, ..claim("a") };
         let dam = Dam::build(&rig).await;
-        let asked = tokio::spawn({
+        let pending_claim = tokio::spawn({
             let (engine, lost) = (Arc::clone(&engine), lost.clone());
             async move { engine.claim(&lost, How::Create).await }
         });
-        until("the commit is blocked", || dammed(&rig) == 1).await;
+        until("the commit is blocked", || blocked_commits(&rig) == 1).await;
         rig.proxy.hold_answers();
         dam.open().await;
-        until("the claim is granted", || rig.left().len() > 1).await;
+        until("the claim is granted", || rig.remaining_rows().len() > 1).await;
         rig.proxy.cut_clients();
-        assert_eq!(asked.await.unwrap().unwrap_err().fault, Fault::Unknown);
+        assert_eq!(pending_claim.await.unwrap().unwrap_err().fault, Fault::Unknown);
         let tokens = rig.server.query("SELECT token FROM leasehold_lock WHERE name = 'a'");
-        let again = take(&*engine, &lost).await;
-        assert_eq!(again.token.number.to_string(), tokens[0], "{mode}");
-        free(&*engine, &lost, &again).await;
-        free(&*engine, &before, &grant).await;
+        let found_grant = claim_and_hold(&*engine, &lost).await;
+        assert_eq!(found_grant.token.number.to_string(), tokens[0], "{mode}");
+        release_hold(&*engine, &lost, &found_grant).await;
+        release_hold(&*engine, &before, &grant).await;
         // Except the tombstone against a late copy of the lost request.
         let left = rig.server.query("SELECT name FROM leasehold_claim WHERE stand <> 6");
         assert_eq!(left, Vec::<String>::new());
@@ -81,13 +81,13 @@ async fn a_grant_found_again_is_extended() {
     let rig = Rig::new();
     let engine = rig.engine();
     let claim = claim("a");
-    let first = take(&*engine, &claim).await;
-    let ends = || rig.server.query("SELECT expires FROM leasehold_lock").remove(0).parse::<i64>().unwrap();
-    let before = ends();
+    let first = claim_and_hold(&*engine, &claim).await;
+    let expires = || rig.server.query("SELECT expires FROM leasehold_lock").remove(0).parse::<i64>().unwrap();
+    let before = expires();
     rig.server.query("UPDATE leasehold_lock SET expires = expires - 30000000");
-    let again = take(&*engine, &claim).await;
-    assert_eq!(again.token, first.token);
-    assert!(ends() > before, "the grant is extended");
+    let found_grant = claim_and_hold(&*engine, &claim).await;
+    assert_eq!(found_grant.token, first.token);
+    assert!(expires() > before, "the grant is extended");
 }
 
 /// I10: many releases in one request; each gets its own answer.
@@ -98,7 +98,7 @@ async fn each_of_many_releases_gets_its_own_answer() {
     let mut held = Vec::new();
     for number in 0..40 {
         let claim = claim(&format!("n{number}"));
-        let grant = take(&*engine, &claim).await;
+        let grant = claim_and_hold(&*engine, &claim).await;
         held.push((claim, grant));
     }
     let release = |(claim, grant): &(Claim, leasehold_core::Grant)| leasehold_core::Release {
@@ -110,14 +110,14 @@ async fn each_of_many_releases_gets_its_own_answer() {
         min_hold: None,
     };
     let mut releases: Vec<_> = held.iter().map(release).collect();
-    let wrong = 7;
-    releases[wrong].id = claim("n7").id;
+    let wrong_index = 7;
+    releases[wrong_index].id = claim("n7").id;
     let answers = engine.release(&releases).await;
     for (at, answer) in answers.iter().enumerate() {
-        let there = matches!(answer, leasehold_core::Released::Freed);
-        assert_eq!(there, at != wrong, "{at}: {answer:?}");
+        let is_freed = matches!(answer, leasehold_core::Released::Freed);
+        assert_eq!(is_freed, at != wrong_index, "{at}: {answer:?}");
     }
-    assert_eq!(rig.left(), ["n7|-1"]);
+    assert_eq!(rig.remaining_rows(), ["n7|-1"]);
     let answer = engine.claim(&claim("n7"), How::Create).await;
     assert!(matches!(answer, Ok(Answer::Taken(_))), "{answer:?}");
 }

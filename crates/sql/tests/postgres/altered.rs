@@ -18,8 +18,8 @@ fn a_claim_reports_altered_columns() {
         let rig = Rig::new();
         let held = acquire(&rig.locks(), "x");
         rig.server.query(&format!("ALTER TABLE leasehold_{table} ALTER COLUMN {column} TYPE {kind}"));
-        let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
-        let error = asked.expect_err("the rows are unreadable");
+        let result = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
+        let error = result.expect_err("the rows are unreadable");
         assert_eq!(error.kind(), ErrorKind::Misconfigured, "{column} {kind}: {error}");
         assert!(error.to_string().contains("leasehold_"), "the error names the tables: {error}");
         drop(held);
@@ -61,8 +61,8 @@ fn a_claim_reports_a_null_column() {
     let held = acquire(&rig.locks(), "x");
     rig.server.query("ALTER TABLE leasehold_lock ALTER COLUMN owner DROP NOT NULL");
     rig.server.query("UPDATE leasehold_lock SET owner = NULL WHERE name = 'x'");
-    let asked = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
-    let error = asked.expect_err("the row is unreadable");
+    let result = rig.locks().mutex("x").blocking().acquire_within(PATIENCE);
+    let error = result.expect_err("the row is unreadable");
     assert_eq!(error.kind(), ErrorKind::Misconfigured, "{error}");
     assert!(error.to_string().contains("column owner"), "the error names the column: {error}");
     drop(held);
@@ -81,8 +81,8 @@ fn foreign_rows_hide_no_other_name() {
          AS made (name, id, size)",
     );
     let views = rig.run(locks.list("")).unwrap();
-    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
-    assert_eq!(seen, [("bad", true), ("big", false), ("held", false), ("more", false)]);
+    let listed: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(listed, [("bad", true), ("big", false), ("held", false), ("more", false)]);
     assert_eq!(views[1].holders[0].owner, "x".repeat(128) + "…");
     assert!(locks.mutex("big").blocking().try_acquire().unwrap_err().is_taken());
     assert!(rig.run(locks.show("bad")).unwrap_err().to_string().contains("column"));

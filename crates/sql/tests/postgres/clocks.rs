@@ -174,15 +174,15 @@ async fn held_after_a_wait(
     tokio::spawn(connection);
     let block = "BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE";
     blocker.batch_execute(block).await.unwrap();
-    let asked = tokio::spawn({
+    let pending_claim = tokio::spawn({
         let (engine, claim) = (Arc::clone(engine), claim.clone());
         async move { engine.claim(&claim, How::Create).await }
     });
     let waits = "SELECT FROM pg_locks WHERE NOT granted";
     while blocker.query(waits, &[]).await.unwrap().is_empty() {
-        assert!(!asked.is_finished(), "the claim waits for the row");
+        assert!(!pending_claim.is_finished(), "the claim waits for the row");
     }
     let freed = blocker.query_one(&format!("SELECT {NOW} FROM pg_sleep(0.5)"), &[]).await.unwrap();
     blocker.batch_execute("COMMIT").await.unwrap();
-    (asked.await.unwrap(), freed.get::<_, i64>(0))
+    (pending_claim.await.unwrap(), freed.get::<_, i64>(0))
 }

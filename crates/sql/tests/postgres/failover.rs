@@ -26,9 +26,9 @@ fn a_promoted_replica_has_another_lineage() {
     let locks = Locks::builder(engine).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
     let token = guard.token();
-    let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
+    let row_count = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
     until("the replica has the row", || {
-        let output = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        let output = leasehold_testkit::server::psql(replica.port(), &["-c", row_count]);
         String::from_utf8_lossy(&output.stdout).trim() == "1"
     });
     // A replica refuses claims.

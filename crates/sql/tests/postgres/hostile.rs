@@ -63,7 +63,7 @@ impl Conforms for Hostile {
     }
 
     fn rows(&self) -> Vec<String> {
-        self.rig.left()
+        self.rig.remaining_rows()
     }
 
     fn max_waiters(&self) -> usize {

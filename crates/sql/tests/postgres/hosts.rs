@@ -59,8 +59,8 @@ fn a_new_primary_is_found_and_holders_are_notified() {
     let locks = locks(&[rig.server.port(), replica.port()], &[]);
     let guard = locks.mutex("a").ttl(Duration::from_secs(3)).blocking().acquire().unwrap();
     until("the replica has the row", || {
-        let seen = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
-        let output = leasehold_testkit::server::psql(replica.port(), &["-c", seen]);
+        let row_count = "SELECT count(*) FROM leasehold_lock WHERE name = 'a'";
+        let output = leasehold_testkit::server::psql(replica.port(), &["-c", row_count]);
         String::from_utf8_lossy(&output.stdout).trim() == "1"
     });
     let token = guard.token();

@@ -16,17 +16,17 @@ fn a_look_creates_no_tables() {
     let pooled = at(pooler.port()).listen(at(rig.server.port()));
     let (direct, pooled) = (rig.engine(), engine(pooled, &Env::system()));
     let engines = [&*direct, &pooled];
-    for looks in engines {
-        assert!(rig.run(looks.show(&name)).unwrap().holders.is_empty());
-        assert!(rig.run(looks.list("")).unwrap().is_empty());
-        rig.run(looks.guarantee()).unwrap();
-        assert!(matches!(rig.run(looks.break_hold(&name, 1, false)), Ok(Broken::NotHeld)));
+    for engine in engines {
+        assert!(rig.run(engine.show(&name)).unwrap().holders.is_empty());
+        assert!(rig.run(engine.list("")).unwrap().is_empty());
+        rig.run(engine.guarantee()).unwrap();
+        assert!(matches!(rig.run(engine.break_hold(&name, 1, false)), Ok(Broken::NotHeld)));
         assert_eq!(rig.server.query(tables), [""; 0]);
     }
     // Once the tables exist, a look shows their rows.
     let held = acquire(&rig.locks(), "a");
-    for looks in engines {
-        assert_eq!(rig.run(looks.show(&name)).unwrap().holders.len(), 1);
+    for engine in engines {
+        assert_eq!(rig.run(engine.show(&name)).unwrap().holders.len(), 1);
     }
     held.release_blocking().unwrap();
 }
@@ -38,8 +38,8 @@ fn a_look_without_rights_is_denied() {
     let output = psql(rig.server.port(), &["-c", SCHEMA]);
     assert!(output.status.success(), "{output:?}");
     rig.server.query("CREATE ROLE nobody LOGIN");
-    let looks = engine_of("nobody", rig.server.port());
-    let error = rig.run(looks.list("")).unwrap_err();
+    let engine = engine_of("nobody", rig.server.port());
+    let error = rig.run(engine.list("")).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
 }
 
@@ -58,25 +58,25 @@ fn a_replica_shows_holds_and_refuses_claims() {
     let (root, viewer) =
         (engine_of("postgres", replica.port()), engine_of("leasehold_viewer", replica.port()));
     let name = Name::new("a").unwrap();
-    for looks in [&*root, &*viewer, &pooled] {
-        until("the replica has the row", || rig.run(looks.show(&name)).unwrap().holders.len() == 1);
-        let view = rig.run(looks.show(&name)).unwrap();
+    for engine in [&*root, &*viewer, &pooled] {
+        until("the replica has the row", || rig.run(engine.show(&name)).unwrap().holders.len() == 1);
+        let view = rig.run(engine.show(&name)).unwrap();
         assert_eq!((view.holders[0].token, view.lineage), (Some(held.token().number), None));
-        let listed = rig.run(looks.list("")).unwrap();
+        let listed = rig.run(engine.list("")).unwrap();
         assert_eq!(listed.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a"]);
-        let promised = rig.run(looks.guarantee()).unwrap();
+        let promised = rig.run(engine.guarantee()).unwrap();
         assert!(promised.level == Level::BestEffort, "{promised}");
         assert!(promised.to_string().contains("behind"), "{promised}");
         let claim = rig.claim("b");
         for failed in [
-            rig.run(looks.claim(&claim, How::Create)).map(drop),
-            rig.run(looks.break_hold(&claim.name, 1, true)).map(drop),
-            rig.run(looks.ping()),
+            rig.run(engine.claim(&claim, How::Create)).map(drop),
+            rig.run(engine.break_hold(&claim.name, 1, true)).map(drop),
+            rig.run(engine.ping()),
         ] {
             let error = failed.unwrap_err();
             assert!(error.message.contains("name the primary"), "{error:?}");
         }
-        assert_eq!(rig.run(looks.show(&name)).unwrap().holders.len(), 1, "once more");
+        assert_eq!(rig.run(engine.show(&name)).unwrap().holders.len(), 1, "once more");
     }
     held.release_blocking().unwrap();
 }

@@ -38,17 +38,17 @@ fn each_of_many_requests_gets_its_own_answer() {
         }
         // One release has the id of another claim.
         releases[7].id = rig.claim("n00").id;
-        let wrong = releases[7].name.clone();
+        let wrong_name = releases[7].name.clone();
         let freed = engine.release(&releases).await;
         for (release, freed) in releases.iter().zip(freed) {
-            let there = matches!(freed, Released::Freed);
-            assert_eq!(there, release.name != wrong, "{release:?}: {freed:?}");
+            let is_freed = matches!(freed, Released::Freed);
+            assert_eq!(is_freed, release.name != wrong_name, "{release:?}: {freed:?}");
         }
         let freed = other.release(&before).await;
         assert!(freed.iter().all(|freed| matches!(freed, Released::Freed)), "{freed:?}");
         for (at, claim) in claims.iter().enumerate() {
             let view = other.show(&claim.name).await.unwrap();
-            let holds = at % 4 >= 2 || claim.name == wrong;
+            let holds = at % 4 >= 2 || claim.name == wrong_name;
             assert_eq!((view.holders.len(), view.waiters.len()), (usize::from(holds), 0), "{view:?}");
         }
     });
@@ -64,8 +64,9 @@ fn one_of_many_first_transactions_is_granted() {
             let mode = Mode::Permits { count: 1, limit: 1 };
             let claims: Vec<Claim> =
                 clients.iter().map(|_| Claim { mode, ..rig.claim(&format!("a{round}")) }).collect();
-            let asked = clients.iter().zip(&claims).map(|(client, claim)| client.claim(claim, How::Create));
-            let answers = join_all(asked).await;
+            let pending_claims =
+                clients.iter().zip(&claims).map(|(client, claim)| client.claim(claim, How::Create));
+            let answers = join_all(pending_claims).await;
             let held = answers.iter().filter(|answer| matches!(answer, Ok(Answer::Held(_)))).count();
             assert_eq!(held, 1, "round {round}: {answers:?}");
         }

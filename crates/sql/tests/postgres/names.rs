@@ -79,5 +79,5 @@ fn leftovers_of_dead_clients_are_ended() {
     drop(engine);
     let locks = rig.locks();
     acquire(&locks, "c").release_blocking().unwrap();
-    crate::rig::until("nothing is left", || rig.left().is_empty());
+    crate::rig::until("nothing is left", || rig.remaining_rows().is_empty());
 }

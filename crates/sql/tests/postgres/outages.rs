@@ -103,7 +103,7 @@ fn a_grant_with_a_lost_reply_is_found_again() {
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         proxy.hold_answers();
-        let asked = tokio::spawn({
+        let pending_claim = tokio::spawn({
             let (engine, claim) = (Arc::clone(&engine), claim.clone());
             async move { engine.claim(&claim, How::Create).await }
         });
@@ -111,8 +111,8 @@ fn a_grant_with_a_lost_reply_is_found_again() {
             || rig.server.query("SELECT token FROM leasehold_lock WHERE name = 'a' AND holder IS NOT NULL");
         until("the claim was granted", || token().len() == 1);
         // The reply is not received.
-        asked.abort();
-        assert!(!matches!(asked.await, Ok(Ok(_))));
+        pending_claim.abort();
+        assert!(!matches!(pending_claim.await, Ok(Ok(_))));
         let token = token().remove(0);
         proxy.drop_connections();
         proxy.release_held();
@@ -139,8 +139,9 @@ fn a_late_claim_creates_nothing() {
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
         proxy.hold_requests();
-        let asked = tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
-        assert!(asked.is_err(), "the request is in flight");
+        let answered =
+            tokio::time::timeout(Duration::from_millis(300), engine.claim(&claim, How::Create)).await;
+        assert!(answered.is_err(), "the request is in flight");
         // The same client, on another connection.
         proxy.block();
         proxy.unblock();
@@ -210,10 +211,10 @@ fn a_locked_row_blocks_no_other_renewal() {
         let url = rig.server.url();
         let (blocker, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
         tokio::spawn(connection);
-        let asked: Vec<Claim> = (0..12).map(|_| rig.claim("a")).collect();
+        let claims_of_a: Vec<Claim> = (0..12).map(|_| rig.claim("a")).collect();
         blocker.batch_execute("BEGIN; SELECT FROM leasehold_lock WHERE name = 'a' FOR UPDATE").await.unwrap();
         // More claims wait for that row than the client has connections.
-        let waits: Vec<_> = asked
+        let waits: Vec<_> = claims_of_a
             .into_iter()
             .map(|claim| {
                 let engine = Arc::clone(&engine);

@@ -95,25 +95,25 @@ fn a_tls_server_is_used_as_the_mode_says() {
     let server = PostgresServer::encrypted("anna", "hunter2");
     let tls = |verify| Tls::system().roots(server.certificate("ca.pem")).verify(verify);
     let unknown = Tls::system().roots(PostgresServer::encrypted("anna", "hunter2").certificate("ca.pem"));
-    let at = |encryption| locks(Ipv4Addr::LOCALHOST.into(), server.port(), encryption);
+    let locks_with = |encryption| locks(Ipv4Addr::LOCALHOST.into(), server.port(), encryption);
     for encryption in [
         preferred(),
         Encryption::Required(Tls::system().verify(Verify::Nothing)),
         // The certificate has another name.
         Encryption::Required(tls(Verify::Authority)),
     ] {
-        acquire(&at(encryption), "a").release_blocking().unwrap();
+        acquire(&locks_with(encryption), "a").release_blocking().unwrap();
     }
     for encryption in [
         Encryption::Required(tls(Verify::Full)),
         Encryption::Required(unknown.clone().verify(Verify::Authority)),
         Encryption::Off,
     ] {
-        let error = at(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
+        let error = locks_with(encryption.clone()).mutex("a").blocking().acquire().unwrap_err();
         assert!(error.is_misconfigured() || error.is_denied(), "{encryption:?}: {error}");
     }
     let missing = Encryption::Preferred(Tls::system().roots("/missing").verify(Verify::Authority));
-    let error = at(missing).mutex("a").blocking().acquire().unwrap_err();
+    let error = locks_with(missing).mutex("a").blocking().acquire().unwrap_err();
     assert!(error.is_misconfigured() && error.to_string().contains("/missing"), "{error}");
 }
 

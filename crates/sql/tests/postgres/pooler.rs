@@ -33,7 +33,7 @@ fn locks_use_the_pooler_and_notifications_bypass_it() {
     let permit = holder.semaphore("c", 2).blocking().acquire().unwrap();
     shared.release_blocking().unwrap();
     permit.release_blocking().unwrap();
-    assert_eq!(rig.left(), [""; 0]);
+    assert_eq!(rig.remaining_rows(), [""; 0]);
 }
 
 /// Many clients share few connections of the server.
@@ -54,7 +54,7 @@ fn many_clients_share_the_connections_of_a_pooler() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(rig.left(), [""; 0]);
+    assert_eq!(rig.remaining_rows(), [""; 0]);
 }
 
 /// R12: a pooler reports that the connection behind it broke; whether the statement took effect is unknown.
@@ -65,7 +65,7 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{}/postgres", pooler.port())).unwrap();
     let engine = Arc::new(engine(config.listen(crate::rig::config(&rig.server.url())), &Env::system()));
     let (first, second) = (rig.claim("a"), rig.claim("a"));
-    let mut asked = None;
+    let mut pending_claim = None;
     rig.run(async {
         engine.claim(&first, How::Create).await.unwrap();
         engine.release(&release_of(&first)).await;
@@ -73,12 +73,12 @@ fn a_server_that_dies_behind_a_pooler_leaves_a_claim_in_doubt() {
             "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NEW; END'; \
              CREATE TRIGGER slow BEFORE UPDATE ON leasehold_lock FOR EACH ROW EXECUTE FUNCTION slow()",
         );
-        asked = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));
+        pending_claim = Some(tokio::spawn(async move { engine.claim(&second, How::Create).await }));
         let sleeps = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'";
         until("the request is in flight", || rig.server.query(sleeps).len() == 1);
     });
     rig.server.kill();
-    let error = rig.run(asked.unwrap()).unwrap().unwrap_err();
+    let error = rig.run(pending_claim.unwrap()).unwrap().unwrap_err();
     assert_eq!(error.fault, Fault::Unknown, "{error:?}");
 }
 

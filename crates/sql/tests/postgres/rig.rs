@@ -85,7 +85,7 @@ impl Rig {
     }
 
     /// All rows that carry information.
-    pub(crate) fn left(&self) -> Vec<String> {
+    pub(crate) fn remaining_rows(&self) -> Vec<String> {
         self.server.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",

@@ -26,8 +26,8 @@ fn the_documented_roles_have_the_rights_they_need() {
     let waiting = std::thread::spawn(move || acquire(&other, "a"));
     until("the claim waits", || rig.show("a").waiters.len() == 1);
     let viewer = engine_of("leasehold_viewer", port);
-    let seen = rig.run(async { Inspect::list(&*viewer, "").await }).unwrap();
-    assert_eq!(seen.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "r"]);
+    let views = rig.run(async { Inspect::list(&*viewer, "").await }).unwrap();
+    assert_eq!(views.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "r"]);
     for user in ["leasehold", "leasehold_viewer"] {
         let looks = locks_of(user, port);
         assert_eq!(rig.run(looks.show("a")).unwrap().waiters.len(), 1, "{user}");

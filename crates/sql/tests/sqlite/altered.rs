@@ -18,10 +18,10 @@ fn a_claim_reports_altered_rows() {
         rig.execute(&format!(
             "PRAGMA ignore_check_constraints = 1; UPDATE leasehold_lock SET {written} WHERE name = 'job'"
         ));
-        let (fault, message) = client.refused();
+        let (fault, message) = client.refusal();
         assert_eq!(fault, Fault::Misconfigured, "{written}: {message}");
         let grant = client.hold(&other);
-        client.free(&other, &grant);
+        client.release_hold(&other, &grant);
     }
 }
 
@@ -43,8 +43,8 @@ fn foreign_rows_hide_no_other_name() {
     let locks = Locks::builder(rig.engine()).build();
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let views = runtime.block_on(locks.list("")).unwrap();
-    let seen: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
-    assert_eq!(seen, [("bad", true), ("bad too", true), ("big", false), ("held", false), ("many", false)]);
+    let listed: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.problem.is_some())).collect();
+    assert_eq!(listed, [("bad", true), ("bad too", true), ("big", false), ("held", false), ("many", false)]);
     assert_eq!(views[2].holders[0].owner, "x".repeat(128) + "…");
     assert_eq!(views[4].holders.len(), 2);
 }

@@ -22,7 +22,7 @@ fn a_long_write_fails_claims_but_not_looks() {
     let view = client.show("job").unwrap();
     assert_eq!(view.holders.len(), 1);
     watch.assert_within(Duration::from_secs(1), "a look does not wait for a writer");
-    let asked: Vec<_> = (0..3)
+    let pending_claims: Vec<_> = (0..3)
         .map(|number| {
             let (engine, next) = (client.engine.clone(), claim(&format!("next-{number}")));
             client.runtime.spawn(async move {
@@ -30,14 +30,14 @@ fn a_long_write_fails_claims_but_not_looks() {
             })
         })
         .collect();
-    for answer in asked {
+    for answer in pending_claims {
         let error = client.runtime.block_on(answer).unwrap().expect_err("the file is locked");
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
         assert!(error.message.contains("locks.db"), "{error:?}");
     }
     watch.assert_within(Duration::from_secs(6), "within the time limit of a request");
     other.execute_batch("ROLLBACK").unwrap();
-    client.free(&job, &grant);
+    client.release_hold(&job, &grant);
     client.hold(&claim("next-0"));
 }
 

@@ -54,14 +54,14 @@ impl Client {
     }
 
     #[track_caller]
-    pub(crate) fn wait(&self, claim: &Claim) {
+    pub(crate) fn enqueue(&self, claim: &Claim) {
         let answer = self.create(claim);
         assert!(matches!(answer, Ok(Answer::Waiting(_))), "expected a queue entry: {answer:?}");
     }
 
     /// The error of the first request to an unusable file.
     #[track_caller]
-    pub(crate) fn refused(&self) -> (Fault, String) {
+    pub(crate) fn refusal(&self) -> (Fault, String) {
         let error = self.create(&claim("job")).expect_err("the claim is refused");
         (error.fault, error.message)
     }
@@ -75,19 +75,19 @@ impl Client {
     pub(crate) fn release(&self, claim: &Claim, grant: &Grant) -> Released {
         let Claim { id, name, mode, .. } = claim.clone();
         let token = Some(grant.token);
-        let order = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
-        self.runtime.block_on(self.engine.release(&[order])).pop().unwrap()
+        let release = Release { id, name, mode, token, ended: Previous::Clean, min_hold: None };
+        self.runtime.block_on(self.engine.release(&[release])).pop().unwrap()
     }
 
     #[track_caller]
-    pub(crate) fn free(&self, claim: &Claim, grant: &Grant) {
+    pub(crate) fn release_hold(&self, claim: &Claim, grant: &Grant) {
         let released = self.release(claim, grant);
         assert!(matches!(released, Released::Freed), "{released:?}");
     }
 
     /// Waits until the claim is granted.
     #[track_caller]
-    pub(crate) fn granted(&self, id: ClaimId) -> Grant {
+    pub(crate) fn wait_for_grant(&self, id: ClaimId) -> Grant {
         let granted = async {
             loop {
                 for notification in self.engine.notifications().await {

@@ -17,15 +17,15 @@ impl Conforms for Rig {
 
     fn disturb(&self, kind: Disturbance) -> bool {
         // There is no connection to cut.
-        let can = kind == Disturbance::Forget;
-        if can {
+        let is_supported = kind == Disturbance::Forget;
+        if is_supported {
             self.execute("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");
         }
-        can
+        is_supported
     }
 
     fn rows(&self) -> Vec<String> {
-        self.left()
+        self.remaining_rows()
     }
 }
 

@@ -14,7 +14,7 @@ use leasehold_core::{Answer, Claim, EngineError, Grant, Keeper, Locks};
 use crate::client::{Client, claim};
 
 const PATH: &str = "LEASEHOLD_TEST_HELPER_PATH";
-const MARK: &str = "helper says ";
+const REPLY_MARK: &str = "helper says ";
 pub(crate) const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// A process with an engine of its own; killed when dropped.
@@ -44,13 +44,13 @@ impl Helper {
     }
 
     /// Sends a request and returns the reply.
-    pub(crate) fn ask(&mut self, order: &str) -> String {
-        self.send(order);
+    pub(crate) fn ask(&mut self, request: &str) -> String {
+        self.send(request);
         self.receive()
     }
 
-    pub(crate) fn send(&mut self, order: &str) {
-        writeln!(self.input, "{order}").unwrap();
+    pub(crate) fn send(&mut self, request: &str) {
+        writeln!(self.input, "{request}").unwrap();
     }
 
     pub(crate) fn receive(&mut self) -> String {
@@ -58,7 +58,7 @@ impl Helper {
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, reply)) = line.split_once(MARK) {
+            if let Some((_, reply)) = line.split_once(REPLY_MARK) {
                 return reply.trim_end().to_owned();
             }
         }
@@ -84,7 +84,7 @@ pub(crate) fn am_root() -> bool {
 
 fn reply_with(text: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{MARK}{text}").unwrap();
+    writeln!(out, "\n{REPLY_MARK}{text}").unwrap();
     out.flush().unwrap();
 }
 
@@ -108,10 +108,10 @@ fn serve_requests() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         reply_with(&match words[..] {
-            ["claim", name] => take(&client, claim(name), &mut held),
+            ["claim", name] => claim_and_remember(&client, claim(name), &mut held),
             ["brief", name] => {
                 let ttl = Duration::from_secs(1);
-                take(&client, Claim { ttl, claim_time: ttl, ..claim(name) }, &mut held)
+                claim_and_remember(&client, Claim { ttl, claim_time: ttl, ..claim(name) }, &mut held)
             }
             ["release", name] => {
                 let (claim, grant) = held.remove(name).unwrap();
@@ -122,7 +122,7 @@ fn serve_requests() {
                 Err(error) => format!("{error:?}"),
             },
             ["many", prefix] => (0..)
-                .map(|number| take(&client, claim(&format!("{prefix}{number}")), &mut held))
+                .map(|number| claim_and_remember(&client, claim(&format!("{prefix}{number}")), &mut held))
                 .find(|reply| reply != "held")
                 .unwrap(),
             ["remove", path] => format!("{:?}", std::fs::remove_file(path)),
@@ -132,7 +132,7 @@ fn serve_requests() {
     }
 }
 
-fn take(client: &Client, claim: Claim, held: &mut HashMap<String, (Claim, Grant)>) -> String {
+fn claim_and_remember(client: &Client, claim: Claim, held: &mut HashMap<String, (Claim, Grant)>) -> String {
     let answer = client.create(&claim);
     if let Ok(Answer::Held(grant)) = &answer {
         held.insert(claim.name.as_str().to_owned(), (claim, grant.clone()));

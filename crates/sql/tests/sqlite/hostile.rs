@@ -71,12 +71,12 @@ fn altered_tables_are_refused_before_any_change() {
         rig.execute(SCHEMA);
         rig.execute(text);
         let state = || {
-            let asked = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM executed"];
-            asked.map(|text| rig.query(text))
+            let queries = ["PRAGMA journal_mode", "SELECT sql FROM sqlite_schema", "SELECT * FROM executed"];
+            queries.map(|text| rig.query(text))
         };
         let before = state();
         let client = Client::new(&rig.path());
-        let (fault, message) = client.refused();
+        let (fault, message) = client.refusal();
         assert_eq!(fault, Fault::Misconfigured, "{text}: {message}");
         assert!(
             message.contains(message_part) && message.contains("locks.db") && !message.contains('\n'),

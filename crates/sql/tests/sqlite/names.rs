@@ -38,7 +38,7 @@ fn similar_names_are_different_locks() {
         "\u{10ffff}",
     ];
     let tokens: HashSet<_> = names.iter().map(|name| client.hold(&claim(name)).token).collect();
-    assert_eq!(rig.left().len(), names.len());
+    assert_eq!(rig.remaining_rows().len(), names.len());
     assert!(!tokens.is_empty());
     let list = |prefix: &str| client.runtime.block_on(client.engine.list(prefix)).unwrap();
     assert_eq!(list("").len(), names.len());
@@ -47,7 +47,7 @@ fn similar_names_are_different_locks() {
     assert_eq!(list("J").len(), 2);
     assert_eq!(list(&long).len(), 4);
     for name in names {
-        client.wait(&claim(name));
+        client.enqueue(&claim(name));
     }
 }
 
@@ -57,7 +57,7 @@ fn a_swept_name_continues_its_tokens() {
     let client = Client::new(&rig.path());
     let job = claim("job");
     let grant = client.hold(&job);
-    client.free(&job, &grant);
+    client.release_hold(&job, &grant);
     // As if the clock had stepped back since: the row is deleted, and its token is in the floor of all names.
     rig.execute("DELETE FROM leasehold_lock; UPDATE leasehold_meta SET floor = 9000000000000000000");
     assert_eq!(client.hold(&claim("job")).token.number, 9_000_000_000_000_000_001);

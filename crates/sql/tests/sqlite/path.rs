@@ -15,7 +15,7 @@ use crate::{
 /// Asserts that the path is refused with this fault, and that the message has the path and these words.
 #[track_caller]
 fn assert_refused(path: &Path, fault: Fault, words: &[&str]) {
-    let (found, message) = Client::new(path).refused();
+    let (found, message) = Client::new(path).refusal();
     assert_eq!(found, fault, "{message}");
     for word in words.iter().chain(&[path.to_str().unwrap()]) {
         assert!(message.contains(word), "{word:?} is missing: {message}");
@@ -93,7 +93,7 @@ fn a_symbolic_link_leads_to_the_same_locks() {
     std::os::unix::fs::symlink(rig.path(), &link).unwrap();
     let (one, other) = (Client::new(&rig.path()), Client::new(&link));
     one.hold(&claim("job"));
-    other.wait(&claim("job"));
+    other.enqueue(&claim("job"));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn special_characters_in_a_path_work() {
     let path = rig.dir().join("a b?mode=memory#%41';--.db");
     let (one, other) = (Client::new(&path), Client::new(&path));
     one.hold(&claim("job"));
-    other.wait(&claim("job"));
+    other.enqueue(&claim("job"));
     assert!(path.exists());
 }
 
@@ -145,20 +145,20 @@ fn a_look_needs_no_right_to_write() {
     let files = || fs::read_dir(rig.dir()).unwrap().count();
     let client = Client::new(&path);
     client.hold(&claim("job"));
-    let mut looks = Helper::start_as(&NOBODY, &path);
-    assert_eq!((looks.ask("show job"), files()), ("1 of 1".into(), 3), "its log is in use");
+    let mut reader = Helper::start_as(&NOBODY, &path);
+    assert_eq!((reader.ask("show job"), files()), ("1 of 1".into(), 3), "its log is in use");
     client.hold(&claim("other"));
-    assert_eq!(looks.ask("show job"), "1 of 2");
-    let denied = looks.ask("claim third");
+    assert_eq!(reader.ask("show job"), "1 of 2");
+    let denied = reader.ask("claim third");
     assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
     drop(client);
     // Its thread closes the file soon after.
     until("the log is gone", || files() == 1);
-    assert_eq!((looks.ask("show job"), files()), ("1 of 2".into(), 1), "no other process uses it");
-    assert_eq!(looks.ask("show free"), "0 of 2");
+    assert_eq!((reader.ask("show job"), files()), ("1 of 2".into(), 1), "no other process uses it");
+    assert_eq!(reader.ask("show free"), "0 of 2");
     Client::new(&path).hold(&claim("third"));
-    assert_eq!(looks.ask("show third"), "1 of 3");
+    assert_eq!(reader.ask("show third"), "1 of 3");
     mode(&path, 0o600);
-    let denied = looks.ask("show job");
+    let denied = reader.ask("show job");
     assert!(denied.contains("Denied") && denied.contains("may not read"), "{denied}");
 }

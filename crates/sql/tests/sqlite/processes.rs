@@ -18,10 +18,10 @@ fn processes_exclude_each_other_and_hand_over() {
     let mut other = Helper::start(&rig.path());
     assert_eq!(other.ask("claim job"), "held");
     let job = claim("job");
-    client.wait(&job);
+    client.enqueue(&job);
     assert_eq!(other.ask("release job"), "Freed");
     let watch = Stopwatch::start();
-    let grant = client.granted(job.id);
+    let grant = client.wait_for_grant(job.id);
     watch.assert_within(Duration::from_millis(250), "the waiter is notified");
     assert!(matches!(client.renew(&job, &grant), Renewed::Extended { .. }));
     assert_eq!(other.ask("claim job"), "waiting");
@@ -61,9 +61,9 @@ fn processes_killed_while_writing_leave_a_working_file() {
         assert!(matches!(reply, Renewed::Extended { .. }), "{reply:?}");
         let free = claim("free");
         let other = client.hold(&free);
-        client.free(&free, &other);
+        client.release_hold(&free, &other);
     }
-    client.free(&job, &grant);
+    client.release_hold(&job, &grant);
     assert!(matches!(client.renew(&job, &grant), Renewed::Lost(Loss::Gone)));
 }
 
@@ -86,7 +86,7 @@ fn count_notified_at_once(waiters: usize) -> usize {
             let (name, client) = (format!("job-{number}"), Client::new(&rig.path()));
             assert_eq!(other.ask(&format!("claim {name}")), "held");
             let job = claim(&name);
-            client.wait(&job);
+            client.enqueue(&job);
             (name, client, job)
         })
         .collect();
@@ -95,9 +95,9 @@ fn count_notified_at_once(waiters: usize) -> usize {
     let notified_at_once = |(name, client, job): &(String, Client, Claim)| {
         assert_eq!(other.ask(&format!("release {name}")), "Freed");
         let watch = Stopwatch::start();
-        let grant = client.granted(job.id);
+        let grant = client.wait_for_grant(job.id);
         let at_once = watch.elapsed() < Duration::from_millis(60);
-        client.free(job, &grant);
+        client.release_hold(job, &grant);
         at_once
     };
     waiting.iter().map(notified_at_once).filter(|at_once| *at_once).count()

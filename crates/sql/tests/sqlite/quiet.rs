@@ -25,7 +25,7 @@ fn a_waiter_writes_nothing_and_takes_no_lock() {
     let other = rig.other();
     let begin = Instant::now();
     for client in &clients {
-        client.wait(&claim("job"));
+        client.enqueue(&claim("job"));
     }
     let before = commits(&other);
     sleep(Duration::from_millis(4500));
@@ -45,18 +45,18 @@ fn a_queue_entry_lives_as_long_as_its_client() {
     let grant = one.hold(&job);
     // Its queue entry lasts ten seconds, unless it is extended.
     let brief = Claim { ttl: Duration::from_secs(1), claim_time: Duration::from_secs(1), ..claim("job") };
-    other.wait(&brief);
-    let ends = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");
+    other.enqueue(&brief);
+    let expiries = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");
     for _ in 0..2 {
-        let (before, limit) = (ends(), Instant::now() + PATIENCE);
-        while ends() == before {
+        let (before, limit) = (expiries(), Instant::now() + PATIENCE);
+        while expiries() == before {
             assert!(Instant::now() < limit, "the queue entry is extended");
             sleep(Duration::from_millis(20));
         }
     }
     assert_eq!(one.show("job").unwrap().waiters.len(), 1);
-    one.free(&job, &grant);
-    other.granted(brief.id);
+    one.release_hold(&job, &grant);
+    other.wait_for_grant(brief.id);
 }
 
 #[test]

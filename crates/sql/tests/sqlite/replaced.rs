@@ -22,7 +22,7 @@ fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     let (old, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = old.hold(&job);
-    other.wait(&claim("job"));
+    other.enqueue(&claim("job"));
     replace();
     let newcomer = Client::new(&rig.path());
     let next = claim("job");
@@ -32,7 +32,7 @@ fn all_clients_use_the_new_file(rig: &Rig, replace: impl FnOnce()) {
     assert!(matches!(renewed, Renewed::Lost(Loss::Replaced)), "{renewed:?}");
     assert!(matches!(old.release(&job, &grant), Released::NotThere));
     for client in [&old, &other] {
-        client.wait(&claim("job"));
+        client.enqueue(&claim("job"));
     }
     assert!(matches!(newcomer.renew(&next, &new), Renewed::Extended { .. }));
     assert_eq!(rig.query("PRAGMA integrity_check"), [r#"Text("ok")"#]);
@@ -87,5 +87,5 @@ fn a_deleted_log_is_noticed() {
     assert_eq!(newcomer.ask("claim job"), "held");
     assert!(matches!(client.renew(&job, &grant), Renewed::Lost(_)));
     assert_eq!(other.ask("claim next"), "waiting");
-    client.wait(&claim("next"));
+    client.enqueue(&claim("next"));
 }

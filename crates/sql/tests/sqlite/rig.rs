@@ -47,17 +47,17 @@ impl Rig {
     /// The rows of the result, each with its columns joined by spaces.
     pub(crate) fn query(&self, text: &str) -> Vec<String> {
         let other = self.other();
-        let mut asked = other.prepare(text).unwrap();
-        let columns = asked.column_count();
+        let mut statement = other.prepare(text).unwrap();
+        let columns = statement.column_count();
         let row = |row: &rusqlite::Row<'_>| {
             let values = (0..columns).map(|at| row.get::<_, rusqlite::types::Value>(at));
             values.map(|value| value.map(|value| format!("{value:?}"))).collect::<Result<Vec<_>, _>>()
         };
-        asked.query_map([], row).unwrap().map(|row| row.unwrap().join(" ")).collect()
+        statement.query_map([], row).unwrap().map(|row| row.unwrap().join(" ")).collect()
     }
 
     /// All rows that carry information.
-    pub(crate) fn left(&self) -> Vec<String> {
+    pub(crate) fn remaining_rows(&self) -> Vec<String> {
         self.query(
             "SELECT name, stand FROM leasehold_claim UNION ALL \
              SELECT name, -1 FROM leasehold_lock WHERE holder IS NOT NULL OR claims <> 0",

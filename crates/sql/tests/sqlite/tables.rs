@@ -9,7 +9,7 @@ use crate::{
 
 #[track_caller]
 fn assert_refused(rig: &Rig, words: &str) {
-    let (fault, message) = Client::new(&rig.path()).refused();
+    let (fault, message) = Client::new(&rig.path()).refusal();
     assert_eq!(fault, Fault::Misconfigured, "{message}");
     assert!(message.contains(words) && message.contains("locks.db"), "{message}");
 }
@@ -84,7 +84,7 @@ fn foreign_tables_stay_and_can_be_written() {
     let job = claim("job");
     let grant = client.hold(&job);
     rig.execute("INSERT INTO things VALUES ('also mine')");
-    client.free(&job, &grant);
+    client.release_hold(&job, &grant);
     assert_eq!(rig.query("SELECT count(*) FROM things"), ["Integer(2)"]);
 }
 
@@ -95,10 +95,10 @@ fn a_restart_of_the_machine_frees_all_locks_as_lapsed() {
     let grant = {
         let client = Client::new(&rig.path());
         let grant = client.hold(&job);
-        client.wait(&claim("job"));
+        client.enqueue(&claim("job"));
         let clean = claim("clean");
         let done = client.hold(&clean);
-        client.free(&clean, &done);
+        client.release_hold(&clean, &done);
         grant
     };
     rig.execute("UPDATE leasehold_meta SET boot = 'another'");
@@ -115,18 +115,18 @@ fn first_clients_create_the_tables_together() {
     let rig = Rig::new();
     let begin = std::sync::Barrier::new(6);
     let tokens: Vec<_> = std::thread::scope(|scope| {
-        let comes = |number: usize| {
+        let start_client = |number: usize| {
             let (client, begin) = (Client::new(&rig.path()), &begin);
             scope.spawn(move || {
                 begin.wait();
                 client.hold(&claim(&format!("job-{number}"))).token
             })
         };
-        let threads: Vec<_> = (0..6).map(comes).collect();
+        let threads: Vec<_> = (0..6).map(start_client).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert!(tokens.iter().all(|token| token.lineage == tokens[0].lineage), "{tokens:?}");
-    assert_eq!(rig.left().len(), 6);
+    assert_eq!(rig.remaining_rows().len(), 6);
 }
 
 /// R11: another program may write rows of any size and number.
@@ -138,7 +138,7 @@ fn too_large_and_too_many_rows_are_refused() {
         client.hold(&claim(name));
     }
     rig.execute("UPDATE leasehold_lock SET owner = hex(zeroblob(40000000)) WHERE name = 'large'");
-    client.wait(&claim("many"));
+    client.enqueue(&claim("many"));
     // Each row is small enough; the characters have four bytes, so that even a busy machine exceeds the bound in time.
     rig.execute(
         "WITH RECURSIVE counted AS (SELECT 1 AS at UNION ALL SELECT at + 1 FROM counted WHERE at < 36000) \
@@ -162,7 +162,7 @@ fn the_page_lists_each_column() {
     let columns = "SELECT t.name || ' ' || c.name || ' ' || c.type FROM sqlite_schema AS t, pragma_table_info(t.name) AS c \
         WHERE t.type = 'table' AND t.name LIKE 'leasehold%'";
     let other = rig.other();
-    let mut asked = other.prepare(columns).unwrap();
-    let there = asked.query_map([], |row| row.get(0)).unwrap();
-    crate::page::assert_listed("SQLite", there.map(Result::unwrap).collect());
+    let mut statement = other.prepare(columns).unwrap();
+    let column_rows = statement.query_map([], |row| row.get(0)).unwrap();
+    crate::page::assert_listed("SQLite", column_rows.map(Result::unwrap).collect());
 }
