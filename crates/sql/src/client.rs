@@ -193,7 +193,7 @@ impl Client {
             let (database, client) = (Arc::clone(&self.database), self.id);
             let execute = move |claims: Vec<Claim>| {
                 let database = Arc::clone(&database);
-                async move { bounded(database.fast_claim(&claims, client)).await }
+                async move { within_request_timeout(database.fast_claim(&claims, client)).await }
             };
             let fast_grant = self.claim_batch.ask(claim.clone(), |claim| claim.name.clone(), execute).await;
             let fast_grant = engine_result(fast_grant)?;
@@ -267,7 +267,7 @@ impl Client {
             // hold is renewed by itself.
             let limit =
                 Some(shortest_ttl / 16).filter(|limit| requested.len() > 1 && *limit >= LIKELY_LOCK_WAIT);
-            let renewal = bounded(self.database.renew(&requested));
+            let renewal = within_request_timeout(self.database.renew(&requested));
             let Some(renewed) = runtime::within(limit.unwrap_or(REQUEST_TIMEOUT), renewal).await else {
                 continue;
             };
@@ -344,7 +344,7 @@ impl Client {
             let database = Arc::clone(&self.database);
             let execute = move |releases: Vec<Release>| {
                 let database = Arc::clone(&database);
-                async move { bounded(database.fast_release(&releases)).await }
+                async move { within_request_timeout(database.fast_release(&releases)).await }
             };
             let sent = self.now();
             match self.release_batch.ask(release.clone(), |release| release.name.clone(), execute).await {
@@ -374,7 +374,7 @@ impl Client {
         // The semaphore is never closed.
         let _permit = if may_wait { self.row_wait_permits.acquire().await.ok() } else { None };
         let sent = self.now();
-        let Timed { now, value: changes } = bounded(self.database.apply(name, verb)).await?;
+        let Timed { now, value: changes } = within_request_timeout(self.database.apply(name, verb)).await?;
         self.learn_time(sent, now);
         for notification in changes.notifications.iter().filter(|notification| notification.client == self.id)
         {
@@ -386,7 +386,7 @@ impl Client {
     /// Ends the expired claims and holds of a part of the tables: of `count` names after the name `after`. Returns the
     /// name after which the next part begins; `None` at the end of the tables.
     pub(crate) async fn sweep(&self, after: &str, count: i64) -> Result<Option<String>, Failed> {
-        let (expired_names, last) = bounded(self.database.sweep(after, count)).await?;
+        let (expired_names, last) = within_request_timeout(self.database.sweep(after, count)).await?;
         self.end_expired(expired_names.iter()).await;
         Ok(last)
     }
@@ -406,8 +406,10 @@ impl Client {
     }
 }
 
-/// Bounds the wait for an answer: a silent connection must not block its caller.
-pub(crate) async fn bounded<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
+/// Limits the wait for an answer: a silent connection must not block its caller.
+pub(crate) async fn within_request_timeout<T>(
+    work: impl Future<Output = Result<T, Failed>>,
+) -> Result<T, Failed> {
     let timed_out = || Failed::new(Fault::Unknown, format!("no answer within {REQUEST_TIMEOUT:?}"));
     runtime::within(REQUEST_TIMEOUT, work).await.unwrap_or_else(|| Err(timed_out()))
 }

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    client::{Client, bounded, reply_mismatch},
+    client::{Client, reply_mismatch, within_request_timeout},
     database::LookResult,
     step::{REQUEST_LIFE, Reply, Snapshot, Verb},
 };
@@ -52,7 +52,7 @@ impl SqlEngine {
 
     /// The rows of these names.
     async fn look_rows(&self, names: &[Name]) -> Result<LookResult, EngineError> {
-        Ok(bounded(self.client.database.look(names)).await?)
+        Ok(within_request_timeout(self.client.database.look(names)).await?)
     }
 }
 
@@ -82,16 +82,16 @@ leasehold_core::forward_engine!(SqlEngine, |client| client.mailbox.read());
 
 impl Inspect for SqlEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(async move { Ok(bounded(self.client.database.ping()).await?) })
+        Box::pin(async move { Ok(within_request_timeout(self.client.database.ping()).await?) })
     }
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(async move { Ok(bounded(self.client.database.guarantee()).await?) })
+        Box::pin(async move { Ok(within_request_timeout(self.client.database.guarantee()).await?) })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
         Box::pin(async move {
-            let names = bounded(self.client.database.names(prefix)).await?;
+            let names = within_request_timeout(self.client.database.names(prefix)).await?;
             let mut views = Vec::new();
             for chunk in names.chunks(MAX_LOOKED_AT) {
                 match self.look(chunk).await {

@@ -16,7 +16,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    client::{Client, bounded, lock_unpoisoned},
+    client::{Client, lock_unpoisoned, within_request_timeout},
     connection_slots,
     database::{Failed, QueueEntry, Timed},
     row::{duration_micros, kind_of},
@@ -83,7 +83,7 @@ impl Client {
     /// Polls for grants and ends of holds that no notification reports; returns whether there was a grant.
     pub(crate) async fn poll_grants(&self) -> Result<bool, Failed> {
         let mut granted = false;
-        for notification in bounded(self.database.poll_grants(self.id)).await? {
+        for notification in within_request_timeout(self.database.poll_grants(self.id)).await? {
             if !notification.is_grant() || self.is_queued(notification.id) {
                 self.handle_notification(&notification);
                 granted |= notification.is_grant();
@@ -102,7 +102,7 @@ impl Client {
             entry.life_micros = entry.life_micros.max(duration_micros(MAX_ENTRY_LIFE));
         }
         let (sent, mut recheck) = (self.now(), false);
-        let refreshed = bounded(self.database.refresh(&entries)).await?;
+        let refreshed = within_request_timeout(self.database.refresh(&entries)).await?;
         for (entry, state) in entries.iter().zip(refreshed.states) {
             let waits = state.as_ref().is_some_and(|state| kind_of(state.value) == Some(EntryKind::Waiting));
             if let Some(Timed { now, .. }) = state {
@@ -129,7 +129,7 @@ impl Client {
             lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
         names.sort();
         names.dedup();
-        let expiries = bounded(self.database.expiries(&names)).await?;
+        let expiries = within_request_timeout(self.database.expiries(&names)).await?;
         self.handle_expiries(&expiries, |_| true).await;
         Ok(())
     }

@@ -12,7 +12,7 @@ use tokio_postgres::{
 };
 
 #[cfg(feature = "tls")]
-use super::tls::{encrypted, tls_error};
+use super::tls::{TlsAnswer, encrypted, tls_error};
 use super::{
     error::{Stage, classify},
     messages::LoginMethod,
@@ -116,13 +116,13 @@ async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedS
         Encryption::Off => Ok(plain_stream(stream, is_local)),
         #[cfg(feature = "tls")]
         Encryption::Required(tls) => match encrypted(tls, name, stream).await? {
-            Ok(stream) => Ok(encrypted_stream(stream, true)),
-            Err(_) => Err(tls_error("server does not support TLS")),
+            TlsAnswer::Encrypted(stream) => Ok(encrypted_stream(stream, true)),
+            TlsAnswer::Unsupported(_) => Err(tls_error("server does not support TLS")),
         },
         #[cfg(feature = "tls")]
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
-            Ok(Ok(stream)) => Ok(encrypted_stream(stream, is_local)),
-            Ok(Err(stream)) => Ok(plain_stream(stream, is_local)),
+            Ok(TlsAnswer::Encrypted(stream)) => Ok(encrypted_stream(stream, is_local)),
+            Ok(TlsAnswer::Unsupported(stream)) => Ok(plain_stream(stream, is_local)),
             // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| tls_error(&error.to_string()))?;

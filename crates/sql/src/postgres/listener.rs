@@ -19,7 +19,7 @@ use super::{
     pool::{Borrowed, Pool},
 };
 use crate::{
-    client::{Client, bounded},
+    client::{Client, within_request_timeout},
     database::Failed,
     row::ClientId,
     runtime,
@@ -96,7 +96,7 @@ impl Listener {
         if let Some((failed, _)) = failed {
             return fail_if_permanent(failed);
         }
-        let listening = bounded(self.listen()).await;
+        let listening = within_request_timeout(self.listen()).await;
         self.last_attempt_succeeded.store(listening.is_ok(), Ordering::Relaxed);
         match listening {
             Ok((subscription, direct_conn)) => {
@@ -171,7 +171,8 @@ impl Listener {
         if state.direct_conn.take().is_none() {
             // If a request uses the connection now, the next call ends the subscription.
             let Some(borrowed) = self.pool.borrow_listening() else { return };
-            let unlistened = bounded(borrowed.conn.unlisten()).await.and_then(|()| borrowed.give_back());
+            let unlistened =
+                within_request_timeout(borrowed.conn.unlisten()).await.and_then(|()| borrowed.give_back());
             if let Err(failed) = unlistened {
                 tracing::debug!(%failed, "a connection that listened is closed");
             }

@@ -12,12 +12,16 @@ use crate::database::Failed;
 /// The `SSLRequest` message, by which a client asks for encryption: its length, 8, and the code 80877103, big-endian.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
-/// Encrypts a connection. `Ok(Err(stream))`: the server does not support TLS, and the stream is still plain.
-pub(crate) async fn encrypted(
-    tls: &Tls,
-    name: &str,
-    mut stream: TcpStream,
-) -> Result<Result<TlsStream<TcpStream>, TcpStream>, Failed> {
+/// What a server answers when it is asked for TLS.
+pub(crate) enum TlsAnswer {
+    /// The stream is encrypted from now on.
+    Encrypted(TlsStream<TcpStream>),
+    /// The server does not support TLS, and the stream is still plain.
+    Unsupported(TcpStream),
+}
+
+/// Encrypts a connection, if the server supports TLS.
+pub(crate) async fn encrypted(tls: &Tls, name: &str, mut stream: TcpStream) -> Result<TlsAnswer, Failed> {
     let retry = |what: &dyn std::fmt::Display| {
         Failed::new(Fault::Retry, format!("the connection to the server broke: {what}"))
     };
@@ -26,10 +30,10 @@ pub(crate) async fn encrypted(
         // The server supports TLS.
         b'S' => {}
         // It does not.
-        b'N' => return Ok(Err(stream)),
+        b'N' => return Ok(TlsAnswer::Unsupported(stream)),
         _ => return Err(retry(&"its answer is malformed: is it a PostgreSQL server?")),
     }
-    tls.connect(stream, name, &[]).await.map(Ok).map_err(|error| match error {
+    tls.connect(stream, name, &[]).await.map(TlsAnswer::Encrypted).map_err(|error| match error {
         TlsError::Wrong(what) => tls_error(&what),
         TlsError::Broken(error) => retry(&error),
     })
