@@ -13,6 +13,7 @@ use crate::database::Failed;
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
 
 /// What a server answers when it is asked for TLS.
+#[expect(clippy::large_enum_variant, reason = "taken apart right after its creation")]
 pub(crate) enum TlsAnswer {
     /// The stream is encrypted from now on.
     Encrypted(TlsStream<TcpStream>),
