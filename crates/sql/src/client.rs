@@ -223,7 +223,7 @@ impl Client {
             if let Some(remaining) = remaining {
                 self.schedule_check(remaining);
             }
-            if let Some(notification) = arrival.deferred() {
+            if let Some(notification) = arrival.take_deferred() {
                 self.handle_notification(&notification);
             }
         } else if matches!(answer, Answer::Held(_)) {

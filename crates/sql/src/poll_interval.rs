@@ -12,7 +12,8 @@ const MIN_INTERVAL: Duration = Duration::from_millis(4);
 /// The longest interval of the claims at the head of the queue.
 const MAX_INTERVAL_AT_HEAD: Duration = Duration::from_millis(250);
 /// By how much each further claim ahead lengthens the longest interval. After a quiet time the claims find their grants
-/// one after the other, each after half of [`MAX_INTERVAL_AT_HEAD`] on average, and every poll notices that something has changed.
+/// one after the other, each after half of [`MAX_INTERVAL_AT_HEAD`] on average, and every poll notices that something
+/// has changed.
 const STEP_PER_CLAIM: Duration = Duration::from_millis(60);
 /// This many claims at the head of the queue poll as often as the first.
 const FAST_POLLERS: u32 = 2;

@@ -227,24 +227,28 @@ impl Client {
     }
 }
 
-/// While this exists, a notification to a claim without a queue entry is stored, not dropped.
-pub(crate) struct Arrival<'a>(&'a Client, ClaimId);
+/// The arrival of a claim in the queue: while this exists, a notification to the claim is stored until the claim has
+/// its queue entry.
+pub(crate) struct Arrival<'a> {
+    client: &'a Client,
+    claim: ClaimId,
+}
 
 impl<'a> Arrival<'a> {
     /// Expects the claim to enter the queue.
-    pub(crate) fn new(client: &'a Client, id: ClaimId) -> Self {
-        lock_unpoisoned(&client.waiting.arriving).insert(id, None);
-        Self(client, id)
+    pub(crate) fn new(client: &'a Client, claim: ClaimId) -> Self {
+        lock_unpoisoned(&client.waiting.arriving).insert(claim, None);
+        Self { client, claim }
     }
 
     /// Takes the notification that arrived meanwhile.
-    pub(crate) fn deferred(&self) -> Option<PeerNotification> {
-        lock_unpoisoned(&self.0.waiting.arriving).get_mut(&self.1).and_then(Option::take)
+    pub(crate) fn take_deferred(&self) -> Option<PeerNotification> {
+        lock_unpoisoned(&self.client.waiting.arriving).get_mut(&self.claim).and_then(Option::take)
     }
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        lock_unpoisoned(&self.0.waiting.arriving).remove(&self.1);
+        lock_unpoisoned(&self.client.waiting.arriving).remove(&self.claim);
     }
 }
