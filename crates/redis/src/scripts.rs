@@ -400,8 +400,8 @@ mod tests {
     fn grants_hold_in_a_slow_script() {
         let server = RedisServer::start(&[]);
         // Before Redis 7.2 the clock goes on while a script runs.
-        let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";
-        let release = TEXTS[Script::Release as usize].replace("return each(one)", spin);
+        let spin = "return answer_items(function(i) for _ = 1, 100000 do call('TIME') end return release_item(i) end)";
+        let release = TEXTS[Script::Release as usize].replace("return answer_items(release_item)", spin);
         let claim = |id: &str, wants: &str| {
             let wants = format!("create p {wants} 60000 60000 60000 1 1 news owner");
             eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &wants)]).remove(0)

@@ -14,10 +14,10 @@ end
 if largest ~= token then
   redis.call('SET', KEYS[2], token)
 end
-local at = 2
-while at < #ARGV do
-  local words = tonumber(ARGV[at])
-  answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, at + words))
-  at = at + words + 1
+local i = 2
+while i < #ARGV do
+  local words = tonumber(ARGV[i])
+  answers[#answers + 1] = redis.call(unpack(ARGV, i + 1, i + words))
+  i = i + words + 1
 end
 return answers

@@ -126,7 +126,7 @@ impl Real {
         let stop_at = stop_at + self.seconds + seconds;
         cmd("SET").arg("stop").arg(format!("{stop_at} {at}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
-        assert!(!verb.contains("local s = load") || verb.contains(tombstones));
+        assert!(!verb.contains("local name = load") || verb.contains(tombstones));
         // Tombstones must not expire, because their end depends on the time of the write, not on the time of the
         // script.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");

@@ -9,4 +9,5 @@ for _, id in ipairs(call('ZRANGE', side .. 'W' .. lock, 0, MAX_WAITERS)) do
   waiters[#waiters + 1] = id
   waiters[#waiters + 1] = call('HGET', side .. 'V' .. lock, id) or ''
 end
-return { us, value_under(lock) or '', call('PTTL', lock), call('GET', side .. 'T' .. lock) or '', waiters, age() or -1 }
+return { now_us, value_under(lock) or '', call('PTTL', lock), call('GET', side .. 'T' .. lock) or '', waiters,
+  age() or -1 }
