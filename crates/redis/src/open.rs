@@ -57,7 +57,7 @@ pub(crate) async fn open<L: PushHandler>(
     let password = password.as_ref().map(|password| password.as_str());
     let resp3 = connection_info(server, password, ProtocolVersion::RESP3);
     let options_with_pushes = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
-    let refused = match MultiplexedConnection::new_with_config(
+    let resp3_error = match MultiplexedConnection::new_with_config(
         &resp3,
         stream::open(server).await?,
         options_with_pushes,
@@ -67,8 +67,8 @@ pub(crate) async fn open<L: PushHandler>(
         Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
         Err(error) => error,
     };
-    if !lacks_resp3(&refused) {
-        return Err(failed(refused));
+    if !lacks_resp3(&resp3_error) {
+        return Err(failed(resp3_error));
     }
     let resp2 = connection_info(server, password, ProtocolVersion::RESP2);
     let connection =

@@ -179,7 +179,7 @@ mod tests {
         }
     }
 
-    /// ConnectionWork that runs `poll` with the number of earlier polls; also returns its task, and the count of polls.
+    /// Work that runs `poll` with the number of earlier polls; also returns its task, and the count of polls.
     fn work(
         mut poll: impl FnMut(u32, &Waker) -> bool + Send + 'static,
     ) -> (SharedTask, Pin<Box<dyn Future<Output = ()> + Send>>, Arc<AtomicU32>) {

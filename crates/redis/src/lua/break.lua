@@ -2,7 +2,7 @@
 --
 -- KEYS 2 lock
 -- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 description of the waiters to wake, or nothing
--- Answers {server us, done or absent or layout}.
+-- Answers {server time in us, done or absent or layout}.
 -- Invariant: without force the broken hold stays in the lock until its holder releases it or its lease ends, so that
 -- two claims never hold.
 local token, force = tonumber(ARGV[2]), ARGV[3] == '1'

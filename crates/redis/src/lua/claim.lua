@@ -4,7 +4,7 @@
 -- ARGV for each claim: side, id, and the request text: create or ask · mode x, s or p · count · limit (0 for x and s) ·
 --      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
 --      end the server's microseconds when the connection was made
--- Answers {server us, then for each claim one of:
+-- Answers {server time in us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
 -- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while

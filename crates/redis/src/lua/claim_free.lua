@@ -6,15 +6,14 @@
 -- Answers as claim_node.lua.
 -- Invariant: as in claim.lua.
 -- By the number of the claim, n: its lock, its id, its request (false if the name is not free). `side_keys` has two
--- entries for each claim: the record and the tombstones. `total`: the tokens of all claims. `request`: the latest
--- request.
+-- entries for each claim: the record and the tombstones. `total_tokens`: the tokens of all claims. `request`: the
+-- latest request.
 local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
 local total_tokens, request, n = 0, nil, 0
 -- A string costs a tenth of a command: none is made twice, or only as a part of another.
 local sub, format = string.sub, string.format
 
--- Parses the request of the claims that follow: `tokens_part` and `client_part` are parts of their
--- records.
+-- Parses the request of the claims that follow: `tokens_part` and `client_part` are parts of their records.
 local function parse_request(text)
   local ttl, tokens, client_part = text:match('^=(%d+) (%d+) (.*)$')
   return {

@@ -10,8 +10,8 @@
 -- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then
 --      texts of two kinds: "=" and the request of the claims after it: ttl ms, tokens, channel, owner, with the channel
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
--- Answers in one text, which is cheaper to write and to read than a list: the server's us, or 0 for none, then for each
--- claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
+-- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then
+-- for each claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
 -- Invariant: as in claim.lua. After the answers the words of the latest request: `life` is the lifetime of a record,
 -- `tagged` is true if the channel in `client` lacks the text up to its tag.
 local answers, ttl, tokens, client, life, tagged = { int(now_us) }, nil, nil, nil, nil, false

@@ -2,7 +2,7 @@
 --
 -- KEYS 2 fence, after the counter
 -- ARGV 1 token, then for each command: its number of words, its words; and at the end the argument of every script
--- Answers {server us, 1, the reply to each command} or {server us, 0, the larger token}.
+-- Answers {server time in us, 1, the reply to each command} or {server us, 0, the larger token}.
 -- Invariant: a smaller token than the fence changes nothing. The fence does not expire: a holder that was overtaken may
 -- come back at any time.
 local clock = redis.call('TIME')

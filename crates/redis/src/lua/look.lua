@@ -2,9 +2,9 @@
 --
 -- KEYS 2 lock
 -- ARGV 1 side
--- Answers {server us, seen, server us, holders, waiters} or {server us, layout}; a holder is {id, mode, count, limit,
--- token, since us, remaining ms, owner, state}, with the state foreign for another program; a waiter is {id, owner,
--- since us}, or {id, owner, 0} for another program.
+-- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
+-- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program; a
+-- waiter is {id, owner, since us}, or {id, owner, 0} for another program.
 local name = load(KEYS[2], ARGV[1])
 if not name then
   return { now_us, 'layout' }

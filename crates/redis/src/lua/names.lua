@@ -3,7 +3,7 @@
 --
 -- KEYS none, so that any server of several answers for itself
 -- ARGV 1 cursor · 2 pattern · 3 number of keys to look at
--- Answers {server us, next cursor, keys}.
+-- Answers {server time in us, next cursor, keys}.
 local page, keys = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), {}
 for _, key in ipairs(page[2]) do
   if #key < MAX_STRING_BYTES then

@@ -5,10 +5,11 @@
 --      grant reported) · minimum hold ms or 0 · tombstone 1 or 0 · gap ms, or a: the usual gap where another program
 --      was seen · optional: the waiters to wake, see wake_waiters(); and at the end the server's microseconds when the
 --      connection was made
--- Answers {server us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout, or the
--- server's error}.
+-- Answers {server time in us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout,
+-- or the server's error}.
 -- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
 -- given; the head of the queue is granted before the answer leaves.
+
 -- A period of our claims is so many times as long as the gap after it: gaps cost a tenth of the time.
 local RUN_IN_GAPS = 10
 local USUAL_GAP = 100  -- the default gap, in ms: most other programs pause for as long between two attempts

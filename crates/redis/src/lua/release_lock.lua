@@ -2,7 +2,7 @@
 --
 -- KEYS 1 lock
 -- ARGV as in release.lua, for one release
--- Answers {server us, freed, again, or the server's error}; again: more than the lock may be left of the claim.
+-- Answers {server time in us, freed, again, or the server's error}; again: more than the lock may be left of the claim.
 -- Invariant: only the own lock is touched. The next verb that sees all keys treats the hold as expired, and grants to
 -- the head of the queue.
 local lock, expected = KEYS[1], ARGV[2]

@@ -2,7 +2,7 @@
 --
 -- KEYS 1 lock · 2 the ends of the holds beside it
 -- ARGV as in release.lua, for one release
--- Answers {server us, freed, again, or the server's error}; again: more than these may be left of the claim.
+-- Answers {server time in us, freed, again, or the server's error}; again: more than these may be left of the claim.
 -- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
 -- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')

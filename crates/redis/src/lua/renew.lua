@@ -2,7 +2,7 @@
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
--- Answers {server us, then for each hold: extended, gone, broken, layout, or the server's error}.
+-- Answers {server time in us, then for each hold: extended, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
 local function renew_item(i)
   local expected, ttl = ARGV[3 * i - 1], tonumber(ARGV[3 * i])

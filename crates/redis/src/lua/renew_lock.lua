@@ -3,7 +3,7 @@
 --
 -- KEYS 1 lock
 -- ARGV as in renew.lua, for one hold
--- Answers {server us, extended, gone, broken, or the server's error}.
+-- Answers {server time in us, extended, gone, broken, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
 -- stays true, so that later verbs continue from it: a pushed grant stays unconfirmed.
 local lock, expected, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])

@@ -16,7 +16,7 @@
 --
 -- Invariant: a token is written only where the lock of its claim is, and only if it is larger than the present one.
 --
--- Answers {server us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
+-- Answers {server time in us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
 local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later ones are larger by the clock alone
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
 local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
