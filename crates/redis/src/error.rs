@@ -22,6 +22,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    /// Classifies the error of a call.
     pub(crate) fn new(error: RedisError) -> Self {
         let (code, to) = (code_of(&error), error.redirect_node().map(|(to, _)| to.to_owned()));
         match (code.as_deref(), to) {

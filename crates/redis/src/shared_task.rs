@@ -132,6 +132,7 @@ impl Wake for ConnectionTask {
         self.wake_by_ref();
     }
 
+    /// A wake-up by the thread that polls the task is only noted: that thread then polls again.
     fn wake_by_ref(self: &Arc<Self>) {
         let is_polled_here = POLLED_TASK.try_with(|polled| {
             let (task, _) = polled.get();

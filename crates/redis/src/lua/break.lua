@@ -19,6 +19,7 @@ local function has_token(holder)
   return holder.token <= token and token < holder.token + holder.tokens
 end
 
+-- Notifies the holder of the break.
 local function notify_holder(id, holder)
   if holder.channel then
     notify(holder.channel, { 'broken', id, name.lock })

@@ -8,6 +8,7 @@ local MAX_LEAD = 10000     -- as in head.lua
 -- Where integers have 64 bits, the faster format is as exact.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
+-- The text of a whole number.
 local function int(number)
   return string.format(FORMAT, number)
 end

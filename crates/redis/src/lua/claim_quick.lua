@@ -31,6 +31,7 @@ local function enqueue_behind(i, record)
   return 'waiting ' .. ahead .. ' ' .. (ahead < WATCHERS and call('PTTL', lock) or -1) .. ' 0'
 end
 
+-- Claims the free names together, and enqueues claims behind a holder; leaves `answers` empty for all other claims.
 local function fast_path()
   -- The exclusive claims; their side keys, two for each: the record and the tombstones; the tokens of the free names.
   local exclusive, side_keys, tokens = {}, {}, 0

@@ -20,6 +20,7 @@ local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2] -- the server's time, in microseconds
 local answers = { now_us } -- the server's time, then the answer to each item; nil: not answered yet
 
+-- The text of a whole number.
 local function int(number)
   return string.format('%.0f', number) -- '..' alone would round
 end

@@ -13,6 +13,7 @@ local record, holders, waiters = name.record, {}, {}
 
 local SHOWN_BYTES = 1024 -- the shown part of each text that others may have written, in bytes
 
+-- Adds a holder to the answer; not a minimum hold time that is over.
 local function show_holder(id, holder, mode, remaining)
   if holder.state ~= 'kept' or remaining > 0 then
     table.insert(holders, {
@@ -47,6 +48,7 @@ for _, id in ipairs(foreign_waiters(name)) do
   table.insert(waiters, { id:sub(1, SHOWN_BYTES), 'Redisson', 0 })
 end
 
+-- Adds a waiter to the answer, if its queue entry has not ended.
 local function show_waiter(id)
   local entry, ends_at = read_entry(name, id), call('ZSCORE', name.entry_ends, id)
   if entry and ends_at and tonumber(ends_at) > now_ms then

@@ -151,6 +151,7 @@ local function note_foreign(name)
   end
 end
 
+-- Whether a claim waits for the name.
 local function has_queue(name)
   return call('EXISTS', name.queue) == 1
 end
@@ -193,6 +194,7 @@ local function begin_writes(name)
   call('HDEL', name.entries, '')
 end
 
+-- Stores a tombstone for a claim that ended, and removes those whose time is over.
 local function add_tombstone(name, id)
   for _, expired in ipairs(call('ZRANGEBYSCORE', name.tombstones, '-inf', now_ms, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     call('ZREM', name.tombstones, expired)
@@ -201,6 +203,7 @@ local function add_tombstone(name, id)
   outlive(name.tombstones, REQUEST_LIFE)
 end
 
+-- Whether a claim has ended, so that no late request may revive it.
 local function has_tombstone(name, id)
   local ends_at = call('ZSCORE', name.tombstones, id)
   return ends_at and tonumber(ends_at) > now_ms

@@ -55,6 +55,7 @@ local function hand_over(i, value)
   return 'freed'
 end
 
+-- Frees all names without waiters together, and hands over the others; leaves `answers` empty for all other releases.
 local function fast_path()
   local values, freed, keys = all_values(), {}, {}
   local no_waiters = false

@@ -43,6 +43,7 @@ local function enqueue(side, lock, id, channel, owner)
   end
 end
 
+-- Answers one claim.
 local function claim_item(lock, side, id, text)
   local action, attempt, ttl, first, tokens, waits, longest, channel, owner = text:match(
     '^(%l+) (%d+) (%d+) (%d+) (%d+) (%d) (%d+) (%S+) (.*)$')

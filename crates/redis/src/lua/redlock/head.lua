@@ -35,6 +35,7 @@ local now_us = clock[1] * 1000000 + clock[2]
 -- Where integers have 64 bits, the faster format is as exact; '..' alone would round.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
+-- The text of a whole number.
 local function int(number)
   return string.format(FORMAT, number)
 end
@@ -95,10 +96,12 @@ local function is_of(value, id)
   return value and value:sub(1, ATTEMPT_AT - 1) == id .. '-'
 end
 
+-- Whether a claim has ended on this node.
 local function has_tombstone(key, id)
   return (call('GET', key) or ''):find(id, 1, true)
 end
 
+-- Stores a tombstone for a claim that ended.
 local function add_tombstone(key, id)
   local tombstones = call('GET', key)
   if not tombstones or #tombstones > MAX_STRING_BYTES then

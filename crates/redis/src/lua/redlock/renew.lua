@@ -10,6 +10,7 @@ if not data_age then
   data_age = 0
 end
 
+-- Answers one renewal.
 local function renew_item(lock, side, id, text)
   local token, ttl, set_again, quarantine = text:match('^(%d+) (%d+) (%d) (%d+)$')
   token = tonumber(token)
