@@ -28,7 +28,7 @@ pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
 
-/// Waits for so long.
+/// Waits for this duration.
 pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }

@@ -15,12 +15,12 @@ use crate::{
 };
 
 /// The byte stream that a connection reads and writes.
-pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
 
 /// Connects, with TLS if configured. The stream enforces the bound on the size of replies.
-pub(crate) async fn open(server: &Server) -> Result<Box<dyn ByteStream>, EngineError> {
+pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError> {
     let failed = |error: std::io::Error| unreachable(&server.address, &error);
     match &server.address {
         Address::Tcp(Endpoint { host, port }) => {
@@ -40,7 +40,7 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn ByteStream>, EngineE
 }
 
 /// The stream, with the bound on the size of replies.
-fn bounded(stream: impl ByteStream) -> Box<dyn ByteStream> {
+fn bounded(stream: impl Bytes) -> Box<dyn Bytes> {
     Box::new(Bounded::new(stream, ReplyFrames::new()))
 }
 

@@ -25,7 +25,7 @@ pub(crate) enum Frame {
 
 /// The connection.
 pub(crate) struct Wire {
-    stream: Box<dyn stream::ByteStream>,
+    stream: Box<dyn stream::Bytes>,
     /// Bytes that were received and not read yet.
     received: Vec<u8>,
 }
