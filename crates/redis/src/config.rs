@@ -17,7 +17,8 @@ pub const DEFAULT_PREFIX: &str = "lock:";
 /// The longest prefix, in bytes. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap, the same value as in `lua/head.lua`. The queue entry of a silent client lives longer than this.
+/// The longest gap (time in which a name is left to other programs), the same value as in `lua/head.lua`. The queue
+/// entry of a silent client lives longer than this.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
@@ -31,12 +32,13 @@ pub struct Config {
     pub(crate) db: u32,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
-    /// The gap for other programs, see [`gap`](Self::gap); `None` for the default.
+    /// How long a name is left to other programs, see [`gap`](Self::gap); `None` for the default.
     pub(crate) gap: Option<Duration>,
     /// The program whose waiters a release wakes, and its description for the scripts.
     pub(crate) wake: Option<(Wake, String)>,
     /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
+    /// How a lock is stored: as a string, or as a hash of Redisson.
     pub(crate) layout: Layout,
     /// The connection must be encrypted; the TLS settings are still to be given.
     pub(crate) wants_tls: bool,
@@ -63,6 +65,7 @@ impl Config {
         Self::of(Servers::Cluster(nodes))
     }
 
+    /// These servers, with defaults for everything else.
     pub(crate) fn of(servers: Servers) -> Self {
         Self {
             servers,
@@ -89,7 +92,7 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
-        url::read(scheme, rest)
+        url::parse(scheme, rest)
     }
 
     /// The servers that store the locks.
@@ -144,6 +147,7 @@ impl Config {
         Ok(self)
     }
 
+    /// Refuses a `wake` together with the layout of Redisson.
     fn check_wake(&self) -> Result<(), Error> {
         if self.layout != Layout::Plain && self.wake.is_some() {
             return Err(Error::misconfigured(

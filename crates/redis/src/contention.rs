@@ -42,10 +42,10 @@ mod tests {
     #[test]
     fn a_contended_slot_is_remembered_for_a_while() {
         let contention = Contention::default();
-        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        assert!(!contention.is_likely(7, at(10)));
-        contention.note(7, at(10));
-        assert!(contention.is_likely(7, at(14)) && !contention.is_likely(7, at(15)));
-        assert!(!contention.is_likely(8, at(10)));
+        let after = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        assert!(!contention.is_likely(7, after(10)));
+        contention.note(7, after(10));
+        assert!(contention.is_likely(7, after(14)) && !contention.is_likely(7, after(15)));
+        assert!(!contention.is_likely(8, after(10)));
     }
 }

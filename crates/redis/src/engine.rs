@@ -40,10 +40,13 @@ pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 /// Locks on one Redis server.
 pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
+    /// Finds the server that answers for a name.
     pub(crate) reach: Reach,
+    /// The requests that may still arrive after their claim ended.
     pub(crate) in_flight: InFlight,
+    /// The slots where the fast path failed lately.
     pub(crate) contention: Contention,
-    /// What a release does for other programs, in the words of `lua/release.lua`: the gap, and the waiters to wake.
+    /// What a release does for other programs, as arguments of `lua/release.lua`: the gap, and the waiters to wake.
     pub(crate) for_others: String,
     profile: Profile,
 }
@@ -54,7 +57,7 @@ impl RedisEngine {
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
-        // "a" (automatic): see `lua/release.lua`.
+        // The default gap is "a" (automatic): see `lua/release.lua`.
         let mut for_others = config.gap.map_or_else(|| "a".to_owned(), |gap| millis(gap).to_string());
         if !config.wake_words().is_empty() {
             for_others += " ";
@@ -67,6 +70,7 @@ impl RedisEngine {
         Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
     }
 
+    /// The keys of a name; an error if the prefix, the layout or the slots exclude the name.
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         let config = &self.client.config;
         let mut keys = Keys::of(&config.prefix, name)?;
@@ -94,7 +98,7 @@ impl RedisEngine {
                 return Ok(Answer::Held(grant));
             }
         }
-        // Boxed, because most claims never need it, and allocators are fast for little memory only.
+        // Boxed, because most claims never need this future, and allocators are fast for little memory only.
         Box::pin(self.claim_full(claim, how, &keys)).await
     }
 
@@ -104,10 +108,11 @@ impl RedisEngine {
         // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where a
         // subscription costs a request, a claim is first tried without one; only a claim that must wait subscribes and
         // asks again.
-        let (mut listens, mut tries) = (how == How::Ask, 0);
+        // A claim that asks again waits already, so it must listen.
+        let (mut must_listen, mut retries) = (how == How::Ask, 0);
         let (route, reply) = loop {
             let route = request.route().await?;
-            if listens
+            if must_listen
                 && !route.is_listening().await?
                 && let Err(refused) = route.listen().await
             {
@@ -122,19 +127,19 @@ impl RedisEngine {
                 Ok(reply) => {
                     in_flight.complete();
                     let reply = Reply::new(reply).text()?;
-                    let waits = reply.starts_with("waiting ");
-                    let is_taken = waits || reply.starts_with("taken ");
-                    route.waits(claim.id, &claim.name, waits);
+                    let is_waiting = reply.starts_with("waiting ");
+                    let is_taken = is_waiting || reply.starts_with("taken ");
+                    route.waits(claim.id, &claim.name, is_waiting);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
                     // Once more, now listening: notifications since the first attempt may have been missed.
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait
-                        && tries < MAX_LISTEN_RETRIES
+                        && retries < MAX_LISTEN_RETRIES
                         && !(is_listening && route.is_listening().await?)
                     {
-                        (listens, tries) = (true, tries + 1);
+                        (must_listen, retries) = (true, retries + 1);
                         continue;
                     }
                     break (route, reply);
@@ -151,6 +156,7 @@ impl RedisEngine {
             answer => answer,
         };
         if let Ok(Answer::Waiting(Hint { ahead: Some(ahead), .. })) = answer
+            // The last word is not 0: another program holds the name.
             && !reply.ends_with(" 0")
             && (ahead as usize) < WATCHERS
         {
@@ -182,6 +188,7 @@ impl RedisEngine {
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
+        // The lock was gone before the server tracked it.
         if let Ok(true) = conn.track(&lock).await {
             conn.listener.changed(&lock);
         }
@@ -203,6 +210,7 @@ impl RedisEngine {
             Mode::Permits { count, limit } if (1..=limit).contains(&count) => ('p', count, limit),
             _ => return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode))),
         };
+        // In the order of the request text in `lua/claim.lua`.
         let arguments = format_args!(
             "{} {mode} {count} {limit} {} {} {} {} {} {} {}",
             if how == How::Ask { "ask" } else { "create" },
@@ -306,6 +314,7 @@ fn read_hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Op
     })
 }
 
+/// The error for a record of another version of leasehold.
 pub(crate) fn unknown_layout() -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
@@ -313,6 +322,7 @@ pub(crate) fn unknown_layout() -> EngineError {
     )
 }
 
+/// What this engine promises to core.
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;

@@ -8,9 +8,10 @@ use crate::server::{Address, Server};
 /// Why the call of a script failed, as far as the caller reacts to it.
 #[derive(Debug)]
 pub(crate) enum Refused {
-    /// Nothing was done: the slot belongs to another server from now on.
+    /// Nothing was done: the slot belongs to another server, at the address `to`, from now on.
     Moved { to: String, error: EngineError },
-    /// Nothing was done: the slot is migrating, and the keys are on the other server, if they exist.
+    /// Nothing was done: the slot is migrating, and the keys are on the other server, at the address `to`, if they
+    /// exist.
     Ask { to: String, error: EngineError },
     /// Nothing was done: some of the keys are on another server already.
     Split(EngineError),
@@ -21,6 +22,7 @@ pub(crate) enum Refused {
 }
 
 impl Refused {
+    /// Classifies the error of a call.
     pub(crate) fn new(error: RedisError) -> Self {
         let (code, to) = (code_of(&error), error.redirect_node().map(|(to, _)| to.to_owned()));
         match (code.as_deref(), to) {
@@ -117,16 +119,16 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
         // At this port answers another program, or a server that requires TLS.
-        let why = format!(
+        let reason = format!(
             "the answer is not of a Redis server: check host and port of the URL{}",
             tls_hint_if_closed(server)
         );
-        let message = format!("cannot connect to {}: {why}", server.address);
+        let message = format!("cannot connect to {}: {reason}", server.address);
         return EngineError::new(Fault::Misconfigured, message).with_source(error);
     }
     let classified = classify(error);
     let cause = classified.source.as_ref().map(ToString::to_string);
-    let (fault, why) = match (classified.fault, cause) {
+    let (fault, reason) = match (classified.fault, cause) {
         // A server refuses our certificate in this form, after the connection was made. By then its error type is
         // hidden.
         #[cfg(feature = "tls")]
@@ -136,7 +138,7 @@ pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineE
         }
         (fault, _) => (fault, classified.message),
     };
-    EngineError::new(fault, format!("cannot connect to {}: {why}", server.address))
+    EngineError::new(fault, format!("cannot connect to {}: {reason}", server.address))
 }
 
 /// The hint for a server that never answers on an encrypted connection.
@@ -183,7 +185,7 @@ const UNREADABLE_RECORD: &str = "cannot read what is packed";
 
 /// The error for a server's error code and text.
 fn error_of(code: &str, detail: &str) -> EngineError {
-    let (fault, what) = match code {
+    let (fault, explanation) = match code {
         "LOADING" => (Fault::Retry, "the server is still loading its data"),
         "BUSY" => (Fault::Retry, "the server is busy with the script of another client"),
         "TRYAGAIN" | "CLUSTERDOWN" | "MASTERDOWN" => (Fault::Retry, "the server cannot serve this now"),
@@ -232,7 +234,8 @@ fn error_of(code: &str, detail: &str) -> EngineError {
     };
     // Cut off before the arguments of the command, which may be a whole script.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
-    let message = if detail.is_empty() { what.to_owned() } else { format!("{what} ({code} {detail})") };
+    let message =
+        if detail.is_empty() { explanation.to_owned() } else { format!("{explanation} ({code} {detail})") };
     EngineError::new(fault, message)
 }
 

@@ -51,7 +51,7 @@ impl RedisEngine {
             None => Cow::Borrowed(&*self.client.channel),
             Some(_) => Box::pin(route.channel(&self.client)).await?,
         };
-        let item = Item::claim_of(keys, claim.id).words(format_args!(
+        let item = Item::fast_claim(keys, claim.id).words(format_args!(
             "={} {tokens} {} {}",
             millis(claim.ttl),
             after_tag(&channel),
@@ -70,21 +70,21 @@ impl RedisEngine {
             return Ok(None);
         };
         // The first token; negative if the claim got only that one; 0 if the claim is left to the whole script.
-        let first = Reply::new(reply).number()?;
-        if first == 0 {
+        let first_token = Reply::new(reply).number()?;
+        if first_token == 0 {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         }
         route.waits(claim.id, &claim.name, false);
-        let tokens = if first < 0 { 1 } else { tokens };
-        let token = Token { lineage: LINEAGE, number: first.unsigned_abs() };
+        let tokens = if first_token < 0 { 1 } else { tokens };
+        let token = Token { lineage: LINEAGE, number: first_token.unsigned_abs() };
         let ttl = Some(Duration::from_millis(millis(claim.ttl)));
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
     /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the
     /// whole script.
-    pub(crate) fn by_server(
+    pub(crate) fn group_by_route(
         releases: &[Release],
         found_routes: Vec<Option<Route>>,
     ) -> (Vec<Option<Route>>, Vec<Batch<Release>>) {
@@ -136,7 +136,7 @@ impl RedisEngine {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
                 self.reach.waits_no_more(keys.slot, release.id);
-                Ok(Item::release_of(&keys, release.id, release.token))
+                Ok(Item::fast_release(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;
             let mut reply = Reply::new(
@@ -148,7 +148,7 @@ impl RedisEngine {
             Ok(reply) => reply
                 .into_iter()
                 .zip(releases)
-                .map(|(word, release)| self.fast_answer(word == 1, release))
+                .map(|(number, release)| self.fast_answer(number == 1, release))
                 .collect(),
             Err(refused) if refused.is_unknown() => {
                 let error = EngineError::from(refused);

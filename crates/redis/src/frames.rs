@@ -12,9 +12,9 @@ const MAX_NUMBER_LINE: usize = 32;
 
 /// Follows the replies of a connection: how far the present reply is read.
 #[derive(Debug)]
-pub(crate) struct Replies {
+pub(crate) struct ReplyFrames {
     /// How many bytes of memory the reply may still need.
-    room: Room,
+    memory_left: Room,
     part: Part,
     /// For each open list, the innermost last: how many of its parts are still to come.
     lists: Vec<u64>,
@@ -25,16 +25,16 @@ pub(crate) struct Replies {
 enum Part {
     /// Before the first byte of a part.
     Start,
-    /// In the first line of a part. `kind` is the first byte of the line; `returned`: the last byte was a carriage
+    /// In the first line of a part. `kind` is the first byte of the line; `after_return`: the last byte was a carriage
     /// return.
-    Line { kind: u8, digits: Vec<u8>, returned: bool },
+    Line { kind: u8, digits: Vec<u8>, after_return: bool },
     /// In a text: this many bytes are still to come, including its line end.
     Text(u64),
 }
 
-impl Replies {
+impl ReplyFrames {
     pub(crate) const fn new() -> Self {
-        Self { room: Room::whole(), part: Part::Start, lists: Vec::new() }
+        Self { memory_left: Room::whole(), part: Part::Start, lists: Vec::new() }
     }
 
     /// Whether no reply is being read.
@@ -49,20 +49,20 @@ impl Replies {
         matches!(&self.part, Part::Line { digits, .. } if digits.len() > MAX_NUMBER_LINE)
     }
 
-    /// Follows one byte outside of texts.
-    fn byte(&mut self, byte: u8) -> Result<(), TooLong> {
-        self.room.take(1)?;
+    /// Follows one byte of a line: a byte outside of texts.
+    fn follow_byte(&mut self, byte: u8) -> Result<(), TooLong> {
+        self.memory_left.take(1)?;
         match &mut self.part {
             Part::Start => {
                 // The room for its parts was taken with the header of the list.
                 if self.lists.is_empty() {
-                    self.room.take(PART_OVERHEAD)?;
+                    self.memory_left.take(PART_OVERHEAD)?;
                 }
-                self.part = Part::Line { kind: byte, digits: Vec::new(), returned: false };
+                self.part = Part::Line { kind: byte, digits: Vec::new(), after_return: false };
             }
-            Part::Line { kind, digits, returned } => {
-                if !(*returned && byte == b'\n') {
-                    *returned = byte == b'\r';
+            Part::Line { kind, digits, after_return } => {
+                if !(*after_return && byte == b'\n') {
+                    *after_return = byte == b'\r';
                     if is_counted(*kind) && byte != b'\r' {
                         digits.push(byte);
                         return if digits.len() > MAX_NUMBER_LINE { Err(TooLong) } else { Ok(()) };
@@ -70,8 +70,8 @@ impl Replies {
                     return Ok(());
                 }
                 let kind = *kind;
-                let number = if is_counted(kind) { number(digits)? } else { 0 };
-                return self.line(kind, number);
+                let number = if is_counted(kind) { parse_number(digits)? } else { 0 };
+                return self.end_line(kind, number);
             }
             // `follow` skips texts as a whole.
             Part::Text(_) => {}
@@ -80,34 +80,34 @@ impl Replies {
     }
 
     /// Handles the end of the first line of a part. A negative number stands for null where the protocol allows it.
-    fn line(&mut self, kind: u8, number: i64) -> Result<(), TooLong> {
+    fn end_line(&mut self, kind: u8, number: i64) -> Result<(), TooLong> {
         let count = u64::try_from(number);
         match (kind, count) {
-            (b'$' | b'*' | b'~' | b'>', Err(_)) => self.ended(),
+            (b'$' | b'*' | b'~' | b'>', Err(_)) => self.end_part(),
             (b'$' | b'!' | b'=', Ok(length)) => {
                 // The text and its line end.
                 let length = length.checked_add(2).ok_or(TooLong)?;
-                self.room.take(length)?;
+                self.memory_left.take(length)?;
                 self.part = Part::Text(length);
                 Ok(())
             }
-            (b'*' | b'~' | b'>', Ok(count)) => self.list(count),
-            (b'%', Ok(pairs)) => self.list(pairs.checked_mul(2).ok_or(TooLong)?),
+            (b'*' | b'~' | b'>', Ok(count)) => self.begin_list(count),
+            (b'%', Ok(pairs)) => self.begin_list(pairs.checked_mul(2).ok_or(TooLong)?),
             // RESP3: an attribute comes before the value that it describes, so that value is one more part.
             (b'|', Ok(pairs)) => {
-                self.list(pairs.checked_mul(2).and_then(|parts| parts.checked_add(1)).ok_or(TooLong)?)
+                self.begin_list(pairs.checked_mul(2).and_then(|parts| parts.checked_add(1)).ok_or(TooLong)?)
             }
             (b'%' | b'|' | b'!' | b'=', Err(_)) => Err(TooLong),
-            _ => self.ended(),
+            _ => self.end_part(),
         }
     }
 
     /// Begins a list of so many parts.
-    fn list(&mut self, parts: u64) -> Result<(), TooLong> {
+    fn begin_list(&mut self, parts: u64) -> Result<(), TooLong> {
         // The client library reserves memory for all parts before they arrive.
-        self.room.take(parts.checked_mul(PART_OVERHEAD).ok_or(TooLong)?)?;
+        self.memory_left.take(parts.checked_mul(PART_OVERHEAD).ok_or(TooLong)?)?;
         if parts == 0 {
-            return self.ended();
+            return self.end_part();
         }
         if self.lists.len() >= MAX_DEPTH {
             return Err(TooLong);
@@ -118,7 +118,7 @@ impl Replies {
     }
 
     /// Handles the end of a part. The last part of a list ends the list too.
-    fn ended(&mut self) -> Result<(), TooLong> {
+    fn end_part(&mut self) -> Result<(), TooLong> {
         self.part = Part::Start;
         while let Some(parts_left) = self.lists.last_mut() {
             *parts_left -= 1;
@@ -127,24 +127,24 @@ impl Replies {
             }
             self.lists.pop();
         }
-        self.room = Room::whole();
+        self.memory_left = Room::whole();
         Ok(())
     }
 }
 
-impl Frames for Replies {
+impl Frames for ReplyFrames {
     fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
-            if let Part::Text(to_come) = &mut self.part {
-                let skipped = bytes.len().min(usize::try_from(*to_come).unwrap_or(usize::MAX));
-                *to_come -= skipped as u64;
+            if let Part::Text(bytes_left) = &mut self.part {
+                let skipped = bytes.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
+                *bytes_left -= skipped as u64;
                 bytes = bytes.get(skipped..).unwrap_or_default();
-                if *to_come == 0 {
-                    self.ended()?;
+                if *bytes_left == 0 {
+                    self.end_part()?;
                 }
                 continue;
             }
-            self.byte(byte)?;
+            self.follow_byte(byte)?;
             bytes = rest;
         }
         Ok(())
@@ -157,7 +157,8 @@ fn is_counted(kind: u8) -> bool {
     matches!(kind, b'$' | b'*' | b'~' | b'>' | b'%' | b'|' | b'!' | b'=')
 }
 
-fn number(digits: &[u8]) -> Result<i64, TooLong> {
+/// The number in the first line of a part.
+fn parse_number(digits: &[u8]) -> Result<i64, TooLong> {
     std::str::from_utf8(digits).ok().and_then(|digits| digits.trim().parse().ok()).ok_or(TooLong)
 }
 
@@ -167,8 +168,8 @@ mod tests {
 
     use super::*;
 
-    fn followed(bytes: &[u8], chunk_size: usize) -> Result<Replies, TooLong> {
-        let mut replies = Replies::new();
+    fn followed(bytes: &[u8], chunk_size: usize) -> Result<ReplyFrames, TooLong> {
+        let mut replies = ReplyFrames::new();
         bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes)).map(|()| replies)
     }
 
@@ -201,7 +202,7 @@ mod tests {
                     followed(twice.as_bytes(), chunk_size),
                     followed(&reply.as_bytes()[..reply.len() - 1], chunk_size),
                 );
-                let is_over = |replies: Result<Replies, TooLong>| replies.unwrap().is_between_replies();
+                let is_over = |replies: Result<ReplyFrames, TooLong>| replies.unwrap().is_between_replies();
                 assert!(is_over(whole), "{reply:?} in parts of {chunk_size}");
                 assert!(!is_over(half), "{reply:?} in parts of {chunk_size}, cut short");
             }
@@ -240,7 +241,7 @@ mod tests {
         for (begin, part) in
             [("+", "x"), ("*1000000\r\n", text.as_str()), ("*2\r\n*1000000\r\n", text.as_str())]
         {
-            let mut replies = Replies::new();
+            let mut replies = ReplyFrames::new();
             replies.follow(begin.as_bytes()).unwrap();
             let (part, mut sent) = (part.repeat(1000), 0);
             while replies.follow(part.as_bytes()).is_ok() {

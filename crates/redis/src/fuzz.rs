@@ -6,7 +6,7 @@ use redis::{PushInfo, PushKind, Value, aio::AsyncPushSender};
 
 use crate::{
     error::Refused,
-    frames::Replies,
+    frames::ReplyFrames,
     push_listener::{PushHandler, PushListener, PushSender},
     reach::{shard_wire, slots},
     reply::Reply,
@@ -14,19 +14,19 @@ use crate::{
 
 /// Parses bytes that a server sends.
 pub fn replies(bytes: &[u8]) {
-    let whole = Replies::new().follow(bytes);
+    let whole = ReplyFrames::new().follow(bytes);
     for chunk_size in [1, 7] {
-        let mut replies = Replies::new();
+        let mut replies = ReplyFrames::new();
         let parts = bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes));
         assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
     }
     slots(bytes);
     let Ok(value) = redis::parse_redis_value(bytes) else { return };
     assert!(is_allowed(bytes), "a reply that the client library reads is not refused");
-    read(&value);
+    read_by_each(&value);
     match value {
-        Value::Push { kind, data } => pushed(kind, data),
-        Value::Array(data) => pushed(PushKind::Message, data),
+        Value::Push { kind, data } => handle_push(kind, data),
+        Value::Array(data) => handle_push(PushKind::Message, data),
         _ => {}
     }
 }
@@ -50,7 +50,7 @@ fn slots(bytes: &[u8]) {
 /// Whether the bound on replies accepts the first reply, or refuses it only for a long number: the library accepts
 /// numbers of any length, with blanks and zeros before them, which no server writes.
 fn is_allowed(bytes: &[u8]) -> bool {
-    let mut replies = Replies::new();
+    let mut replies = ReplyFrames::new();
     for byte in bytes {
         if replies.follow(&[*byte]).is_err() {
             return replies.has_too_long_number();
@@ -68,7 +68,7 @@ pub fn message(bytes: &[u8]) {
 }
 
 /// Reads the value by each reader of script answers.
-fn read(value: &Value) {
+fn read_by_each(value: &Value) {
     let readers: [fn(&mut Reply); 6] = [
         |reply| drop(reply.number()),
         |reply| drop(reply.count::<u32>()),
@@ -77,16 +77,16 @@ fn read(value: &Value) {
         |reply| drop(reply.texts()),
         |reply| drop(reply.list()),
     ];
-    for (at, reader) in readers.iter().enumerate() {
+    for (i, reader) in readers.iter().enumerate() {
         let Ok(mut reply) = Reply::of(value.clone()) else { return };
         reader(&mut reply);
-        readers[(at + 1) % readers.len()](&mut reply);
+        readers[(i + 1) % readers.len()](&mut reply);
         drop(reply.all_text());
     }
 }
 
 /// Handles a push.
-fn pushed(kind: PushKind, data: Vec<Value>) {
+fn handle_push(kind: PushKind, data: Vec<Value>) {
     let listener = PushListener::new("lock:", std::sync::Arc::default());
     let _ = PushSender(listener).send(PushInfo { kind, data });
 }

@@ -18,6 +18,7 @@ use crate::{
 };
 
 impl RedisEngine {
+    /// Renews holds: one request for each slot where servers share the slots.
     pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if !self.reach.shares_slots() {
             return join_all(holds.chunks(MAX_BATCH_ITEMS).map(|holds| self.renew_batch(holds)))
@@ -26,9 +27,9 @@ impl RedisEngine {
                 .flatten()
                 .collect();
         }
-        let batches = self.by_slot(holds, |hold| &hold.name);
+        let batches = self.group_by_slot(holds, |hold| &hold.name);
         let answers = join_all(batches.iter().map(|batch| self.renew_batch(&batch.items))).await;
-        in_order(&batches, answers, || Renewed::Unknown(missing_answer()))
+        in_request_order(&batches, answers, || Renewed::Unknown(missing_answer()))
     }
 
     /// Releases by the fast path where possible. If all releases go to one server, they share its requests.
@@ -45,12 +46,12 @@ impl RedisEngine {
                 releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_batch(Some(route), chunk));
             return join_all(requests).await.into_iter().flatten().collect();
         }
-        let (routes, batches) = Self::by_server(releases, routes);
+        let (routes, batches) = Self::group_by_route(releases, routes);
         let requests = routes
             .iter()
             .zip(&batches)
             .map(|(route, batch)| self.release_batch(route.as_ref(), &batch.items));
-        in_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
+        in_request_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
     /// Releases on one server by the fast path, then what it has not released by the whole script. `None` as the route:
@@ -81,14 +82,14 @@ impl RedisEngine {
                 .flatten()
                 .collect();
         }
-        let batches = self.by_slot(releases, |release| &release.name);
+        let batches = self.group_by_slot(releases, |release| &release.name);
         let answers = join_all(batches.iter().map(|batch| self.release_full_batch(&batch.items))).await;
-        in_order(&batches, answers, || Released::Unknown(missing_answer()))
+        in_request_order(&batches, answers, || Released::Unknown(missing_answer()))
     }
 
-    /// Forms batches of which each fits one request. All batches are sent at once, so those for one node leave
-    /// together.
-    fn by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
+    /// Groups items by the slots of their names, into batches of which each fits one request. All batches are sent at
+    /// once, so those for one node leave together.
+    fn group_by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (position, item) in all.iter().enumerate() {
             // A name that no claim can have has no slot, and any server may answer for it.
@@ -105,7 +106,7 @@ impl RedisEngine {
     }
 
     /// The script's arguments for a renewal.
-    fn renewal(&self, hold: &Hold) -> Result<Item, EngineError> {
+    fn renewal_item(&self, hold: &Hold) -> Result<Item, EngineError> {
         let keys = self.keys(&hold.name)?;
         Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
     }
@@ -118,19 +119,20 @@ impl RedisEngine {
         if holds.len() == 1 || !renewed.iter().any(denied) {
             return renewed;
         }
-        // As in `release_full_batch`.
+        // The server refuses a call if the user has no rights on one of its locks: each renewal is sent alone.
         let requests = holds.iter().map(|hold| self.renew_request(std::slice::from_ref(hold)));
         join_all(requests).await.into_iter().flatten().collect()
     }
 
+    /// Renews holds of one slot in one request.
     async fn renew_request(&self, holds: &[Hold]) -> Vec<Renewed> {
         let replies = async {
             let slot = self.slot(holds.first().map(|hold| &hold.name)).map_err(Refused::Failed)?;
-            let items = |_: &Route| holds.iter().map(|hold| self.renewal(hold)).collect();
+            let items = |_: &Route| holds.iter().map(|hold| self.renewal_item(hold)).collect();
             answers_of(self.reach.run(slot, Script::Renew, items).await?).map_err(Refused::Failed)
         };
         match replies.await {
-            Ok(answers) => answers.iter().zip(holds).map(|(word, hold)| renewed(word, hold)).collect(),
+            Ok(answers) => answers.iter().zip(holds).map(|(word, hold)| read_renewed(word, hold)).collect(),
             Err(Refused::Split(_)) => {
                 join_all(holds.iter().map(|hold| self.renew_while_migrating(hold))).await
             }
@@ -147,11 +149,11 @@ impl RedisEngine {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
         let replies = async {
             let keys = self.keys(&hold.name)?;
-            let item = |_: &Route| Ok([self.renewal(hold)?].into());
+            let item = |_: &Route| Ok([self.renewal_item(hold)?].into());
             answer_of(self.reach.run(keys.slot, script, item).await?)
         };
         match replies.await {
-            Ok(word) => renewed(&word, hold),
+            Ok(word) => read_renewed(&word, hold),
             Err(error) => Renewed::Unknown(error),
         }
     }
@@ -159,8 +161,8 @@ impl RedisEngine {
     /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. A name
     /// that no claim can have is answered as not there.
     async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
-        let possible = |release: &&Release| self.keys(&release.name).is_ok();
-        let valid: Vec<Release> = releases.iter().filter(possible).cloned().collect();
+        let is_valid_name = |release: &&Release| self.keys(&release.name).is_ok();
+        let valid: Vec<Release> = releases.iter().filter(is_valid_name).cloned().collect();
         let mut answers = self.release_valid_names(&valid).await;
         if valid.len() > 1
             && answers
@@ -173,7 +175,7 @@ impl RedisEngine {
             answers = join_all(requests).await.into_iter().flatten().collect();
         }
         let mut answers = answers.into_iter();
-        let answer = |release: &Release| if possible(&release) { answers.next() } else { None };
+        let answer = |release: &Release| if is_valid_name(&release) { answers.next() } else { None };
         releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
     }
 
@@ -188,9 +190,11 @@ impl RedisEngine {
             answers_of(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)
         };
         match replies.await {
-            Ok(answers) => {
-                answers.iter().zip(releases).map(|(word, release)| self.released(word, release)).collect()
-            }
+            Ok(answers) => answers
+                .iter()
+                .zip(releases)
+                .map(|(word, release)| self.read_released(word, release))
+                .collect(),
             Err(Refused::Split(error)) => {
                 join_all(releases.iter().map(|release| self.release_while_migrating(release, &error))).await
             }
@@ -206,9 +210,9 @@ impl RedisEngine {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
             self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
-        let (how, min_hold) = (letter(release.ended), millis(release.min_hold.unwrap_or_default()));
-        let ended = format_args!("{how} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
-        Ok(Item::new(&keys).grant(release.id, release.token).words(ended))
+        let (end_letter, min_hold) = (letter(release.ended), millis(release.min_hold.unwrap_or_default()));
+        let words = format_args!("{end_letter} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
+        Ok(Item::new(&keys).grant(release.id, release.token).words(words))
     }
 
     /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other
@@ -225,13 +229,13 @@ impl RedisEngine {
         match replies.await {
             // Other keys of the claim may be left; they are released when the migration has ended.
             Ok(word) if word == "again" => Released::Unknown(migration_error.without_source()),
-            Ok(word) => self.released(&word, release),
+            Ok(word) => self.read_released(&word, release),
             Err(error) => Released::Unknown(error),
         }
     }
 
     /// Reads the script's answer to a release. A certain answer also ends the record of its requests in flight.
-    fn released(&self, word: &str, release: &Release) -> Released {
+    fn read_released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,
             "unwoken" => {
@@ -251,7 +255,7 @@ impl RedisEngine {
 }
 
 /// Reads the script's answer to a renewal.
-fn renewed(word: &str, hold: &Hold) -> Renewed {
+fn read_renewed(word: &str, hold: &Hold) -> Renewed {
     match word {
         "extended" => Renewed::Extended { ttl: Some(hold.ttl) },
         "broken" => Renewed::Lost(Loss::Broken),
@@ -278,7 +282,7 @@ impl<T: Clone> Batch<T> {
 }
 
 /// The answers to all items, in their order.
-fn in_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
+fn in_request_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
     let count = batches.iter().map(|batch| batch.positions.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();
     for (batch, answers) in batches.iter().zip(answers) {
@@ -287,6 +291,7 @@ fn in_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn()
     ordered.into_iter().map(|answer| answer.unwrap_or_else(&missing)).collect()
 }
 
+/// The error for an item that got no answer.
 fn missing_answer() -> EngineError {
     EngineError::new(Fault::Unknown, "the server answered for too few locks")
 }

@@ -30,6 +30,7 @@ impl RedisEngine {
         Ok(())
     }
 
+    /// The holders and waiters of a name.
     async fn show_now(&self, name: &Name) -> Result<View, Refused> {
         let keys = self.keys(name).map_err(Refused::Failed)?;
         let item = |_: &Route| Ok([Item::new(&keys)].into());
@@ -120,6 +121,7 @@ impl RedisEngine {
         }
     }
 
+    /// Ends the hold with this token; with `force` at once, otherwise at the end of its lease.
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let wake = self.client.config.wake_words();
@@ -134,19 +136,20 @@ impl RedisEngine {
         }
     }
 
+    /// The guarantee of all servers together.
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        let (mut judged, servers) = (Vec::new(), self.reach.servers().await?);
+        let (mut guarantees, servers) = (Vec::new(), self.reach.servers().await?);
         let topology = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
         for route in servers {
-            judged.push(guarantee::read_guarantee(&route.conn, topology).await?);
+            guarantees.push(guarantee::read_guarantee(&route.conn, topology).await?);
         }
-        let last = judged.pop();
-        let Some(mut all) = last else { return Err(EngineError::new(Fault::Retry, "no server is known")) };
+        let last = guarantees.pop();
+        let Some(mut merged) = last else { return Err(EngineError::new(Fault::Retry, "no server is known")) };
         if self.reach.shares_slots() {
-            guarantee::merge_masters(&mut all, judged);
+            guarantee::merge_masters(&mut merged, guarantees);
         }
-        self.client.config.layout.note(&mut all);
-        Ok(all)
+        self.client.config.layout.add_limitations(&mut merged);
+        Ok(merged)
     }
 }
 

@@ -28,6 +28,7 @@ pub(crate) struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
+    /// The keys of a name; an error if its lock key would be a side key.
     pub(crate) fn of(prefix: &'a str, name: &'a Name) -> Result<Self, EngineError> {
         let name = name.as_str();
         if is_side_key(prefix, name) {
@@ -40,6 +41,7 @@ impl<'a> Keys<'a> {
         Ok(Self { prefix, name, tag: tag(slot), layout_letter: "", slot })
     }
 
+    /// The lock key.
     pub(crate) fn lock(&self) -> String {
         format!("{}{}", self.prefix, self.name)
     }
@@ -132,6 +134,7 @@ const fn letter(number: usize) -> u8 {
     b'@' + (number % 16) as u8
 }
 
+/// The tag that places a side key in this slot.
 fn tag(slot: u16) -> &'static str {
     std::str::from_utf8(&TAGS[usize::from(slot)]).expect("made of letters")
 }
@@ -144,8 +147,8 @@ mod tests {
 
     fn slot_of(key: &str) -> u16 {
         let slots: HashSet<_> = (0..=key.len())
-            .filter(|&at| key.is_char_boundary(at))
-            .map(|at| slot(&key.as_bytes()[..at], &key.as_bytes()[at..]))
+            .filter(|&end| key.is_char_boundary(end))
+            .map(|end| slot(&key.as_bytes()[..end], &key.as_bytes()[end..]))
             .collect();
         assert_eq!(slots.len(), 1, "{key:?} has one slot, wherever its prefix ends");
         slots.into_iter().next().unwrap()
@@ -175,8 +178,8 @@ mod tests {
         for name in ["a", "a}b", "{", "{}", "}{", "{a}b", "a{b}c{d}", "ä{ö}"] {
             let name = Name::new(name).unwrap();
             let keys = Keys::of("lock:", &name).unwrap();
-            let side = format!("leasehold:{{{}}}q{}", keys.tag, keys.lock());
-            assert_eq!(slot_of(&keys.lock()), slot_of(&side));
+            let side_key = format!("leasehold:{{{}}}q{}", keys.tag, keys.lock());
+            assert_eq!(slot_of(&keys.lock()), slot_of(&side_key));
         }
     }
 
@@ -184,20 +187,23 @@ mod tests {
     fn the_counter_and_the_channel_of_a_slot_are_in_it() {
         for number in [0, 1, 8191, 16_383] {
             assert_eq!(slot_of(&counter_key("lock:", Some(number))), number);
-            let of_slot = slot_channel(&channel(ClaimId([7; 16])), number);
-            assert_eq!(slot_of(&of_slot), number);
-            assert_eq!(format!("{RESERVED_PREFIX}{}{}", tag(number), after_tag(&of_slot)), of_slot);
+            let channel_of_slot = slot_channel(&channel(ClaimId([7; 16])), number);
+            assert_eq!(slot_of(&channel_of_slot), number);
+            assert_eq!(
+                format!("{RESERVED_PREFIX}{}{}", tag(number), after_tag(&channel_of_slot)),
+                channel_of_slot
+            );
         }
     }
 
     #[test]
     fn a_name_cannot_reach_a_side_key() {
-        let side = "leasehold:{1}qx";
-        let whole = Name::new(side).unwrap();
+        let side_key = "leasehold:{1}qx";
+        let whole = Name::new(side_key).unwrap();
         assert_eq!(Keys::of("", &whole).err().unwrap().fault, Fault::Misconfigured);
         assert!(Keys::of("lock:", &whole).is_ok());
-        for at in 1..side.len() {
-            assert!(Keys::of(&side[..at], &Name::new(&side[at..]).unwrap()).is_err(), "{at}");
+        for end in 1..side_key.len() {
+            assert!(Keys::of(&side_key[..end], &Name::new(&side_key[end..]).unwrap()).is_err(), "{end}");
         }
         assert!(Keys::of("leasehold:", &Name::new("a").unwrap()).is_ok());
         assert_eq!(counter_key("lock:", None), "leasehold:{}tlock:");

@@ -61,7 +61,7 @@ impl Layout {
         matches!(self, Self::Redisson)
     }
 
-    /// Refuses the names of keys that Redisson reserves, and, where servers share the slots, names whose
+    /// Refuses names whose keys Redisson reserves, and, where servers share the slots, names whose
     /// Redisson keys would be in several slots.
     pub(crate) fn check(self, keys: &Keys<'_>, name: &Name, shares_slots: bool) -> Result<(), EngineError> {
         if self == Self::Plain {
@@ -85,7 +85,7 @@ impl Layout {
     }
 
     /// The limitations of locks in this layout.
-    pub(crate) fn note(self, guarantee: &mut Guarantee) {
+    pub(crate) fn add_limitations(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(
                 "Locks are those of Redisson (layout=redisson): claims of leasehold are granted in their order, the first client of Redisson to ask takes a free lock, and in the queue of a FairLock all claims of leasehold are one entry.",

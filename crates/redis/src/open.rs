@@ -55,17 +55,22 @@ pub(crate) async fn open<L: PushHandler>(
         None => None,
     };
     let password = password.as_ref().map(|password| password.as_str());
-    let resp3 = info(server, password, ProtocolVersion::RESP3);
-    let pushed = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
-    let refused =
-        match MultiplexedConnection::new_with_config(&resp3, stream::open(server).await?, pushed).await {
-            Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
-            Err(error) => error,
-        };
-    if !lacks_resp3(&refused) {
-        return Err(failed(refused));
+    let resp3 = connection_info(server, password, ProtocolVersion::RESP3);
+    let options_with_pushes = options.clone().set_push_sender(PushSender(Arc::clone(listener)));
+    let resp3_error = match MultiplexedConnection::new_with_config(
+        &resp3,
+        stream::open(server).await?,
+        options_with_pushes,
+    )
+    .await
+    {
+        Ok((mux, driver)) => return Ok(Dialed { mux, driver: Box::pin(driver), notification: None }),
+        Err(error) => error,
+    };
+    if !lacks_resp3(&resp3_error) {
+        return Err(failed(resp3_error));
     }
-    let resp2 = info(server, password, ProtocolVersion::RESP2);
+    let resp2 = connection_info(server, password, ProtocolVersion::RESP2);
     let connection =
         MultiplexedConnection::new_with_config(&resp2, stream::open(server).await?, options).await;
     let (mux, driver) = connection.map_err(failed)?;
@@ -88,7 +93,11 @@ pub(crate) async fn open<L: PushHandler>(
 }
 
 /// The settings of a connection to the server: protocol, database and login.
-fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> RedisConnectionInfo {
+fn connection_info(
+    server: &Server,
+    password: Option<&str>,
+    protocol: ProtocolVersion,
+) -> RedisConnectionInfo {
     let mut info = RedisConnectionInfo::default()
         .set_protocol(protocol)
         .set_db(i64::from(server.db))
@@ -104,11 +113,11 @@ fn info(server: &Server, password: Option<&str>, protocol: ProtocolVersion) -> R
 
 /// Whether the error means that the server (older than Redis 6), or a proxy in front of the server, lacks RESP3.
 fn lacks_resp3(error: &RedisError) -> bool {
-    let about_hello =
+    let is_about_hello =
         error.detail().is_some_and(|detail| detail.contains("HELLO") || detail.contains("unknown command"));
     error.kind() == ErrorKind::RESP3NotSupported
         || error.code() == Some("NOPROTO")
-        || (error.code().is_some() && about_hello)
+        || (error.code().is_some() && is_about_hello)
 }
 
 impl Dialed {
@@ -118,7 +127,7 @@ impl Dialed {
         &mut self,
         channel: &str,
         server: &Server,
-        wanted: ServerKind,
+        wanted_kind: ServerKind,
         run_id_query: RunIdQuery,
     ) -> Result<(Identity, u64), EngineError> {
         let (mux, is_resp2) = (&self.mux, self.notification.is_some());
@@ -133,7 +142,7 @@ impl Dialed {
         let (identity, run, time, listening) = answers.await;
         let failed = |error| classify_connecting(error, server);
         let mut identity = identity.map_err(failed)?;
-        identity.judge(wanted, server)?;
+        identity.judge(wanted_kind, server)?;
         listening.map_err(failed)?;
         (identity.run, identity.uptime) = run.map_err(failed)?;
         Ok((identity, micros(time.map_err(failed)?)))
@@ -144,8 +153,8 @@ impl Dialed {
 async fn listen(mux: &MultiplexedConnection, channel: &str) -> RedisResult<()> {
     mux.clone().subscribe(channel).await?;
     // If the server refuses tracking, polling finds the end of a foreign lock.
-    let mut track = redis::cmd("CLIENT");
-    match track.arg(&["TRACKING", "ON", "OPTIN"]).exec_async(&mut mux.clone()).await {
+    let mut command = redis::cmd("CLIENT");
+    match command.arg(&["TRACKING", "ON", "OPTIN"]).exec_async(&mut mux.clone()).await {
         Err(error) if error.code().is_none() => Err(error),
         _ => Ok(()),
     }
@@ -164,7 +173,8 @@ pub(crate) async fn open_without_pushes(
         Some(password) => Some(password.read().await?),
         None => None,
     };
-    let info = info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
+    let info =
+        connection_info(server, password.as_ref().map(|password| password.as_str()), ProtocolVersion::RESP2);
     let options = AsyncConnectionConfig::new().set_response_timeout(None);
     let connection =
         MultiplexedConnection::new_with_config(&info, stream::open(server).await?, options).await;

@@ -47,7 +47,7 @@ impl Reply {
     pub(crate) fn text(&mut self) -> Result<String, EngineError> {
         match self.0.next() {
             Some(Value::BulkString(text)) => Ok(String::from_utf8(text)
-                .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned())),
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
             Some(Value::SimpleString(text)) => Ok(text),
             Some(Value::Okay) => Ok("OK".to_owned()),
             _ => Err(unreadable()),

@@ -13,11 +13,11 @@ pub(crate) struct BackgroundTask(
 
 /// Runs `work` until the returned value is dropped.
 pub(crate) fn run(work: impl Future<Output = ()> + Send + 'static) -> BackgroundTask {
-    let (alive, gone) = oneshot::channel();
+    let (alive, dropped) = oneshot::channel();
     drop(tokio::spawn(async move {
         tokio::select! {
             () = work => {}
-            _ = gone => {}
+            _ = dropped => {}
         }
     }));
     BackgroundTask(alive)
@@ -28,9 +28,9 @@ pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(work));
 }
 
-/// Waits.
-pub(crate) async fn pause(time: Duration) {
-    tokio::time::sleep(time).await;
+/// Waits for this duration.
+pub(crate) async fn pause(duration: Duration) {
+    tokio::time::sleep(duration).await;
 }
 
 /// The result of `work`, if it comes within `limit`.

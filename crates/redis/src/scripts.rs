@@ -43,11 +43,17 @@ pub(crate) enum Script {
     /// As [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
     // The scripts on one node of a Redlock: `lua/redlock`.
+    /// Sets locks on the node for claims.
     LockNode,
+    /// Writes the tokens of claims that have locked the node.
     WriteToken,
+    /// Extends the locks on the node.
     RenewNode,
+    /// Ends claims on the node.
     ReleaseVote,
+    /// Ends a hold on the node for an operator.
     BreakNode,
+    /// Shows the state of a name on the node.
     LookNode,
 }
 
@@ -101,6 +107,7 @@ static DIGESTS: [LazyLock<String>; TEXTS.len()] = [
     LazyLock::new(|| digest(20)),
 ];
 
+/// The digest of the script with this index.
 fn digest(index: usize) -> String {
     sha1_smol::Sha1::from(TEXTS[index]).digest().to_string()
 }
@@ -114,9 +121,9 @@ pub(crate) struct Item {
     ends: SmallVec<[u32; 4]>,
 }
 
-/// A time in milliseconds, as scripts read it.
-pub(crate) fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+/// A duration in milliseconds, as scripts read it.
+pub(crate) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The letters of all side keys of a name: see `lua/name.lua`.
@@ -140,18 +147,19 @@ impl Item {
     }
 
     /// A claim as the scripts of the fast path read it: tag, id and lock. The caller adds the request text.
-    pub(crate) fn claim_of(keys: &Keys<'_>, id: ClaimId) -> Self {
+    pub(crate) fn fast_claim(keys: &Keys<'_>, id: ClaimId) -> Self {
         Self::starting_with_tag(keys).hex_id(id).with_lock(keys)
     }
 
     /// A release as the scripts of the fast path read it: tag, `<id>.<token>`, a blank and the lock.
-    pub(crate) fn release_of(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
+    pub(crate) fn fast_release(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
         let mut item = Self::starting_with_tag(keys).hex_id(id);
         // Writing to memory cannot fail.
         let _ = write!(item.bytes, ".{} ", token.map_or(0, |token| token.number));
         item.with_lock(keys)
     }
 
+    /// An item whose first part begins with the tag.
     fn starting_with_tag(keys: &Keys<'_>) -> Self {
         let mut item = Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() };
         item.bytes.extend_from_slice(keys.tag.as_bytes());
@@ -164,7 +172,7 @@ impl Item {
         self.text(keys.name.as_bytes())
     }
 
-    /// Adds the prefix of the side keys.
+    /// Ends a part with the prefix of the side keys.
     fn with_side_key_prefix(mut self, tag: &str, layout_letter: &str) -> Self {
         for part in [RESERVED_PREFIX, tag, "}"] {
             self.bytes.extend_from_slice(part.as_bytes());
@@ -186,10 +194,12 @@ impl Item {
         self.text(b"")
     }
 
+    /// Ends a part with this number.
     pub(crate) fn number(self, number: u64) -> Self {
         self.words(format_args!("{number}"))
     }
 
+    /// Ends a part with this id.
     pub(crate) fn id(self, id: ClaimId) -> Self {
         self.hex_id(id).text(b"")
     }
@@ -266,16 +276,19 @@ impl Script {
         matches!(self, Self::Renew | Self::RenewLock | Self::RenewShared)
     }
 
+    /// The text of the script, for plain locks.
     pub(crate) const fn text(self) -> &'static str {
         TEXTS[self as usize]
     }
 
     /// The letters of the side keys that the script declares. Where servers share the slots, these are all keys that
     /// the script may use.
-    const fn side_keys(self, to: Destination, layout: Layout) -> &'static [u8] {
+    const fn side_keys(self, destination: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
-            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look if to.slot.is_some() => {
+            Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look
+                if destination.slot.is_some() =>
+            {
                 if layout.declares_absent_key() {
                     SIDE_KEYS_AND_ABSENT_KEY
                 } else {
@@ -296,7 +309,7 @@ impl Script {
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
-        to: Destination,
+        destination: Destination,
         counter_key: &str,
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
@@ -304,20 +317,22 @@ impl Script {
         if self.is_fast_path() {
             return self.call_fast_path(counter_key, floor, items);
         }
-        let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
-        let count = items.clone().count();
-        let (side_letters, locks) = (self.side_keys(to, layout), if self == Self::Names { 0 } else { count });
-        let keys = usize::from(self.has_counter()) + locks * (1 + side_letters.len());
+        let item_bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
+        let item_count = items.clone().count();
+        let (side_letters, lock_count) =
+            (self.side_keys(destination, layout), if self == Self::Names { 0 } else { item_count });
+        let key_count = usize::from(self.has_counter()) + lock_count * (1 + side_letters.len());
         // The length of a side key: the lock, its prefix and one letter.
         let side_key_bytes = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
         let side_bytes = items.clone().map(side_key_bytes).sum::<usize>() * side_letters.len();
-        let mut command = Cmd::with_capacity(count * 3 + keys + 4, bytes + side_bytes + 128);
+        // Room for all arguments, and for their bytes.
+        let mut command = Cmd::with_capacity(item_count * 3 + key_count + 4, item_bytes + side_bytes + 128);
         let digest = layout.digest(self).unwrap_or_else(|| DIGESTS[self as usize].as_str());
-        command.arg("EVALSHA").arg(digest).arg(keys);
+        command.arg("EVALSHA").arg(digest).arg(key_count);
         if self.has_counter() {
             command.arg(counter_key);
         }
-        for item in items.clone().take(locks) {
+        for item in items.clone().take(lock_count) {
             command.arg(item.parts().next());
         }
         if !side_letters.is_empty() {
@@ -327,8 +342,8 @@ impl Script {
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);
         }
-        // `m`: a missing listener proves nothing, see `all_may_listen` in `lua/head.lua`.
-        if to.unsettled {
+        // The letter `m`: a missing listener proves nothing, see `all_may_listen` in `lua/head.lua`.
+        if destination.unsettled {
             command.arg(format!("{floor} m"));
         } else {
             command.arg(floor);
@@ -343,9 +358,9 @@ impl Script {
         floor: u64,
         items: impl Iterator<Item = &'a Item> + Clone,
     ) -> Cmd {
-        let bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
-        let count = items.clone().count();
-        let mut command = Cmd::with_capacity(count * 2 + 6, bytes + 128);
+        let item_bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
+        let item_count = items.clone().count();
+        let mut command = Cmd::with_capacity(item_count * 2 + 6, item_bytes + 128);
         command.arg("EVALSHA").arg(&*DIGESTS[self as usize]);
         match self {
             Self::ClaimNode => command
@@ -388,8 +403,8 @@ mod tests {
             crate::keys::counter_key("lock:", None),
         ];
         command.extend(items.iter().map(|_| "lock:s".to_owned()));
-        for (id, what) in items {
-            command.extend(["leasehold:{t}", id, what].map(str::to_owned));
+        for (id, request) in items {
+            command.extend(["leasehold:{t}", id, request].map(str::to_owned));
         }
         command.push("0".to_owned());
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
@@ -400,11 +415,11 @@ mod tests {
     fn grants_hold_in_a_slow_script() {
         let server = RedisServer::start(&[]);
         // Before Redis 7.2 the clock goes on while a script runs.
-        let spin = "return each(function(at) for _ = 1, 100000 do call('TIME') end return one(at) end)";
-        let release = TEXTS[Script::Release as usize].replace("return each(one)", spin);
-        let claim = |id: &str, wants: &str| {
-            let wants = format!("create p {wants} 60000 60000 60000 1 1 news owner");
-            eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &wants)]).remove(0)
+        let spin = "return answer_items(function(i) for _ = 1, 100000 do call('TIME') end return release_item(i) end)";
+        let release = TEXTS[Script::Release as usize].replace("return answer_items(release_item)", spin);
+        let claim = |id: &str, permits: &str| {
+            let request = format!("create p {permits} 60000 60000 60000 1 1 news owner");
+            eval(&server, TEXTS[Script::Claim as usize], &[(&id.repeat(32), &request)]).remove(0)
         };
         let mut subscriber = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
         subscriber.write_all(b"SUBSCRIBE news\r\n").unwrap();
@@ -414,8 +429,8 @@ mod tests {
         assert!(claim("b", "1 3").starts_with("held"));
         assert!(claim("c", "2 3").starts_with("waiting"));
         let (a, b) = ("a".repeat(32) + ".", "b".repeat(32) + ".");
-        // While the second is released, the minimum hold time of the first permit ends, but not by the time at the
-        // begin.
+        // The first release leaves a minimum hold time of 5 ms, which ends while the second is released. The script
+        // counts by the time at its begin, so the permit stays taken.
         let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
         assert_eq!(freed, ["freed", "freed"]);
         assert!(claim("d", "2 3").starts_with("waiting"), "two permits were granted to the waiter");

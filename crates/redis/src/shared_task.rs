@@ -20,42 +20,44 @@ use futures_util::task::AtomicWaker;
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
-    /// The task that this thread polls, by its address, and whether it was woken meanwhile.
-    static POLLED: Cell<(usize, bool)> = const { Cell::new((0, false)) };
+    /// The task that this thread polls, by its address (0: none), and whether it was woken meanwhile.
+    static POLLED_TASK: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
 /// The future that runs a connection.
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ConnectionWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The work of one connection.
-pub(crate) struct SharedTask(Arc<Inner>);
+pub(crate) struct SharedTask(Arc<ConnectionTask>);
 
-struct Inner {
+/// What the task and the threads of callers share.
+struct ConnectionTask {
     /// The work; `None` when it is done.
-    work: Mutex<Option<Work>>,
+    work: Mutex<Option<ConnectionWork>>,
     /// Wakes the returned task of [`SharedTask::new`].
     task: AtomicWaker,
     /// The task was woken but could not poll, because a thread of a caller was polling.
-    missed: AtomicBool,
+    missed_wake: AtomicBool,
 }
 
 impl SharedTask {
     /// Wraps the work. The returned task must run for as long as the connection is to last.
-    pub(crate) fn new(work: Work) -> (Self, impl Future<Output = ()> + Send) {
+    pub(crate) fn new(work: ConnectionWork) -> (Self, impl Future<Output = ()> + Send) {
         let work = Mutex::new(Some(work));
-        let inner = Arc::new(Inner { work, task: AtomicWaker::new(), missed: AtomicBool::new(false) });
-        let ended = EndsWork(Arc::clone(&inner));
-        let task = std::future::poll_fn(move |context| ended.0.poll_task(context));
+        let inner =
+            Arc::new(ConnectionTask { work, task: AtomicWaker::new(), missed_wake: AtomicBool::new(false) });
+        let owner = WorkOwner(Arc::clone(&inner));
+        let task = std::future::poll_fn(move |context| owner.0.poll_task(context));
         (Self(inner), task)
     }
 
     /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the
     /// task.
     pub(crate) fn poll_after<T>(&self, queue_call: impl FnOnce() -> T) -> T {
-        let outer = POLLED.replace((self.0.address(), false));
+        let polled_outside = POLLED_TASK.replace((self.0.address(), false));
         let result = queue_call();
         let is_settled = self.poll_while_woken();
-        POLLED.set(outer);
+        POLLED_TASK.set(polled_outside);
         if !is_settled {
             self.0.task.wake();
         }
@@ -66,14 +68,14 @@ impl SharedTask {
     fn poll_while_woken(&self) -> bool {
         for _ in 0..MAX_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
-            POLLED.set((self.0.address(), false));
+            POLLED_TASK.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
             // Checked after the work is unlocked: the task sets the flag before it tries to lock the work.
-            if self.0.missed.swap(false, Ordering::SeqCst) || is_done {
+            if self.0.missed_wake.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }
-            let (_, was_woken) = POLLED.get();
+            let (_, was_woken) = POLLED_TASK.get();
             if !was_woken {
                 return true;
             }
@@ -82,25 +84,25 @@ impl SharedTask {
     }
 }
 
-impl Inner {
+impl ConnectionTask {
     /// The address of this value, which identifies the task.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// One poll by the task. Never blocks: the keeper has other connections, and the thread that polls may be
-    /// suspended.
+    /// One poll of the work by its task. Never blocks: the keeper has other connections, and the thread that polls may
+    /// be suspended.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
         // The flag is set before the attempt to lock: a thread that is polling now reads the flag when it stops.
-        self.missed.store(true, Ordering::SeqCst);
+        self.missed_wake.store(true, Ordering::SeqCst);
         let Some(mut work) = self.try_work() else { return Poll::Pending };
-        self.missed.store(false, Ordering::SeqCst);
+        self.missed_wake.store(false, Ordering::SeqCst);
         if self.poll_work(&mut work) { Poll::Ready(()) } else { Poll::Pending }
     }
 
     /// Polls the work; true if it is done.
-    fn poll_work(self: &Arc<Self>, work: &mut Option<Work>) -> bool {
+    fn poll_work(self: &Arc<Self>, work: &mut Option<ConnectionWork>) -> bool {
         let Some(future) = work else { return true };
         let waker = Waker::from(Arc::clone(self));
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -116,7 +118,7 @@ impl Inner {
     }
 
     /// Locks the work; `None` while another thread polls.
-    fn try_work(&self) -> Option<MutexGuard<'_, Option<Work>>> {
+    fn try_work(&self) -> Option<MutexGuard<'_, Option<ConnectionWork>>> {
         match self.work.try_lock() {
             Ok(work) => Some(work),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
@@ -125,13 +127,14 @@ impl Inner {
     }
 }
 
-impl Wake for Inner {
+impl Wake for ConnectionTask {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
+    /// A wake-up by the thread that polls the task is only noted: that thread then polls again.
     fn wake_by_ref(self: &Arc<Self>) {
-        let is_polled_here = POLLED.try_with(|polled| {
+        let is_polled_here = POLLED_TASK.try_with(|polled| {
             let (task, _) = polled.get();
             let is_polled_here = task == self.address();
             if is_polled_here {
@@ -146,9 +149,9 @@ impl Wake for Inner {
 }
 
 /// Owned by the task: when dropped, drops the work and with it the connection.
-struct EndsWork(Arc<Inner>);
+struct WorkOwner(Arc<ConnectionTask>);
 
-impl Drop for EndsWork {
+impl Drop for WorkOwner {
     fn drop(&mut self) {
         let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(work);
@@ -184,8 +187,8 @@ mod tests {
         let polls = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&polls);
         let (shared, task) = SharedTask::new(Box::pin(poll_fn(move |context| {
-            let before = count.fetch_add(1, Ordering::SeqCst);
-            if poll(before, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
+            let earlier_polls = count.fetch_add(1, Ordering::SeqCst);
+            if poll(earlier_polls, context.waker()) { Poll::Ready(()) } else { Poll::Pending }
         })));
         (shared, Box::pin(task), polls)
     }
@@ -197,19 +200,19 @@ mod tests {
 
     #[test]
     fn a_caller_does_the_woken_work_and_the_task_sleeps() {
-        let stored = Arc::new(Mutex::new(None::<Waker>));
-        let store = Arc::clone(&stored);
-        let (shared, mut task, polls) = work(move |before, waker| {
-            *store.lock().unwrap() = Some(waker.clone());
+        let stored_waker = Arc::new(Mutex::new(None::<Waker>));
+        let waker_slot = Arc::clone(&stored_waker);
+        let (shared, mut task, polls) = work(move |earlier_polls, waker| {
+            *waker_slot.lock().unwrap() = Some(waker.clone());
             // The second poll wakes another part of the connection.
-            if before == 1 {
+            if earlier_polls == 1 {
                 waker.wake_by_ref();
             }
             false
         });
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
-        let wake = || stored.lock().unwrap().clone().unwrap().wake();
+        let wake = || stored_waker.lock().unwrap().clone().unwrap().wake();
         shared.poll_after(wake);
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (3, 0));
         // A later answer wakes the task.
@@ -227,10 +230,10 @@ mod tests {
     fn a_task_does_not_wait_for_a_polling_caller() {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
-        let polled = shared.0.try_work().unwrap();
+        let locked_work = shared.0.try_work().unwrap();
         assert!(!poll(&mut task, &woken));
         assert_eq!(polls.load(Ordering::SeqCst), 0);
-        drop(polled);
+        drop(locked_work);
         shared.poll_after(|| ());
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
     }
@@ -240,18 +243,18 @@ mod tests {
         let (shared, mut task, polls) = work(|_, _| false);
         let woken = Arc::new(Woken::default());
         assert!(!poll(&mut task, &woken));
-        let polled = shared.0.try_work().unwrap();
+        let locked_work = shared.0.try_work().unwrap();
         shared.poll_after(|| ());
         assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 1));
-        drop(polled);
+        drop(locked_work);
     }
 
     #[test]
     fn work_that_ends_or_panics_in_a_caller_ends_the_task() {
         for panics in [false, true] {
-            let (shared, mut task, _) = work(move |before, _| {
-                assert!(before == 0 || !panics, "as a bug would");
-                before > 0
+            let (shared, mut task, _) = work(move |earlier_polls, _| {
+                assert!(earlier_polls == 0 || !panics, "as a bug would");
+                earlier_polls > 0
             });
             let woken = Arc::new(Woken::default());
             assert!(!poll(&mut task, &woken));

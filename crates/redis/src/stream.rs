@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::{
     error::unreachable,
-    frames::Replies,
+    frames::ReplyFrames,
     server::{Address, Server},
 };
 
@@ -29,9 +29,9 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError>
             stream.set_nodelay(true).map_err(failed)?;
             #[cfg(feature = "tls")]
             if let Some(tls) = &server.tls {
-                let wrapped = tls.connect(stream, host, &[]).await;
-                let wrapped = wrapped.map_err(|error| not_encrypted(error, &server.address))?;
-                return Ok(bounded(wrapped));
+                let encrypted = tls.connect(stream, host, &[]).await;
+                let encrypted = encrypted.map_err(|error| not_encrypted(error, &server.address))?;
+                return Ok(bounded(encrypted));
             }
             Ok(bounded(stream))
         }
@@ -39,16 +39,18 @@ pub(crate) async fn open(server: &Server) -> Result<Box<dyn Bytes>, EngineError>
     }
 }
 
+/// The stream, with the bound on the size of replies.
 fn bounded(stream: impl Bytes) -> Box<dyn Bytes> {
-    Box::new(Bounded::new(stream, Replies::new()))
+    Box::new(Bounded::new(stream, ReplyFrames::new()))
 }
 
+/// The error of a failed TLS handshake.
 #[cfg(feature = "tls")]
 fn not_encrypted(error: TlsError, address: &Address) -> EngineError {
     match error {
-        TlsError::Wrong(what) => EngineError::new(
+        TlsError::Wrong(reason) => EngineError::new(
             leasehold_core::Fault::Misconfigured,
-            format!("cannot connect to {address} by TLS: {what}"),
+            format!("cannot connect to {address} by TLS: {reason}"),
         ),
         TlsError::Broken(error) => unreachable(address, &error),
     }

@@ -7,7 +7,7 @@ macro_rules! text {
 }
 
 pub(crate) const CLAIM: &str =
-    text!("head", "asked", "claim_quick", "quick_end", "lock_string", "name", "claim");
+    text!("head", "claim_request", "claim_quick", "quick_end", "lock_string", "name", "claim");
 pub(crate) const RENEW: &str = text!("head", "renew_quick", "quick_end", "lock_string", "name", "renew");
 pub(crate) const RELEASE: &str =
     text!("head", "release_quick", "quick_end", "lock_string", "name", "wake", "release");
@@ -26,7 +26,7 @@ pub(crate) const RELEASE_NODE: &str = text!("release_node");
 
 /// The texts of the scripts for locks of Redisson.
 pub(crate) mod redisson {
-    pub(crate) const CLAIM: &str = text!("head", "asked", "lock_redisson", "name", "claim");
+    pub(crate) const CLAIM: &str = text!("head", "claim_request", "lock_redisson", "name", "claim");
     pub(crate) const RENEW: &str = text!("head", "lock_redisson", "name", "renew");
     pub(crate) const RELEASE: &str = text!("head", "lock_redisson", "name", "wake_redisson", "release");
     pub(crate) const BREAK: &str = text!("head", "lock_redisson", "name", "wake_redisson", "break");

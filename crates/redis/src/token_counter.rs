@@ -10,10 +10,10 @@ use crate::keys::counter_key;
 /// even if the server's data is lost.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
-/// The names of the keys that hold the newest token.
+/// The keys that store the newest token, for the prefix of one client.
 pub(crate) struct TokenCounter {
     prefix: String,
-    /// The key where all slots share one counter.
+    /// The key of the counter that all slots share.
     common_key: String,
 }
 

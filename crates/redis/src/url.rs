@@ -13,7 +13,7 @@ const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
 /// How a URL of this scheme is written.
-fn url_of(scheme: &str) -> ServersUrl<'_> {
+fn url_form(scheme: &str) -> ServersUrl<'_> {
     let example = match scheme.split_once('+').map_or("", |(_, kind)| kind) {
         "unix" => ":///path/to/socket",
         "sentinel" => "://host1:26379,host2:26379,host3:26379/mymaster",
@@ -23,6 +23,7 @@ fn url_of(scheme: &str) -> ServersUrl<'_> {
     ServersUrl { scheme, example }
 }
 
+/// The database number at the end of a URL.
 fn db(url: &ServersUrl<'_>, path: &str) -> Result<u32, Error> {
     match path {
         "" => Ok(0),
@@ -30,12 +31,13 @@ fn db(url: &ServersUrl<'_>, path: &str) -> Result<u32, Error> {
     }
 }
 
-/// See [`Config::from_url`].
-pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
-    let url = url_of(scheme);
+/// Parses a URL for [`Config::from_url`]: `rest` is the part after the scheme and its colon.
+pub(crate) fn parse(scheme: &str, rest: &str) -> Result<Config, Error> {
+    let url = url_form(scheme);
     let rest = rest.strip_prefix("//").ok_or_else(|| url.malformed("has no //"))?;
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let (login, hosts) = authority.rsplit_once('@').map_or((None, authority), |(l, p)| (Some(l), p));
+    let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
+    let (login, hosts) =
+        authority.rsplit_once('@').map_or((None, authority), |(login, hosts)| (Some(login), hosts));
     let kind = scheme.split_once('+').map_or("", |(_, kind)| kind);
     let after_slash = path.strip_prefix('/').unwrap_or_default();
     let (servers, db) = match kind {
@@ -54,8 +56,7 @@ pub(crate) fn read(scheme: &str, rest: &str) -> Result<Config, Error> {
             _ => return Err(url.malformed("has a database other than 0, which a Redis Cluster has not")),
         },
         _ if hosts.contains(',') => {
-            let (tls, plain) = (scheme.starts_with("rediss"), "redis");
-            let scheme = if tls { "rediss" } else { plain };
+            let scheme = if scheme.starts_with("rediss") { "rediss" } else { "redis" };
             return Err(url.malformed(&format!(
                 "names several hosts, which is for {scheme}+sentinel://.../mymaster or {scheme}+cluster://..."
             )));

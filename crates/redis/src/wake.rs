@@ -41,9 +41,9 @@ impl FromStr for Wake {
 impl Wake {
     /// The description for the scripts, for locks with this prefix. See `wake_waiters()` in `lua/wake.lua`.
     pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
-        let refused = |wanted: &str| {
+        let refused = |required: &str| {
             Error::misconfigured(format!(
-                "this value of wake= is for keys that begin with {wanted}: choose that prefix"
+                "this value of wake= is for keys that begin with {required}: choose that prefix"
             ))
         };
         match self {

@@ -2,82 +2,83 @@
 --
 -- KEYS 2 lock
 -- ARGV 1 side · 2 token · 3 force 1 or 0 · 4 description of the waiters to wake, or nothing
--- Answers {server us, done or absent or layout}.
+-- Answers {server time in us, done or absent or layout}.
 -- Invariant: without force the broken hold stays in the lock until its holder releases it or its lease ends, so that
 -- two claims never hold.
-local number, force = tonumber(ARGV[2]), ARGV[3] == '1'
-local s = load(KEYS[2], ARGV[1])
-if not s then
-  return { us, 'layout' }
+local token, force = tonumber(ARGV[2]), ARGV[3] == '1'
+local name = load(KEYS[2], ARGV[1])
+if not name then
+  return { now_us, 'layout' }
 end
-arm(s)
-prune(s)
-local c = s.c
+begin_writes(name)
+prune(name)
+local record = name.record
 
 -- Whether the block of tokens of a hold contains the number.
-local function carries(h)
-  return h.token <= number and number < h.token + h.tokens
+local function has_token(holder)
+  return holder.token <= token and token < holder.token + holder.tokens
 end
 
-local function notify_holder(id, h)
-  if h.channel then
-    notify(h.channel, { 'broken', id, s.lock })
+-- Notifies the holder of the break.
+local function notify_holder(id, holder)
+  if holder.channel then
+    notify(holder.channel, { 'broken', id, name.lock })
   end
 end
 
 -- Ends an exclusive hold, or, without force, marks it as broken.
-local function break_alone(h)
-  s.dirty = true
-  local id = h.id
-  call('HDEL', s.entries, id)
-  call('ZREM', s.entry_ends, id)
-  if h.state == 'kept' or force then
-    drop_lock(s)
-    c.mode, c.holder = nil, nil
-    if h.state ~= 'kept' then
-      note_end(s, h.token, 'b')
-      add_tombstone(s, id)
-      notify_holder(id, h)
+local function break_exclusive(holder)
+  name.dirty = true
+  local id = holder.id
+  call('HDEL', name.entries, id)
+  call('ZREM', name.entry_ends, id)
+  if holder.state == 'kept' or force then
+    drop_lock(name)
+    record.mode, record.holder = nil, nil
+    if holder.state ~= 'kept' then
+      note_end(name, holder.token, 'b')
+      add_tombstone(name, id)
+      notify_holder(id, holder)
     end
     return
   end
-  h.state = '!'
-  s.value = value_of(h)
-  write_lock(s)
-  notify_holder(id, h)
+  holder.state = '!'
+  name.value = value_of(holder)
+  write_lock(name)
+  notify_holder(id, holder)
 end
 
 -- Ends a shared hold or permits, or, without force, marks them as broken.
-local function break_shared(id, h)
-  s.dirty = true
-  if h.state == 'kept' or force then
-    remove_holder(s, id, h)
-    if h.state ~= 'kept' then
-      note_end(s, h.token, 'b')
-      add_tombstone(s, id)
-      notify_holder(id, h)
+local function break_shared(id, holder)
+  name.dirty = true
+  if holder.state == 'kept' or force then
+    remove_holder(name, id, holder)
+    if holder.state ~= 'kept' then
+      note_end(name, holder.token, 'b')
+      add_tombstone(name, id)
+      notify_holder(id, holder)
     end
-    shrink(s)
+    shrink_sentinel(name)
     return
   end
-  call('HDEL', s.entries, id)
-  h.state = '!'
-  put(s, id, h)
-  notify_holder(id, h)
+  call('HDEL', name.entries, id)
+  holder.state = '!'
+  write_entry(name, id, holder)
+  notify_holder(id, holder)
 end
 
 -- Finds the hold and breaks it; returns the answer.
 local function find_and_break()
-  if c.mode == 'x' then
-    if carries(c.holder) then
-      break_alone(c.holder)
+  if record.mode == 'x' then
+    if has_token(record.holder) then
+      break_exclusive(record.holder)
       return 'done'
     end
-  elseif c.mode then
-    for _, id in ipairs(call('ZRANGE', s.holds, 0, -1)) do
-      local h = entry(s, id)
-      if carries(h) then
-        break_shared(id, h)
+  elseif record.mode then
+    for _, id in ipairs(call('ZRANGE', name.holds, 0, -1)) do
+      local holder = read_entry(name, id)
+      if has_token(holder) then
+        break_shared(id, holder)
         return 'done'
       end
     end
@@ -86,9 +87,9 @@ local function find_and_break()
 end
 
 local reply = find_and_break()
-settle(s)
-save(s)
-if reply == 'done' and not s.value then
-  wake_waiters(s, ARGV[4])
+settle(name)
+save(name)
+if reply == 'done' and not name.value then
+  wake_waiters(name, ARGV[4])
 end
-return { us, reply }
+return { now_us, reply }

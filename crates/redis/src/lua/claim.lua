@@ -4,134 +4,137 @@
 -- ARGV for each claim: side, id, and the request text: create or ask · mode x, s or p · count · limit (0 for x and s) ·
 --      ttl ms · claim time ms · lease of a queue entry, ms · may queue 1 or 0 · tokens · channel · owner; and at the
 --      end the server's microseconds when the connection was made
--- Answers {server us, then for each claim one of:
+-- Answers {server time in us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
 -- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while
 -- leasehold holds the name in its other layout, else 0.
 -- Invariant: ask creates nothing; a dead claim is gone; no claim passes a live claim in the queue.
-local function one(at)
-  local a, id = asked(at), ARGV[3 * at - 1]
-  local how, ttl, entry_life = a.how, tonumber(a.ttl), tonumber(a.entry_life)
+local function claim_item(i)
+  local request, id = request_of(i), ARGV[3 * i - 1]
+  local action, ttl, entry_life = request.action, tonumber(request.ttl), tonumber(request.entry_life)
   requester = id
-  local s = load(KEYS[at + 1], ARGV[3 * at - 2])
-  if not s then
+  local name = load(KEYS[i + 1], ARGV[3 * i - 2])
+  if not name then
     return 'layout'
   end
-  local c = s.c
-  if how == 'ask' then
-    arm(s)
+  local record = name.record
+  if action == 'ask' then
+    begin_writes(name)
   end
 
   -- The answer to a claim that does not hold; `ahead`: how many waiters are ahead of it.
   local function hint(outcome, ahead)
-    local free_in = (outcome == 'taken' or ahead < WATCHERS) and frees_in(s) or -1
-    local foreign = is_foreign(s) and 1 or 0
-    if foreign == 1 and is_other_layout(s) then
+    local free_in = (outcome == 'taken' or ahead < WATCHERS) and frees_in(name) or -1
+    local foreign = is_foreign(name) and 1 or 0
+    if foreign == 1 and is_other_layout(name) then
       foreign = 3
-    elseif foreign == 1 and s.typed and call('PTTL', s.lock) == -1 then
+    elseif foreign == 1 and name.is_no_lock and call('PTTL', name.lock) == -1 then
       foreign = 2 -- probably no lock at all
     end
     return table.concat({ outcome, ahead, free_in, foreign }, ' ')
   end
 
-  local function held(h)
-    return table.concat({ 'held', int(h.token), h.tokens, ttl, h.prev }, ' ')
+  -- The answer to a claim that holds.
+  local function held(holder)
+    return table.concat({ 'held', int(holder.token), holder.tokens, ttl, holder.prev }, ' ')
   end
 
-  -- The answer to a claim that holds: the same grant, extended.
+  -- Extends the hold of a claim that holds, and returns the answer: the same grant. nil if the claim does not hold.
   local function answer_holder()
-    local h
-    if c.mode == 'x' then
-      h = c.holder.id == id and c.holder.state ~= 'kept' and c.holder
-    elseif c.mode then
-      h = call('ZSCORE', s.holds, id) and entry(s, id)
+    local holder
+    if record.mode == 'x' then
+      holder = record.holder.id == id and record.holder.state ~= 'kept' and record.holder
+    elseif record.mode then
+      holder = call('ZSCORE', name.holds, id) and read_entry(name, id)
     end
-    if not h then
+    if not holder then
       return nil
-    elseif h.state == '!' then
+    elseif holder.state == '!' then
       return 'gone'
     end
-    confirm(s, id, ttl)
-    return held(h)
+    confirm(name, id, ttl)
+    return held(holder)
   end
 
-  local channel, owner = a.client:match('^(%S+) (.*)$')
+  -- The entry of the claim, if it is new.
+  local channel, owner = request.client:match('^(%S+) (.*)$')
   local new = {
-    mode = a.mode, count = tonumber(a.count), limit = tonumber(a.limit), claim = tonumber(a.claim),
-    tokens = tonumber(a.tokens), channel = channel, owner = owner, since = us,
+    mode = request.mode, count = tonumber(request.count), limit = tonumber(request.limit),
+    claim = tonumber(request.claim_time), tokens = tonumber(request.tokens),
+    channel = channel, owner = owner, since = now_us,
   }
 
   -- The refusal of a claim whose kind of lock or limit differs from the present one; nil or false without.
   local function clash()
-    return c.limit and c.limit ~= new.limit and 'clash ' .. c.limit
+    return record.limit and record.limit ~= new.limit and 'clash ' .. record.limit
   end
 
   -- Enqueues the claim, at the end.
-  local function enqueue(e)
-    local last = call('ZREVRANGE', s.queue, 0, 0, 'WITHSCORES')[2]
-    e.state, e.channel = 'waiting', new.channel
-    put(s, id, e)
-    call('ZADD', s.queue, (tonumber(last) or 0) + 1, id)
-    call('ZADD', s.entry_ends, now + entry_life, id)
-    s.dirty = s.dirty or c.limit ~= new.limit
-    c.limit = new.limit
+  local function enqueue(entry)
+    local last = call('ZREVRANGE', name.queue, 0, 0, 'WITHSCORES')[2]
+    entry.state, entry.channel = 'waiting', new.channel
+    write_entry(name, id, entry)
+    call('ZADD', name.queue, (tonumber(last) or 0) + 1, id)
+    call('ZADD', name.entry_ends, now_ms + entry_life, id)
+    name.dirty = name.dirty or record.limit ~= new.limit
+    record.limit = new.limit
   end
 
   -- A request of a waiter extends its queue entry; from now on its notifications go to the channel of this request.
-  local function refresh_entry(e)
-    if e.channel ~= new.channel then
-      e.channel = new.channel
-      put(s, id, e)
+  local function refresh_entry(entry)
+    if entry.channel ~= new.channel then
+      entry.channel = new.channel
+      write_entry(name, id, entry)
     end
-    call('ZADD', s.entry_ends, now + entry_life, id)
+    call('ZADD', name.entry_ends, now_ms + entry_life, id)
   end
 
   local function answer()
-    prune(s)
-    if is_foreign(s) then
-      note_foreign(s)
+    prune(name)
+    if is_foreign(name) then
+      note_foreign(name)
     end
-    settle(s)
+    settle(name)
     local granted = answer_holder()
     if granted then
       return granted
     end
-    local e = entry(s, id)
-    local ahead = e and call('ZRANK', s.queue, id)
+    local entry = read_entry(name, id)
+    local ahead = entry and call('ZRANK', name.queue, id)
     if ahead then
-      if ahead == 0 and fits(s, e) and not newest_token(s) then
+      if ahead == 0 and fits(name, entry) and not newest_token(name) then
         return 'counter'
       end
-      refresh_entry(e)
+      refresh_entry(entry)
       return hint('waiting', ahead)
-    elseif e then
+    elseif entry then
       -- The claim missed its grant, and goes to the end of the queue.
       local refused = clash()
       if refused then
         return refused
       end
-      enqueue(e)
-      settle(s)
-      return answer_holder() or hint('waiting', call('ZRANK', s.queue, id))
+      enqueue(entry)
+      settle(name)
+      return answer_holder() or hint('waiting', call('ZRANK', name.queue, id))
     end
-    if how == 'ask' or has_tombstone(s, id) then
+    if action == 'ask' or has_tombstone(name, id) then
       return 'gone'
     end
     local refused = clash()
     if refused then
       return refused
     end
-    ahead = call('ZCARD', s.queue)
-    if ahead == 0 and fits(s, new) then
-      if not newest_token(s) then
+    ahead = call('ZCARD', name.queue)
+    if ahead == 0 and fits(name, new) then
+      if not newest_token(name) then
         return 'counter'
       end
-      grant(s, id, new, mint(s, new), ttl, '')
+      grant(name, id, new, mint(name, new), ttl, '')
       return held(new)
-    elseif a.may_queue == '0' then
+    elseif request.may_queue == '0' then
       return hint('taken', ahead)
-    elseif call('ZCARD', s.entry_ends) >= MAX_WAITERS then
+    elseif call('ZCARD', name.entry_ends) >= MAX_WAITERS then
       return 'full'
     end
     enqueue(new)
@@ -139,15 +142,15 @@ local function one(at)
   end
 
   local reply = answer()
-  save(s, ttl)
+  save(name, ttl)
   if reply:sub(1, 7) == 'waiting'
-    and math.min(call('PTTL', s.entry_ends), call('PTTL', s.queue)) < QUEUE_LEAST
+    and math.min(call('PTTL', name.entry_ends), call('PTTL', name.queue)) < MIN_QUEUE_LIFE
   then
-    outlive(s.queue, QUEUE_LIFE)
-    outlive(s.entry_ends, QUEUE_LIFE)
-    outlive(s.entries, QUEUE_LIFE)
+    outlive(name.queue, QUEUE_LIFE)
+    outlive(name.entry_ends, QUEUE_LIFE)
+    outlive(name.entries, QUEUE_LIFE)
   end
   return reply
 end
 
-return each(one)
+return answer_items(claim_item)

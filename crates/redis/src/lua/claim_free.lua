@@ -6,37 +6,38 @@
 -- Answers as claim_node.lua.
 -- Invariant: as in claim.lua.
 -- By the number of the claim, n: its lock, its id, its request (false if the name is not free). `side_keys` has two
--- entries for each claim: the record and the tombstones. `total`: the tokens of all claims. `a`: the latest request.
-local answers, locks, ids, asks, side_keys = { int(us) }, {}, {}, {}, {}
-local total, a, n = 0, nil, 0
+-- entries for each claim: the record and the tombstones. `total_tokens`: the tokens of all claims. `request`: the
+-- latest request.
+local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
+local total_tokens, request, n = 0, nil, 0
 -- A string costs a tenth of a command: none is made twice, or only as a part of another.
 local sub, format = string.sub, string.format
 
--- Parses the request of the claims that follow: `some` and `rest` are parts of their records.
-local function asked(text)
-  local ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+-- Parses the request of the claims that follow: `tokens_part` and `client_part` are parts of their records.
+local function parse_request(text)
+  local ttl, tokens, client_part = text:match('^=(%d+) (%d+) (.*)$')
   return {
-    ttl = ttl, tokens = tonumber(tokens), some = ' ' .. tokens .. ' ', rest = ' - ' .. rest,
+    ttl = ttl, tokens = tonumber(tokens), tokens_part = ' ' .. tokens .. ' ', client_part = ' - ' .. client_part,
     life = int(ttl + ENDED_LIFE),
   }
 end
 
-for at = 3, #ARGV do
-  local text = ARGV[at]
+for i = 3, #ARGV do
+  local text = ARGV[i]
   local tag = sub(text, 1, 4)
   if text:byte() == 61 then -- '='
-    a = asked(text)
+    request = parse_request(text)
   else
     n = n + 1
     local lock = sub(text, 37)
-    locks[n], ids[n], asks[n], answers[n + 1] = lock, sub(text, 5, 36), a, '0'
+    locks[n], ids[n], requests[n], answers[n + 1] = lock, sub(text, 5, 36), request, '0'
     side_keys[2 * n - 1], side_keys[2 * n] = 'leasehold:{' .. tag .. '}c' .. lock, 'leasehold:{' .. tag .. '}d' .. lock
-    total = total + a.tokens
+    total_tokens = total_tokens + request.tokens
   end
 end
 
 -- Drops the claims of names that are not free; returns the number of the others.
-local function sort_out()
+local function drop_taken()
   if call('EXISTS', unpack(side_keys)) == 0 then
     return #locks
   end
@@ -45,35 +46,36 @@ local function sort_out()
     if call('EXISTS', side_keys[2 * n - 1], side_keys[2 * n]) == 0 then
       free = free + 1
     else
-      total, asks[n] = total - asks[n].tokens, false
+      total_tokens, requests[n] = total_tokens - requests[n].tokens, false
     end
   end
   return free
 end
 
 -- Mints the tokens of all claims, and grants the free names.
-local function take()
-  local free = sort_out()
+local function claim_all()
+  local free = drop_taken()
   if free == 0 then
     return
   end
-  local first, minted = mint(KEYS[1], total, free)
+  local first, minted = mint(KEYS[1], total_tokens, free)
   if not first then
     return
   end
-  local single = minted ~= total -- each claim gets only one token
+  local one_each = minted ~= total_tokens -- each claim gets only one token
   for n, lock in ipairs(locks) do
-    local a = asks[n]
-    if a then
+    local request = requests[n]
+    if request then
       local token, id = format(FORMAT, first), ids[n]
-      if call('SET', lock, id .. '.' .. token, 'NX', 'PX', a.ttl) then
-        call('SET', side_keys[2 * n - 1], since .. token .. (single and ' 1 ' or a.some) .. id .. a.rest, 'PX', a.life)
-        answers[n + 1] = (not single or a.tokens == 1) and token or '-' .. token
+      if call('SET', lock, id .. '.' .. token, 'NX', 'PX', request.ttl) then
+        call('SET', side_keys[2 * n - 1], since .. token .. (one_each and ' 1 ' or request.tokens_part) .. id
+          .. request.client_part, 'PX', request.life)
+        answers[n + 1] = (not one_each or request.tokens == 1) and token or '-' .. token
       end
-      first = first + (single and 1 or a.tokens)
+      first = first + (one_each and 1 or request.tokens)
     end
   end
 end
 
-pcall(take)
+pcall(claim_all)
 return table.concat(answers, ' ')

@@ -1,13 +1,14 @@
 -- Shared by the scripts that claim free names. Precedes claim_free.lua and claim_node.lua.
 local call, floor = redis.call, tonumber(ARGV[1])
 local clock = call('TIME')
-local us = clock[1] * 1000000 + clock[2]
+local now_us = clock[1] * 1000000 + clock[2]
 local since = '1 ' .. clock[1] .. ' ' .. clock[2] .. ' '
 local ENDED_LIFE = 3600000 -- as in head.lua
-local LEAD = 10000         -- as in head.lua
+local MAX_LEAD = 10000     -- as in head.lua
 -- Where integers have 64 bits, the faster format is as exact.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
+-- The text of a whole number.
 local function int(number)
   return string.format(FORMAT, number)
 end
@@ -18,15 +19,15 @@ end
 local function mint(counter, tokens, least)
   local newest = call('INCRBY', counter, int(tokens))
   local before = newest - tokens
-  if before <= floor and before < us then
-    tokens = tokens <= LEAD and tokens or least
-    call('SET', counter, int(us + tokens - 1), 'PX', int(math.floor(tokens / 1000) + 1 + ENDED_LIFE))
-    return us, tokens
+  if before <= floor and before < now_us then
+    tokens = tokens <= MAX_LEAD and tokens or least
+    call('SET', counter, int(now_us + tokens - 1), 'PX', int(math.floor(tokens / 1000) + 1 + ENDED_LIFE))
+    return now_us, tokens
   end
-  if newest > us and tokens > least then
+  if newest > now_us and tokens > least then
     newest, tokens = call('INCRBY', counter, int(least - tokens)), least
   end
-  if newest > us then
+  if newest > now_us then
     call('INCRBY', counter, int(-tokens))
     return nil
   end

@@ -9,11 +9,11 @@ if #ARGV == 4 then
     if call('EXISTS', record, side .. 'd' .. lock) > 0 then
       return '0 0'
     end
-    local ttl, tokens, rest = ARGV[3]:match('^=(%d+) (%d+) (.*)$')
+    local ttl, tokens, client = ARGV[3]:match('^=(%d+) (%d+) (.*)$')
     local counter = KEYS[1] or side .. ARGV[2]
     local clock, newest = call('TIME'), call('INCRBY', counter, tokens)
-    local us, before = clock[1] * 1000000 + clock[2], newest - tokens
-    if before <= floor or newest > us then
+    local now_us, before = clock[1] * 1000000 + clock[2], newest - tokens
+    if before <= floor or newest > now_us then
       -- The counter is lost, or ahead of the clock: mint() in claim_free_head.lua handles this.
       call('INCRBY', counter, '-' .. tokens)
       return nil
@@ -22,11 +22,11 @@ if #ARGV == 4 then
     if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
       return '0 0'
     end
-    -- A rest that begins with '}' (125) has a channel of the slot, without the text up to its tag.
-    local tagged = rest:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
+    -- A client that begins with '}' (125) has a channel of the slot, without the text up to its tag.
+    local channel_start = client:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
     call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
-      .. tagged .. rest, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
-    return string.format('%.0f', us) .. ' ' .. token
+      .. channel_start .. client, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
+    return string.format('%.0f', now_us) .. ' ' .. token
   end)
   if done and reply then
     return reply

@@ -10,14 +10,14 @@
 -- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then
 --      texts of two kinds: "=" and the request of the claims after it: ttl ms, tokens, channel, owner, with the channel
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
--- Answers in one text, which is cheaper to write and to read than a list: the server's us, or 0 for none, then for each
--- claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
+-- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then
+-- for each claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
 -- Invariant: as in claim.lua. After the answers the words of the latest request: `life` is the lifetime of a record,
--- `tagged` is true if the channel in `rest` lacks the text up to its tag.
-local answers, ttl, tokens, rest, life, tagged = { int(us) }, nil, nil, nil, nil, false
+-- `tagged` is true if the channel in `client` lacks the text up to its tag.
+local answers, ttl, tokens, client, life, tagged = { int(now_us) }, nil, nil, nil, nil, false
 
 -- Claims one name; returns its answer.
-local function take(text)
+local function claim_name(text)
   local side, id, lock = 'leasehold:{' .. text:sub(1, 4) .. '}', text:sub(5, 36), text:sub(37)
   local record, counter = side .. 'c' .. lock, side .. ARGV[2]
   if call('EXISTS', record, side .. 'd' .. lock) > 0 then
@@ -31,19 +31,19 @@ local function take(text)
   if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
     return '0'
   end
-  local client = tagged and 'leasehold:{' .. text:sub(1, 4) .. rest or rest
-  call('SET', record, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. client, 'PX', life)
+  local full_client = tagged and 'leasehold:{' .. text:sub(1, 4) .. client or client
+  call('SET', record, since .. token .. ' ' .. minted .. ' ' .. id .. ' - ' .. full_client, 'PX', life)
   return minted == tokens and token or '-' .. token
 end
 
-for at = 3, #ARGV do
-  local text = ARGV[at]
+for i = 3, #ARGV do
+  local text = ARGV[i]
   if text:byte() == 61 then -- '='
-    ttl, tokens, rest = text:match('^=(%d+) (%d+) (.*)$')
+    ttl, tokens, client = text:match('^=(%d+) (%d+) (.*)$')
     tokens = tonumber(tokens)
-    life, tagged = int(ttl + ENDED_LIFE), rest:byte() == 125 -- '}'
+    life, tagged = int(ttl + ENDED_LIFE), client:byte() == 125 -- '}'
   else
-    local done, reply = pcall(take, text)
+    local done, reply = pcall(claim_name, text)
     answers[#answers + 1] = done and reply or '0'
   end
 end

@@ -2,7 +2,7 @@
 --
 -- KEYS 2 fence, after the counter
 -- ARGV 1 token, then for each command: its number of words, its words; and at the end the argument of every script
--- Answers {server us, 1, the reply to each command} or {server us, 0, the larger token}.
+-- Answers {server time in us, 1, the reply to each command} or {server us, 0, the larger token}.
 -- Invariant: a smaller token than the fence changes nothing. The fence does not expire: a holder that was overtaken may
 -- come back at any time.
 local clock = redis.call('TIME')
@@ -14,10 +14,10 @@ end
 if largest ~= token then
   redis.call('SET', KEYS[2], token)
 end
-local at = 2
-while at < #ARGV do
-  local words = tonumber(ARGV[at])
-  answers[#answers + 1] = redis.call(unpack(ARGV, at + 1, at + words))
-  at = at + words + 1
+local i = 2
+while i < #ARGV do
+  local words = tonumber(ARGV[i])
+  answers[#answers + 1] = redis.call(unpack(ARGV, i + 1, i + words))
+  i = i + words + 1
 end
 return answers

@@ -6,20 +6,21 @@
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
 local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, in ms; also the reserve of records and counters
 local QUEUE_LIFE = 70000     -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
-local QUEUE_LEAST = 62000    -- with less left, the lifetime is renewed
+local MIN_QUEUE_LIFE = 62000 -- with less left, the lifetime is renewed
 local WATCHERS = 3           -- this many waiters from the head learn when the lease runs out
 local MAX_WAITERS = 16384
-local LEAD = 10000           -- how far the token counter may be ahead of the clock, in us: less than a restart takes
-local LARGEST = 9000000000000000 -- all tokens are smaller: numbers here are exact up to 2^53
-local LONGEST = 4096         -- all our strings are shorter, in bytes: no more is read of a foreign value
-local LONGEST_GAP = 10000    -- how long a name is left to other programs at most, in ms
+local MAX_LEAD = 10000       -- how far the token counter may be ahead of the clock, in us: less than a restart takes
+local MAX_TOKEN = 9000000000000000 -- all tokens are smaller: numbers here are exact up to 2^53
+local MAX_STRING_BYTES = 4096 -- all our strings are shorter: no more is read of a foreign value
+local MAX_GAP = 10000        -- how long a name is left to other programs at most, in ms
 
 local call = redis.call
-local ITEMS = (#ARGV - 1) / 3   -- of scripts for many items; in a cluster, more keys follow after the locks
+local ITEM_COUNT = (#ARGV - 1) / 3 -- of scripts for many items; in a cluster, more keys follow after the locks
 local clock = call('TIME')
-local us = clock[1] * 1000000 + clock[2] -- the server's time, in microseconds
-local answers = { us } -- the server's time, then the answer to each item; nil: not answered yet
+local now_us = clock[1] * 1000000 + clock[2] -- the server's time, in microseconds
+local answers = { now_us } -- the server's time, then the answer to each item; nil: not answered yet
 
+-- The text of a whole number.
 local function int(number)
   return string.format('%.0f', number) -- '..' alone would round
 end
@@ -36,10 +37,10 @@ local function prolong(key, ms)
   call('PEXPIRE', key, int(math.max(ms, call('PTTL', key))))
 end
 
--- The beginning of the string under a key; false if there is none. `run` is redis.call or redis.pcall: for another type
--- the first raises the error, the second returns it.
-local function string_at(key, run)
-  local text = run('GETRANGE', key, 0, LONGEST - 1)
+-- The beginning of the string under a key; false if there is none. `caller` is redis.call or redis.pcall: for another
+-- type the first raises the error, the second returns it.
+local function string_at(key, caller)
+  local text = caller('GETRANGE', key, 0, MAX_STRING_BYTES - 1)
   return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
@@ -69,28 +70,29 @@ end
 -- many items one MGET reads whole values, because one command for each item would cost more than the rest of the
 -- script.
 local function all_values()
-  return ITEMS == 1 and { call('GETRANGE', KEYS[2], 0, LONGEST - 1) } or call('MGET', unpack(KEYS, 2, ITEMS + 1))
+  return ITEM_COUNT == 1 and { call('GETRANGE', KEYS[2], 0, MAX_STRING_BYTES - 1) }
+    or call('MGET', unpack(KEYS, 2, ITEM_COUNT + 1))
 end
 
--- Mints consecutive tokens for several claims. Returns the last one, and whether each claim gets only one because the
+-- Mints consecutive tokens for several claims. Returns the last one, and whether each claim gets only one, because the
 -- counter is ahead of the clock, from which it continues after a loss of data; one by one it falls behind. nil if the
 -- counter is lost, or older than this connection: mint() in name.lua raises it; also nil if the counter has a foreign
 -- value.
 local function next_tokens(tokens, claims)
-  local newest, single = call('INCRBY', KEYS[1], tokens), false
-  if newest >= LARGEST then
+  local newest, one_each = call('INCRBY', KEYS[1], tokens), false
+  if newest >= MAX_TOKEN then
     return nil
   end
   if newest - tokens <= floor() then
     outlive(KEYS[1], ENDED_LIFE) -- this script may have created it
     return nil
   end
-  if newest > us + LEAD and tokens > claims then
-    newest, single = call('INCRBY', KEYS[1], int(claims - tokens)), true
+  if newest > now_us + MAX_LEAD and tokens > claims then
+    newest, one_each = call('INCRBY', KEYS[1], int(claims - tokens)), true
   end
-  if newest > us then
+  if newest > now_us then
     -- The clock was set back: the counter must live longer than its lead, as in mint().
     call('PEXPIREAT', KEYS[1], int(math.floor(newest / 1000) + ENDED_LIFE))
   end
-  return newest, single
+  return newest, one_each
 end

@@ -2,66 +2,71 @@
 --
 -- KEYS 2 lock
 -- ARGV 1 side
--- Answers {server us, seen, server us, holders, waiters} or {server us, layout}; a holder is {id, mode, count, limit,
--- token, since us, remaining ms, owner, state}, with the state foreign for another program; a waiter is {id, owner,
--- since us}, or {id, owner, 0} for another program.
-local s = load(KEYS[2], ARGV[1])
-if not s then
-  return { us, 'layout' }
+-- Answers {server time in us, seen, server time in us, holders, waiters} or {server time in us, layout}; a holder is
+-- {id, mode, count, limit, token, since us, remaining ms, owner, state}, with the state foreign for another program; a
+-- waiter is {id, owner, since us}, or {id, owner, 0} for another program.
+local name = load(KEYS[2], ARGV[1])
+if not name then
+  return { now_us, 'layout' }
 end
-local c, holders, waiters = s.c, {}, {}
+local record, holders, waiters = name.record, {}, {}
 
-local SHOWN = 1024 -- the shown part of each text that others may have written, in bytes
+local SHOWN_BYTES = 1024 -- the shown part of each text that others may have written, in bytes
 
-local function show(id, h, mode, remaining)
-  if h.state ~= 'kept' or remaining > 0 then
+-- Adds a holder to the answer; not a minimum hold time that is over.
+local function show_holder(id, holder, mode, remaining)
+  if holder.state ~= 'kept' or remaining > 0 then
     table.insert(holders, {
-      id, mode, h.count or 1, h.limit or 0, h.token, h.since, remaining, h.owner:sub(1, SHOWN), h.state,
+      id, mode, holder.count or 1, holder.limit or 0, holder.token, holder.since, remaining,
+      holder.owner:sub(1, SHOWN_BYTES), holder.state,
     })
   end
 end
 
-local ours = c.mode and s.value == (c.mode == 'x' and value_of(c.holder) or 'shared.' .. (c.nonce or ''))
-if ours and c.mode == 'x' then
-  show(c.holder.id, c.holder, 'x', call('PTTL', s.lock))
-elseif ours then
-  local ends = call('ZRANGE', s.holds, 0, MAX_HOLDERS - 1, 'WITHSCORES')
-  for at = 1, #ends, 2 do
-    local h, remaining = entry(s, ends[at]), tonumber(ends[at + 1]) - now
+-- Whether the value of the lock is one of our holds.
+local is_ours = record.mode
+  and name.value == (record.mode == 'x' and value_of(record.holder) or 'shared.' .. (record.nonce or ''))
+if is_ours and record.mode == 'x' then
+  show_holder(record.holder.id, record.holder, 'x', call('PTTL', name.lock))
+elseif is_ours then
+  local ends = call('ZRANGE', name.holds, 0, MAX_HOLDERS - 1, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    local holder, remaining = read_entry(name, ends[i]), tonumber(ends[i + 1]) - now_ms
     if remaining > 0 then
-      h.since = h.granted
-      show(ends[at], h, h.mode, remaining)
+      holder.since = holder.granted
+      show_holder(ends[i], holder, holder.mode, remaining)
     end
   end
 end
 
-for _, row in ipairs(foreign_holders(s, ours)) do
+for _, row in ipairs(foreign_holders(name, is_ours)) do
   local id, mode, remaining, owner = unpack(row)
-  table.insert(holders, { id:sub(1, SHOWN), mode, 1, 0, 0, 0, remaining, owner, 'foreign' })
+  table.insert(holders, { id:sub(1, SHOWN_BYTES), mode, 1, 0, 0, 0, remaining, owner, 'foreign' })
 end
 
-for _, id in ipairs(foreign_waiters(s)) do
-  table.insert(waiters, { id:sub(1, SHOWN), 'Redisson', 0 })
+for _, id in ipairs(foreign_waiters(name)) do
+  table.insert(waiters, { id:sub(1, SHOWN_BYTES), 'Redisson', 0 })
 end
 
-local function wait(id)
-  local e, till = entry(s, id), call('ZSCORE', s.entry_ends, id)
-  if e and till and tonumber(till) > now then
-    table.insert(waiters, { id, e.owner:sub(1, SHOWN), e.since })
+-- Adds a waiter to the answer, if its queue entry has not ended.
+local function show_waiter(id)
+  local entry, ends_at = read_entry(name, id), call('ZSCORE', name.entry_ends, id)
+  if entry and ends_at and tonumber(ends_at) > now_ms then
+    table.insert(waiters, { id, entry.owner:sub(1, SHOWN_BYTES), entry.since })
   end
 end
 
-local queue = call('ZRANGE', s.queue, 0, MAX_WAITERS - 1)
+local queue = call('ZRANGE', name.queue, 0, MAX_WAITERS - 1)
 local queued = {}
 for _, id in ipairs(queue) do
   queued[id] = true
-  wait(id)
+  show_waiter(id)
 end
 -- After the queue, the claims that missed their grant.
-for _, id in ipairs(call('ZRANGE', s.entry_ends, 0, MAX_WAITERS - 1)) do
-  local e = not queued[id] and entry(s, id)
-  if e and e.state == 'silent' then
-    wait(id)
+for _, id in ipairs(call('ZRANGE', name.entry_ends, 0, MAX_WAITERS - 1)) do
+  local entry = not queued[id] and read_entry(name, id)
+  if entry and entry.state == 'silent' then
+    show_waiter(id)
   end
 end
-return { us, 'seen', us, holders, waiters }
+return { now_us, 'seen', now_us, holders, waiters }

@@ -1,9 +1,16 @@
 -- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
 --
--- Short names in all files: s a name as load() reads it, s.c its record, h a holder, e an entry of <side>e. In a record
--- `ended.upto` is the newest token to which the stored end applies, `till` a time in server ms; `run` is since when the
--- name has passed from one of our claims to the next, `rest` until when it is left to other programs, both in server
--- ms. `kept` is a minimum hold time, `nonce` the id in "shared.<id>".
+-- In all files: `name` is a name as load() reads it: its keys, name.value (the value of the lock) and name.record;
+-- `entry` is an entry of <side>e, `holder` the exclusive holder in the record or the entry of a shared hold; `now_us`
+-- and `now_ms` are the server's time, `id` is the id of a claim. Fields of a record:
+--   ended      how the last hold ended: .how is the letter, .upto the newest token to which it applies, .till until
+--              when it is remembered, in server ms
+--   run, rest  since when the name has passed from one of our claims to the next; until when it is left to other
+--              programs; both in server ms
+--   nonce      the id in "shared.<id>"
+-- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder but a
+-- minimum hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time
+-- in ms.
 --
 -- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
 -- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
@@ -34,10 +41,10 @@ local REQUEST_LIFE = 10000   -- how long a request may still arrive after its cl
 local MAX_HOLDERS = 16384
 local PRUNED_AT_ONCE = 1000  -- bounds one script
 local SEEN_LIFE = 300000     -- how long a foreign lock is remembered, in ms
-local WORSE = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
+local SEVERITY = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
 local counter = KEYS[1]
-local now = math.floor(us / 1000)
+local now_ms = math.floor(now_us / 1000)
 local requester -- the claim of this request: its answer replaces the notification
 
 -- A value that another program wrote may be no table, or not msgpack.
@@ -49,12 +56,12 @@ local function unpacked(raw)
   error('ERR cannot read what is packed', 0)
 end
 
--- Reads a record, in words or msgpack.
-local function read(record)
-  local seconds, micros, token, tokens, id, state, channel, owner = record:match(
+-- Parses the text of a record, in words or msgpack.
+local function read_record(text)
+  local seconds, micros, token, tokens, id, state, channel, owner = text:match(
     '^1 (%d+) (%d+) (%d+) (%d+) (%x+) (%S) (%S+) (.*)$')
   if not seconds then
-    return unpacked(record)
+    return unpacked(text)
   end
   return {
     v = VERSION, mode = 'x', limit = 0, newest = token + tokens - 1, holder = {
@@ -65,45 +72,50 @@ local function read(record)
 end
 
 -- The record of a plain hold in words, so that the fast paths understand it.
-local function in_words(c)
-  local h = c.holder
-  if c.mode ~= 'x' or c.ended or c.run or h.prev ~= 'c' or h.state ~= '' and h.state ~= '?' or not h.channel then
+local function in_words(record)
+  local holder = record.holder
+  if record.mode ~= 'x' or record.ended or record.run or holder.prev ~= 'c'
+    or holder.state ~= '' and holder.state ~= '?' or not holder.channel
+  then
     return nil
   end
   return table.concat({
-    VERSION, int(math.floor(h.since / 1000000)), int(h.since % 1000000), int(h.token), h.tokens, h.id,
-    h.state == '?' and '?' or '-', h.channel, h.owner,
+    VERSION, int(math.floor(holder.since / 1000000)), int(holder.since % 1000000), int(holder.token), holder.tokens,
+    holder.id, holder.state == '?' and '?' or '-', holder.channel, holder.owner,
   }, ' ')
 end
 
 -- Reads a name; nil if its record is of another version.
 local function load(lock, side)
-  local s = {
-    lock = lock, side = side, record = side .. 'c' .. lock, queue = side .. 'q' .. lock,
+  local name = {
+    lock = lock, side = side, record_key = side .. 'c' .. lock, queue = side .. 'q' .. lock,
     entries = side .. 'e' .. lock, entry_ends = side .. 'z' .. lock, holds = side .. 'h' .. lock,
     tombstones = side .. 'd' .. lock,
   }
-  local record = string_at(s.record, call)
-  s.c = record and read(record) or { v = VERSION }
-  if s.c.v ~= VERSION then
+  local record_text = string_at(name.record_key, call)
+  name.record = record_text and read_record(record_text) or { v = VERSION }
+  if name.record.v ~= VERSION then
     return nil
   end
-  find_lock(s)
-  s.has_record = record and true
-  if s.value and not s.c.mode then
+  find_lock(name)
+  name.has_record = record_text and true
+  if name.value and not name.record.mode then
     -- One of our holds without its record: the value of the lock still counts.
-    local id, token, state = s.value:match('^(%x+)%.(%d+)([?!]?)$')
+    local id, token, state = name.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
-      s.c.mode, s.c.limit, s.dirty = 'x', 0, true
-      s.c.holder = { id = id, token = tonumber(token), tokens = 1, since = us, prev = 'u', owner = '', state = state }
-      s.c.newest = s.c.holder.token
+      name.record.mode, name.record.limit, name.dirty = 'x', 0, true
+      name.record.holder = {
+        id = id, token = tonumber(token), tokens = 1, since = now_us, prev = 'u', owner = '', state = state,
+      }
+      name.record.newest = name.record.holder.token
     end
   end
-  return s
+  return name
 end
 
-local function entry(s, id)
-  local raw = call('HGET', s.entries, id)
+-- Reads the entry of a claim; nil if it has none.
+local function read_entry(name, id)
+  local raw = call('HGET', name.entries, id)
   local since, claim, tokens, channel, owner = (raw or ''):match('^1 (%d+) (%d+) (%d+) (%S+) (.*)$')
   if not since then
     return raw and unpacked(raw) or nil
@@ -114,266 +126,272 @@ local function entry(s, id)
   }
 end
 
--- Writes an entry.
-local function put(s, id, e)
-  local plain = e.mode == 'x' and e.state == 'waiting' and not e.till
-  local words = plain and table.concat({ VERSION, int(e.since), int(e.claim), int(e.tokens), e.channel, e.owner }, ' ')
-  call('HSET', s.entries, id, words or cmsgpack.pack(e))
+-- Writes the entry of a claim: in words if it is a waiter of mode x.
+local function write_entry(name, id, entry)
+  local has_words = entry.mode == 'x' and entry.state == 'waiting' and not entry.till
+  local words = has_words and table.concat({
+    VERSION, int(entry.since), int(entry.claim), int(entry.tokens), entry.channel, entry.owner,
+  }, ' ')
+  call('HSET', name.entries, id, words or cmsgpack.pack(entry))
 end
 
--- The value of the lock key for this exclusive holder.
-local function value_of(h)
-  if h.state == 'kept' then
-    return 'kept.' .. int(h.token)
+-- The value of the lock for this exclusive holder.
+local function value_of(holder)
+  if holder.state == 'kept' then
+    return 'kept.' .. int(holder.token)
   end
-  return h.id .. '.' .. int(h.token) .. h.state
+  return holder.id .. '.' .. int(holder.token) .. holder.state
 end
 
 -- Remembers for some minutes that another program uses the lock, which then gets gaps: see leave_gap() in release.lua.
-local function note_foreign(s)
-  local seen = s.side .. 's' .. s.lock
+local function note_foreign(name)
+  local seen = name.side .. 's' .. name.lock
   if call('PTTL', seen) < SEEN_LIFE / 2 then
     call('SET', seen, '1', 'PX', SEEN_LIFE)
   end
 end
 
-local function has_queue(s)
-  return call('EXISTS', s.queue) == 1
+-- Whether a claim waits for the name.
+local function has_queue(name)
+  return call('EXISTS', name.queue) == 1
 end
 
--- Writes the record if it changed (s.dirty), or removes it if it is no longer needed. A hold lasts at least `held` ms.
--- The expiry of an unchanged record is extended, so that the record outlives its content.
-local function save(s, held)
-  update_others(s)
-  local c, life = s.c, 0
-  if not s.dirty then
-    if c.mode then
-      local lasts = math.max(held or 0, call('PTTL', s.lock))
-      if call('PTTL', s.record) < lasts + ENDED_LIFE / 2 then
-        call('PEXPIRE', s.record, lasts + ENDED_LIFE)
+-- Writes the record if it changed (name.dirty), or removes it if it is no longer needed. A hold lasts at least
+-- `hold_ms`. The expiry of an unchanged record is extended, so that the record outlives its content.
+local function save(name, hold_ms)
+  update_others(name)
+  local record, life = name.record, 0
+  if not name.dirty then
+    if record.mode then
+      local longest_ms = math.max(hold_ms or 0, call('PTTL', name.lock))
+      if call('PTTL', name.record_key) < longest_ms + ENDED_LIFE / 2 then
+        call('PEXPIRE', name.record_key, longest_ms + ENDED_LIFE)
       end
-    elseif s.has_record and call('PTTL', s.record) < QUEUE_LEAST and has_queue(s) then
-      call('PEXPIRE', s.record, QUEUE_LIFE)
+    elseif name.has_record and call('PTTL', name.record_key) < MIN_QUEUE_LIFE and has_queue(name) then
+      call('PEXPIRE', name.record_key, QUEUE_LIFE)
     end
     return
-  elseif c.mode then
-    life = math.max(held or 0, call('PTTL', s.lock)) + ENDED_LIFE
-  elseif has_queue(s) then
+  elseif record.mode then
+    life = math.max(hold_ms or 0, call('PTTL', name.lock)) + ENDED_LIFE
+  elseif has_queue(name) then
     life = QUEUE_LIFE
   else
-    c.limit = nil
+    record.limit = nil
   end
-  if c.ended then
-    life = math.max(life, c.ended.till - now)
+  if record.ended then
+    life = math.max(life, record.ended.till - now_ms)
   end
   if life > 0 then
-    call('SET', s.record, in_words(c) or cmsgpack.pack(c), 'PX', life)
-  elseif s.has_record then
-    call('DEL', s.record)
+    call('SET', name.record_key, in_words(record) or cmsgpack.pack(record), 'PX', life)
+  elseif name.has_record then
+    call('DEL', name.record_key)
   end
 end
 
 -- The first write of a script that must not fail for lack of memory: it changes nothing, and after a first write the
 -- server refuses no further one.
-local function arm(s)
-  call('HDEL', s.entries, '')
+local function begin_writes(name)
+  call('HDEL', name.entries, '')
 end
 
-local function add_tombstone(s, id)
-  for _, over in ipairs(call('ZRANGEBYSCORE', s.tombstones, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
-    call('ZREM', s.tombstones, over)
+-- Stores a tombstone for a claim that ended, and removes those whose time is over.
+local function add_tombstone(name, id)
+  for _, expired in ipairs(call('ZRANGEBYSCORE', name.tombstones, '-inf', now_ms, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    call('ZREM', name.tombstones, expired)
   end
-  call('ZADD', s.tombstones, now + REQUEST_LIFE, id)
-  outlive(s.tombstones, REQUEST_LIFE)
+  call('ZADD', name.tombstones, now_ms + REQUEST_LIFE, id)
+  outlive(name.tombstones, REQUEST_LIFE)
 end
 
-local function has_tombstone(s, id)
-  local till = call('ZSCORE', s.tombstones, id)
-  return till and tonumber(till) > now
+-- Whether a claim has ended, so that no late request may revive it.
+local function has_tombstone(name, id)
+  local ends_at = call('ZSCORE', name.tombstones, id)
+  return ends_at and tonumber(ends_at) > now_ms
 end
 
--- Remembers how a hold ended, for the next grant; of concurrent holds the worst end counts.
-local function note_end(s, token, how)
-  local c = s.c
-  s.dirty = true
-  local beside = c.ended and token <= c.ended.upto
-  if beside and WORSE[c.ended.how] > WORSE[how] then
-    how = c.ended.how
+-- Remembers how a hold ended (a letter of SEVERITY), for the next grant; of concurrent holds the worst end counts.
+local function note_end(name, token, end_letter)
+  local record = name.record
+  name.dirty = true
+  local is_concurrent = record.ended and token <= record.ended.upto
+  if is_concurrent and SEVERITY[record.ended.how] > SEVERITY[end_letter] then
+    end_letter = record.ended.how
   end
-  if how == 'c' then
-    c.ended = nil
+  if end_letter == 'c' then
+    record.ended = nil
   else
-    c.ended = { how = how, upto = c.newest or token, till = now + ENDED_LIFE }
+    record.ended = { how = end_letter, upto = record.newest or token, till = now_ms + ENDED_LIFE }
   end
 end
 
 -- Removes a claim that missed its grant from the queue; its entry stays until its next request, or until the entry
 -- ends.
-local function silence(s, id, e)
-  e.state, e.token = 'silent', nil
-  local till = e.till or tonumber(call('ZSCORE', s.entry_ends, id) or 0)
-  if till > now then
-    e.till = nil
-    put(s, id, e)
-    call('ZADD', s.entry_ends, till, id)
-    outlive(s.entries, QUEUE_LIFE)
-    outlive(s.entry_ends, QUEUE_LIFE)
+local function silence(name, id, entry)
+  entry.state, entry.token = 'silent', nil
+  local ends_at = entry.till or tonumber(call('ZSCORE', name.entry_ends, id) or 0)
+  if ends_at > now_ms then
+    entry.till = nil
+    write_entry(name, id, entry)
+    call('ZADD', name.entry_ends, ends_at, id)
+    outlive(name.entries, QUEUE_LIFE)
+    outlive(name.entry_ends, QUEUE_LIFE)
   else
-    call('HDEL', s.entries, id)
-    call('ZREM', s.entry_ends, id)
+    call('HDEL', name.entries, id)
+    call('ZREM', name.entry_ends, id)
   end
 end
 
--- Records the end of a hold that expired.
-local function lapse(s, id, h, e)
-  if h.state == 'kept' then
+-- Records the end of a hold that expired; `entry`: its entry, if it has one.
+local function lapse(name, id, holder, entry)
+  if holder.state == 'kept' then
     return
   end
-  note_end(s, h.token, h.state == '!' and 'b' or 'l')
-  if h.state == '?' then
+  note_end(name, holder.token, holder.state == '!' and 'b' or 'l')
+  if holder.state == '?' then
     -- The client may have received the grant and worked until the deadline, so the grant is reported to the next
     -- holder. The claim may ask again.
-    if e then
-      silence(s, id, e)
+    if entry then
+      silence(name, id, entry)
     end
   else
-    add_tombstone(s, id)
+    add_tombstone(name, id)
   end
 end
 
 -- Removes a shared holder or a permit.
-local function remove_holder(s, id, e)
-  s.dirty = true
-  call('ZREM', s.holds, id)
-  call('HDEL', s.entries, id)
-  s.c.count = s.c.count - 1
-  s.c.used = s.c.used - e.count
+local function remove_holder(name, id, entry)
+  name.dirty = true
+  call('ZREM', name.holds, id)
+  call('HDEL', name.entries, id)
+  name.record.count = name.record.count - 1
+  name.record.used = name.record.used - entry.count
 end
 
 -- Shortens the sentinel (the lock "shared.<id>") to the longest remaining hold, after shared holders are gone. The time
--- counts from `now`, not from the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key
+-- counts from `now_ms`, not from the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key
 -- vanishes at once, although the next holders depend on it.
-local function shrink(s)
-  s.dirty = true
-  local longest = call('ZREVRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
-  local is_intact = s.value == 'shared.' .. s.c.nonce
+local function shrink_sentinel(name)
+  name.dirty = true
+  local longest = call('ZREVRANGE', name.holds, 0, 0, 'WITHSCORES')[2]
+  local is_intact = name.value == 'shared.' .. name.record.nonce
   if longest and is_intact then
-    shorten_lock(s, int(longest - now))
+    shorten_lock(name, int(longest - now_ms))
     return
   end
   if is_intact then
-    drop_lock(s)
+    drop_lock(name)
   end
-  s.c.mode = nil
+  name.record.mode = nil
 end
 
 -- Removes what has expired.
-local function prune(s)
-  local c = s.c
-  if c.mode == 'x' then
-    local h = c.holder
-    if s.value ~= value_of(h) then
-      c.mode, c.holder, s.dirty = nil, nil, true
-      lapse(s, h.id, h, h.state == '?' and entry(s, h.id))
+local function prune(name)
+  local record = name.record
+  if record.mode == 'x' then
+    local holder = record.holder
+    if name.value ~= value_of(holder) then
+      record.mode, record.holder, name.dirty = nil, nil, true
+      lapse(name, holder.id, holder, holder.state == '?' and read_entry(name, holder.id))
     end
-  elseif c.mode then
+  elseif record.mode then
     -- Without the sentinel another program may have taken the key: no hold that depended on it is valid.
-    local intact = s.value == 'shared.' .. c.nonce
-    local over = intact and now or '+inf'
-    for _, id in ipairs(call('ZRANGEBYSCORE', s.holds, '-inf', over)) do
-      local e = entry(s, id) or { state = 'kept', count = 0 }
-      remove_holder(s, id, e)
-      lapse(s, id, e, e)
+    local is_intact = name.value == 'shared.' .. record.nonce
+    local last_end = is_intact and now_ms or '+inf'
+    for _, id in ipairs(call('ZRANGEBYSCORE', name.holds, '-inf', last_end)) do
+      local entry = read_entry(name, id) or { state = 'kept', count = 0 }
+      remove_holder(name, id, entry)
+      lapse(name, id, entry, entry)
     end
-    if call('EXISTS', s.holds) == 0 then
-      shrink(s)
+    if call('EXISTS', name.holds) == 0 then
+      shrink_sentinel(name)
     end
   end
-  for _, id in ipairs(call('ZRANGEBYSCORE', s.entry_ends, '-inf', now, 'LIMIT', 0, PRUNED_AT_ONCE)) do
-    s.dirty = true
-    call('ZREM', s.entry_ends, id)
-    call('ZREM', s.queue, id)
-    call('HDEL', s.entries, id)
+  for _, id in ipairs(call('ZRANGEBYSCORE', name.entry_ends, '-inf', now_ms, 'LIMIT', 0, PRUNED_AT_ONCE)) do
+    name.dirty = true
+    call('ZREM', name.entry_ends, id)
+    call('ZREM', name.queue, id)
+    call('HDEL', name.entries, id)
   end
 end
 
 -- Whether the claim of this entry can be granted beside the present holders.
-local function fits(s, e)
-  local c = s.c
-  if bars(s, e) then
+local function fits(name, entry)
+  local record = name.record
+  if is_blocked(name, entry) then
     return false
-  elseif e.mode == 'x' then
-    return not c.mode
-  elseif not c.mode then
+  elseif entry.mode == 'x' then
+    return not record.mode
+  elseif not record.mode then
     return true
   end
-  return c.mode == e.mode and c.count < MAX_HOLDERS and (e.mode == 's' or c.used + e.count <= e.limit)
+  return record.mode == entry.mode and record.count < MAX_HOLDERS
+    and (entry.mode == 's' or record.used + entry.count <= entry.limit)
 end
 
 -- The newest token. nil if its key holds a foreign value, or one that cannot be counted on from exactly: then nothing
 -- is granted, and the claim gets an error.
-local function newest_token(s)
-  local text, others = string_at(counter, redis.pcall) or '0', newest_foreign_token(s)
+local function newest_token(name)
+  local text, others = string_at(counter, redis.pcall) or '0', newest_foreign_token(name)
   local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
-  return newest and newest < LARGEST and newest or nil
+  return newest and newest < MAX_TOKEN and newest or nil
 end
 
 -- Mints the tokens of a claim and returns the first: larger than all before and than the server's microseconds, so that
 -- a server that lost its data continues above its earlier tokens. For the same reason only one token while the counter
 -- is ahead.
-local function mint(s, e)
-  local last = newest_token(s)
-  local first = math.max(last + 1, us)
-  if first > us + LEAD then
-    e.tokens = 1
+local function mint(name, entry)
+  local last = newest_token(name)
+  local first = math.max(last + 1, now_us)
+  if first > now_us + MAX_LEAD then
+    entry.tokens = 1
   end
-  local newest = first + e.tokens - 1
-  call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now + ENDED_LIFE))
-  raise_foreign_token(s, newest)
+  local newest = first + entry.tokens - 1
+  call('SET', counter, int(newest), 'PX', int(math.floor(newest / 1000) - now_ms + ENDED_LIFE))
+  raise_foreign_token(name, newest)
   return first
 end
 
--- Makes a claim a holder for `lasts` ms. `state` is '?' for a pushed grant, else ''.
-local function grant(s, id, e, token, lasts, state)
-  local c = s.c
-  s.dirty = true
-  c.newest, c.rest = token + e.tokens - 1, nil
-  e.token, e.state, e.granted, e.prev = token, state, us, c.ended and c.ended.how or 'c'
-  c.limit = e.limit
-  if e.mode == 'x' then
-    c.mode = 'x'
-    c.holder = {
-      id = id, token = token, tokens = e.tokens, since = us, prev = e.prev, owner = e.owner, state = state,
-      channel = e.channel,
+-- Makes a claim a holder for `hold_ms`. `state` is '?' for a pushed grant, else ''.
+local function grant(name, id, entry, token, hold_ms, state)
+  local record = name.record
+  name.dirty = true
+  record.newest, record.rest = token + entry.tokens - 1, nil
+  entry.token, entry.state, entry.granted, entry.prev = token, state, now_us, record.ended and record.ended.how or 'c'
+  record.limit = entry.limit
+  if entry.mode == 'x' then
+    record.mode = 'x'
+    record.holder = {
+      id = id, token = token, tokens = entry.tokens, since = now_us, prev = entry.prev, owner = entry.owner,
+      state = state, channel = entry.channel,
     }
-    s.value = value_of(c.holder)
-    write_lock(s, lasts)
+    name.value = value_of(record.holder)
+    write_lock(name, hold_ms)
   else
-    local first = not c.mode
-    if first then
-      c.mode, c.count, c.used, c.nonce = e.mode, 0, 0, id
-      call('DEL', s.holds) -- entries of holds without a record would be counted
-      s.value = 'shared.' .. id
+    local is_first = not record.mode
+    if is_first then
+      record.mode, record.count, record.used, record.nonce = entry.mode, 0, 0, id
+      call('DEL', name.holds) -- entries of holds without a record would be counted
+      name.value = 'shared.' .. id
     end
-    c.count, c.used = c.count + 1, c.used + e.count
-    call('ZADD', s.holds, now + lasts, id)
-    put(s, id, e)
-    outlive(s.holds, lasts + ENDED_LIFE)
-    outlive(s.entries, lasts + ENDED_LIFE)
+    record.count, record.used = record.count + 1, record.used + entry.count
+    call('ZADD', name.holds, now_ms + hold_ms, id)
+    write_entry(name, id, entry)
+    outlive(name.holds, hold_ms + ENDED_LIFE)
+    outlive(name.entries, hold_ms + ENDED_LIFE)
     -- Last of all: if a step above fails, no lock is left behind.
-    if first then
-      write_lock(s, lasts)
+    if is_first then
+      write_lock(name, hold_ms)
     else
-      prolong_lock(s, lasts)
+      prolong_lock(name, hold_ms)
     end
   end
 end
 
 -- How much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. A
 -- longer time than any gap was written before the clock was set back.
-local function gap_left(s)
-  local left = (s.c.rest or 0) - now
-  return left > 0 and left <= LONGEST_GAP and left
+local function gap_left(name)
+  local gap_ms = (name.record.rest or 0) - now_ms
+  return gap_ms > 0 and gap_ms <= MAX_GAP and gap_ms
 end
 
 -- Sends a notification; false if no client listens, or this user may not send it.
@@ -383,96 +401,97 @@ local function notify(channel, words)
 end
 
 -- False if the client of a claim is gone. The message is only a test: clients ignore it.
-local function listens(e)
-  local listeners = publish(e.channel, 'there')
+local function listens(entry)
+  local listeners = publish(entry.channel, 'there')
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
 -- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds,
 -- nothing is granted, but a head whose client is gone leaves the queue: it would not learn when the other program is
 -- done.
-local function settle(s)
-  while s.c.mode ~= 'x' and not gap_left(s) do
-    local id = call('ZRANGE', s.queue, 0, 0)[1]
+local function settle(name)
+  while name.record.mode ~= 'x' and not gap_left(name) do
+    local id = call('ZRANGE', name.queue, 0, 0)[1]
     if not id then
-      s.dirty = s.dirty or (s.c.limit and not s.c.mode)
-      s.c.limit, s.c.run = s.c.mode and s.c.limit, s.c.mode and s.c.run
+      name.dirty = name.dirty or (name.record.limit and not name.record.mode)
+      name.record.limit, name.record.run = name.record.mode and name.record.limit, name.record.mode and name.record.run
       return
     end
-    local e = entry(s, id)
-    local gone = e and is_foreign(s) and id ~= requester and not listens(e)
-    if e and not gone and not (fits(s, e) and newest_token(s)) then
+    local entry = read_entry(name, id)
+    local is_gone = entry and is_foreign(name) and id ~= requester and not listens(entry)
+    if entry and not is_gone and not (fits(name, entry) and newest_token(name)) then
       return
     end
-    call('ZREM', s.queue, id)
-    if gone then
-      silence(s, id, e)
-    elseif e then
-      local token = mint(s, e)
-      if id == requester or notify(e.channel, {
-        'granted', id, int(token), e.tokens, e.claim, int(us), s.c.ended and s.c.ended.how or 'c', s.lock,
+    call('ZREM', name.queue, id)
+    if is_gone then
+      silence(name, id, entry)
+    elseif entry then
+      local token = mint(name, entry)
+      if id == requester or notify(entry.channel, {
+        'granted', id, int(token), entry.tokens, entry.claim, int(now_us),
+        name.record.ended and name.record.ended.how or 'c', name.lock,
       }) then
-        if e.mode ~= 'x' then
+        if entry.mode ~= 'x' then
           -- When its queue entry would have ended, in case the hold expires unconfirmed.
-          e.till = tonumber(call('ZSCORE', s.entry_ends, id) or 0)
-          call('ZREM', s.entry_ends, id)
+          entry.till = tonumber(call('ZSCORE', name.entry_ends, id) or 0)
+          call('ZREM', name.entry_ends, id)
         end
-        grant(s, id, e, token, e.claim, '?')
+        grant(name, id, entry, token, entry.claim, '?')
       else
-        silence(s, id, e) -- no client listens there: the next waiter
+        silence(name, id, entry) -- no client listens there: the next waiter
       end
     end
   end
 end
 
 -- How long the name stays taken without a request of its holder, in ms; -1: unknown.
-local function frees_in(s)
-  if s.c.mode and s.c.mode ~= 'x' then
-    local first = call('ZRANGE', s.holds, 0, 0, 'WITHSCORES')[2]
-    return first and math.max(0, tonumber(first) - now) or -1
+local function frees_in(name)
+  if name.record.mode and name.record.mode ~= 'x' then
+    local first_end = call('ZRANGE', name.holds, 0, 0, 'WITHSCORES')[2]
+    return first_end and math.max(0, tonumber(first_end) - now_ms) or -1
   end
-  return not s.value and gap_left(s) or math.max(-1, call('PTTL', s.lock))
+  return not name.value and gap_left(name) or math.max(-1, call('PTTL', name.lock))
 end
 
 -- Confirms the grant of a claim that sent a request: the hold lasts at least `ttl` ms from now.
-local function confirm(s, id, ttl)
-  local c = s.c
-  if c.mode == 'x' then
-    if c.holder.state == '?' then
-      local lasts = math.max(ttl, call('PTTL', s.lock))
-      c.holder.state, s.dirty = '', true
-      s.value = value_of(c.holder)
-      write_lock(s, lasts)
-      call('HDEL', s.entries, id)
-      call('ZREM', s.entry_ends, id)
+local function confirm(name, id, ttl)
+  local record = name.record
+  if record.mode == 'x' then
+    if record.holder.state == '?' then
+      local hold_ms = math.max(ttl, call('PTTL', name.lock))
+      record.holder.state, name.dirty = '', true
+      name.value = value_of(record.holder)
+      write_lock(name, hold_ms)
+      call('HDEL', name.entries, id)
+      call('ZREM', name.entry_ends, id)
     else
-      prolong_lock(s, ttl)
+      prolong_lock(name, ttl)
     end
     return
   end
-  local e = entry(s, id)
-  if e.state == '?' then
-    e.state = ''
-    put(s, id, e)
+  local entry = read_entry(name, id)
+  if entry.state == '?' then
+    entry.state = ''
+    write_entry(name, id, entry)
   end
-  if tonumber(call('ZSCORE', s.holds, id)) < now + ttl then
-    call('ZADD', s.holds, now + ttl, id)
+  if tonumber(call('ZSCORE', name.holds, id)) < now_ms + ttl then
+    call('ZADD', name.holds, now_ms + ttl, id)
   end
-  prolong_lock(s, ttl)
-  outlive(s.holds, ttl + ENDED_LIFE)
-  outlive(s.entries, ttl + ENDED_LIFE)
+  prolong_lock(name, ttl)
+  outlive(name.holds, ttl + ENDED_LIFE)
+  outlive(name.entries, ttl + ENDED_LIFE)
 end
 
--- Runs a verb for each item of a batch that its fast path has not answered; an error of one item does not stop the
--- others.
-local function each(one)
-  for at = 1, ITEMS do
-    if not answers[at + 1] then
-      local done, reply = pcall(one, at)
+-- Answers each item of a batch that the fast path of the verb has not answered, by `answer_item`, which gets the number
+-- of the item. An error of one item does not stop the others.
+local function answer_items(answer_item)
+  for i = 1, ITEM_COUNT do
+    if not answers[i + 1] then
+      local done, reply = pcall(answer_item, i)
       if not done then
         reply = type(reply) == 'table' and reply.err or tostring(reply)
       end
-      answers[at + 1] = reply
+      answers[i + 1] = reply
     end
   end
   return answers

@@ -3,11 +3,11 @@
 --
 -- KEYS none, so that any server of several answers for itself
 -- ARGV 1 cursor · 2 pattern · 3 number of keys to look at
--- Answers {server us, next cursor, keys}.
-local found, keys = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), {}
-for _, key in ipairs(found[2]) do
-  if #key < LONGEST then
+-- Answers {server time in us, next cursor, keys}.
+local page, keys = call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), {}
+for _, key in ipairs(page[2]) do
+  if #key < MAX_STRING_BYTES then
     keys[#keys + 1] = key
   end
 end
-return { us, found[1], keys }
+return { now_us, page[1], keys }

@@ -2,8 +2,8 @@
 -- error in the fast path also occurs in the whole script, which reports it.
 pcall(fast_path)
 local is_unanswered = false
-for at = 1, ITEMS do
-  is_unanswered = is_unanswered or not answers[at + 1]
+for i = 1, ITEM_COUNT do
+  is_unanswered = is_unanswered or not answers[i + 1]
 end
 if not is_unanswered then
   return answers

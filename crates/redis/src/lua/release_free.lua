@@ -8,10 +8,10 @@ local call, sub, find = redis.call, string.sub, string.find
 if #ARGV == 1 then
   local text = ARGV[1]
   local blank = find(text, ' ', 38, true)
-  local tag, mine, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
+  local tag, expected, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
   local done, reply = pcall(function()
     -- Reads no more than the longest of our strings has (4096 bytes), as all_values() in head.lua.
-    if call('GETRANGE', lock, '0', '4095') ~= mine or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
+    if call('GETRANGE', lock, '0', '4095') ~= expected or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
       return '0 0'
     end
     call('DEL', lock, 'leasehold:{' .. tag .. '}c' .. lock)
@@ -20,14 +20,14 @@ if #ARGV == 1 then
   return done and reply or '0 0'
 end
 
-local answers, locks, mine, queues, records = { '0' }, {}, {}, {}, {}
+local answers, locks, expected, queues, records = { '0' }, {}, {}, {}, {}
 
-for at = 1, #ARGV do
-  local text = ARGV[at]
+for i = 1, #ARGV do
+  local text = ARGV[i]
   local blank = find(text, ' ', 38, true)
   local tag, lock = sub(text, 1, 4), sub(text, blank + 1)
-  locks[at], mine[at], answers[at + 1] = lock, sub(text, 5, blank - 1), '0'
-  queues[at], records[at] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
+  locks[i], expected[i], answers[i + 1] = lock, sub(text, 5, blank - 1), '0'
+  queues[i], records[i] = 'leasehold:{' .. tag .. '}q' .. lock, 'leasehold:{' .. tag .. '}c' .. lock
 end
 
 -- Deletes all locks that have the expected value and no waiters.
@@ -35,16 +35,16 @@ local function release()
   local values = call('MGET', unpack(locks))
   local no_waiters = call('EXISTS', unpack(queues)) == 0
   local freed, keys, n = {}, {}, 0
-  for at = 1, #locks do
-    if values[at] == mine[at] and (no_waiters or call('EXISTS', queues[at]) == 0) then
+  for i = 1, #locks do
+    if values[i] == expected[i] and (no_waiters or call('EXISTS', queues[i]) == 0) then
       n = n + 1
-      freed[n], keys[2 * n - 1], keys[2 * n] = at, locks[at], records[at]
+      freed[n], keys[2 * n - 1], keys[2 * n] = i, locks[i], records[i]
     end
   end
   if n > 0 then
     call('DEL', unpack(keys))
-    for at = 1, n do
-      answers[freed[at] + 1] = '1'
+    for i = 1, n do
+      answers[freed[i] + 1] = '1'
     end
   end
 end

@@ -12,16 +12,16 @@ local call, answers = redis.call, { '0' }
 -- the last byte of the longest of our strings.
 local function release(text)
   local blank = text:find(' ', 38, true)
-  local mine, lock, side = text:sub(5, blank - 1), text:sub(blank + 1), 'leasehold:{' .. text:sub(1, 4) .. '}'
-  if call('EXISTS', side .. 'q' .. lock) == 1 or call('GETRANGE', lock, '0', '4095') ~= mine then
+  local expected, lock, side = text:sub(5, blank - 1), text:sub(blank + 1), 'leasehold:{' .. text:sub(1, 4) .. '}'
+  if call('EXISTS', side .. 'q' .. lock) == 1 or call('GETRANGE', lock, '0', '4095') ~= expected then
     return '0'
   end
   call('DEL', lock, side .. 'c' .. lock)
   return '1'
 end
 
-for at = 1, #ARGV do
-  local done, reply = pcall(release, ARGV[at])
-  answers[at + 1] = done and reply or '0'
+for i = 1, #ARGV do
+  local done, reply = pcall(release, ARGV[i])
+  answers[i + 1] = done and reply or '0'
 end
 return table.concat(answers, ' ')

@@ -2,23 +2,23 @@
 --
 -- KEYS 1 lock · 2 the ends of the holds beside it
 -- ARGV as in release.lua, for one release
--- Answers {server us, freed, again, or the server's error}; again: more than these may be left of the claim.
+-- Answers {server time in us, freed, again, or the server's error}; again: more than these may be left of the claim.
 -- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
 -- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
-local now = math.floor(us / 1000)
+local now_ms = math.floor(now_us / 1000)
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then
-  return { us, value.err }
+  return { now_us, value.err }
 elseif not value or value:sub(1, 7) ~= 'shared.' or not call('ZSCORE', holds, id) then
-  return { us, 'again' }
+  return { now_us, 'again' }
 end
-call('ZADD', holds, now + min_hold, id)
+call('ZADD', holds, now_ms + min_hold, id)
 local longest = tonumber(call('ZREVRANGE', holds, 0, 0, 'WITHSCORES')[2])
-if longest > now then
-  call('PEXPIRE', lock, int(longest - now))
+if longest > now_ms then
+  call('PEXPIRE', lock, int(longest - now_ms))
 else
   call('DEL', lock)
 end
-return { us, token ~= '' and wants_tombstone == '0' and 'freed' or 'again' }
+return { now_us, token ~= '' and wants_tombstone == '0' and 'freed' or 'again' }

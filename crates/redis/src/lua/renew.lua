@@ -2,38 +2,38 @@
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms
--- Answers {server us, then for each hold: extended, gone, broken, layout, or the server's error}.
+-- Answers {server time in us, then for each hold: extended, gone, broken, layout, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold.
-local function one(at)
-  local mine, ttl = ARGV[3 * at - 1], tonumber(ARGV[3 * at])
-  local id, token = mine:match('^(%x+)%.(%d+)$')
+local function renew_item(i)
+  local expected, ttl = ARGV[3 * i - 1], tonumber(ARGV[3 * i])
+  local id, token = expected:match('^(%x+)%.(%d+)$')
   requester = id
-  local s = load(KEYS[at + 1], ARGV[3 * at - 2])
-  if not s then
+  local name = load(KEYS[i + 1], ARGV[3 * i - 2])
+  if not name then
     return 'layout'
   end
-  local value = s.value
-  if value == mine .. '!' then
+  local value = name.value
+  if value == expected .. '!' then
     return 'broken'
   end
-  arm(s)
-  prune(s)
-  local h
-  if s.c.mode == 'x' then
-    h = (value == mine or value == mine .. '?') and s.c.holder
-  elseif s.c.mode and call('ZSCORE', s.holds, id) then
-    h = entry(s, id)
+  begin_writes(name)
+  prune(name)
+  local holder
+  if name.record.mode == 'x' then
+    holder = (value == expected or value == expected .. '?') and name.record.holder
+  elseif name.record.mode and call('ZSCORE', name.holds, id) then
+    holder = read_entry(name, id)
   end
   local reply = 'gone'
-  if h and int(h.token) == token then
-    reply = h.state == '!' and 'broken' or 'extended'
+  if holder and int(holder.token) == token then
+    reply = holder.state == '!' and 'broken' or 'extended'
   end
   if reply == 'extended' then
-    confirm(s, id, ttl)
+    confirm(name, id, ttl)
   end
-  settle(s)
-  save(s, ttl)
+  settle(name)
+  save(name, ttl)
   return reply
 end
 
-return each(one)
+return answer_items(renew_item)

@@ -1,10 +1,10 @@
 -- Like renew_lock.lua, where the lock is a hash. Follows head.lua and lock_redisson.lua.
-local lock, mine, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
-local count = redis.pcall('HGET', lock, (field_of(mine, 'x')))
+local lock, expected, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
+local count = redis.pcall('HGET', lock, (field_of(expected, 'x')))
 if type(count) == 'table' then
-  return { us, count.err }
+  return { now_us, count.err }
 elseif count == COUNTS[''] or count == COUNTS['?'] then
   prolong(lock, ttl)
-  return { us, 'extended' }
+  return { now_us, 'extended' }
 end
-return { us, count == COUNTS['!'] and 'broken' or 'gone' }
+return { now_us, count == COUNTS['!'] and 'broken' or 'gone' }

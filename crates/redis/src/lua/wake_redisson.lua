@@ -1,20 +1,20 @@
 -- Wakes the waiters of Redisson, as the release of each kind of Redisson's locks does, after the lock became free.
--- False if a wake-up failed. In a cluster clients may listen to a channel of the slot or of all servers: `wake` is
--- 'redisson s' there, else 'redisson'.
-local function wake_waiters(s, wake)
-  local all_sent, lock = true, prefixed('redisson_lock__channel', s.lock)
+-- False if a wake-up failed. In a cluster clients may listen to a channel of the slot or of all servers: `wake_words`
+-- is 'redisson s' there, else 'redisson'.
+local function wake_waiters(name, wake_words)
+  local all_sent, lock_channel = true, prefixed('redisson_lock__channel', name.lock)
   local function send(channel, message)
     local result = redis.pcall('PUBLISH', channel, message)
     all_sent = all_sent and type(result) == 'number'
-    if wake == 'redisson s' then
+    if wake_words == 'redisson s' then
       redis.pcall('SPUBLISH', channel, message) -- servers before 7.0, and their clients, have no such channels
     end
   end
-  send(lock, '0')
-  send(prefixed('redisson_rwlock', s.lock), '1')
-  local first = fair_queue(s.lock)[1]
-  if first and first[1] ~= OURS then
-    send(lock .. ':' .. first[1], '0')
+  send(lock_channel, '0')
+  send(prefixed('redisson_rwlock', name.lock), '1')
+  local first = fair_queue(name.lock)[1]
+  if first and first[1] ~= OUR_ENTRY then
+    send(lock_channel .. ':' .. first[1], '0')
   end
   return all_sent
 end

@@ -35,10 +35,13 @@ fn a_small_forward_clock_step_causes_a_renewal() {
     rig.server.set_clock(200);
     // A server that reads its clock less often (Valkey) may grant this before the step, which then ends the hold.
     let _ = acquire(&locks, "b").release_blocking();
-    let left = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
-    rig.until("it is renewed", || left("lock:a") > 590_000);
+    let remaining_ms = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
+    rig.until("it is renewed", || remaining_ms("lock:a") > 590_000);
     rig.until("it is valid again", || guard.check() && fixed.check());
-    assert!(Duration::from_millis(left("lock:f")) + Duration::from_millis(1) >= fixed.remaining().unwrap());
+    assert!(
+        Duration::from_millis(remaining_ms("lock:f")) + Duration::from_millis(1)
+            >= fixed.remaining().unwrap()
+    );
     guard.release_blocking().unwrap();
     fixed.release_blocking().unwrap();
 }
@@ -57,8 +60,11 @@ fn a_backward_clock_step_keeps_holds_and_token_order() {
         }
         let next = acquire(&other, "a");
         assert!(next.token() > token, "{} after {token}", next.token());
-        let floor: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-        assert!(floor > 3600, "the counter lasts until an hour after the time of the token: {floor}");
+        let counter_ttl: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+        assert!(
+            counter_ttl > 3600,
+            "the counter lasts until an hour after the time of the token: {counter_ttl}"
+        );
         true
     });
 }

@@ -38,8 +38,8 @@ impl Harness for ClusterRig {
 
     fn accepts(&self, name: &Name) -> bool {
         // Redisson's layout needs a hash tag between the braces; the default layout accepts every name.
-        let (_, behind) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
-        !self.redisson || behind.find('}').is_some_and(|length| length > 0)
+        let (_, after_brace) = name.as_str().split_once('{').unwrap_or(("", "tag}"));
+        !self.redisson || after_brace.find('}').is_some_and(|length| length > 0)
     }
 
     fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {

@@ -57,9 +57,9 @@ fn each_needed_node_gets_exactly_one_connection() {
         channels.iter().filter(|line| !line.is_empty()).count()
     };
     for node in 0..6 {
-        let wanted = usize::from(node < 3);
-        assert_eq!(subscribed(node), wanted, "node {node}");
-        assert!(!names_libraries || our_connections(node) == wanted, "node {node}");
+        let expected = usize::from(node < 3);
+        assert_eq!(subscribed(node), expected, "node {node}");
+        assert!(!names_libraries || our_connections(node) == expected, "node {node}");
     }
 }
 

@@ -181,8 +181,8 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
                 lost => panic!("{lost:?}"),
             }
         }
-        let name = |there: bool| {
-            let name = names.iter().zip(&owners).find(|(_, owner)| (**owner != 0) == there).unwrap().0;
+        let name = |is_available: bool| {
+            let name = names.iter().zip(&owners).find(|(_, owner)| (**owner != 0) == is_available).unwrap().0;
             Name::new(name).unwrap()
         };
         Inspect::show(&*engine, &name(true)).await.unwrap();

@@ -74,10 +74,10 @@ impl ClusterRig {
     }
 
     /// Waits until `done` is true; panics after a long time.
-    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, condition: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
-            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {condition}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -99,26 +99,26 @@ impl ClusterRig {
 
     /// The keys that must not remain at rest: see `Rig::leftovers`.
     pub(crate) fn leftovers(&self) -> Vec<String> {
-        let remembers = "local c = redis.call('GET', KEYS[1])
+        let has_content = "local c = redis.call('GET', KEYS[1])
             return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
         let masters = self.masters();
         let cluster = self.cluster();
-        let mut left = Vec::new();
+        let mut leftovers = Vec::new();
         for node in masters {
             for key in cluster.command(node, &["KEYS", "*"]) {
                 let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
                 let may_remain =
                     match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-                        Some('c') => cluster.command(node, &["EVAL", remembers, "1", &key]).concat() == "1",
+                        Some('c') => cluster.command(node, &["EVAL", has_content, "1", &key]).concat() == "1",
                         Some(kind) => matches!(kind, 'd' | 's' | 't'),
                         None => false,
                     };
                 if !key.is_empty() && !may_remain {
-                    left.push(key);
+                    leftovers.push(key);
                 }
             }
         }
-        left
+        leftovers
     }
 
     /// The number of calls of each command, summed over the masters.
@@ -141,11 +141,13 @@ impl ClusterRig {
     }
 }
 
+/// The hold of a granted claim, for a renewal.
 pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     let Claim { id, name, mode, ttl, .. } = claim.clone();
     Hold { id, name, mode, token: grant.token, ttl }
 }
 
+/// The clean release of a claim; without its grant only by its id.
 pub(crate) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
     Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, min_hold: None }

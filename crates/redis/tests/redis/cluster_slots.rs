@@ -78,27 +78,27 @@ fn renewals_and_releases_may_span_many_slots() {
             holds.push((claim, grant));
         }
         // Unknown claims between the others get their own answers.
-        let is_unknown = |at: usize| at.is_multiple_of(7);
-        for at in (0..350).filter(|at| is_unknown(*at)) {
-            holds.insert(at, (rig.claim(&format!("unknown{at}")), holds[0].1.clone()));
+        let is_unknown = |index: usize| index.is_multiple_of(7);
+        for index in (0..350).filter(|index| is_unknown(*index)) {
+            holds.insert(index, (rig.claim(&format!("unknown{index}")), holds[0].1.clone()));
         }
         let renewals: Vec<_> = holds.iter().map(|(claim, grant)| hold_of(claim, grant)).collect();
         let renewed = engine.renew(&renewals).await;
         assert_eq!(renewed.len(), renewals.len());
-        for (at, answer) in renewed.iter().enumerate() {
+        for (index, answer) in renewed.iter().enumerate() {
             let extended = matches!(answer, Renewed::Extended { .. });
             assert!(
-                if is_unknown(at) { matches!(answer, Renewed::Lost(_)) } else { extended },
-                "{at}: {answer:?}"
+                if is_unknown(index) { matches!(answer, Renewed::Lost(_)) } else { extended },
+                "{index}: {answer:?}"
             );
         }
         let releases: Vec<_> = holds.iter().map(|(claim, grant)| release_of(claim, Some(grant))).collect();
         let released = engine.release(&releases).await;
-        for (at, answer) in released.iter().enumerate() {
+        for (index, answer) in released.iter().enumerate() {
             let freed = matches!(answer, Released::Freed);
             assert!(
-                if is_unknown(at) { matches!(answer, Released::NotThere) } else { freed },
-                "{at}: {answer:?}"
+                if is_unknown(index) { matches!(answer, Released::NotThere) } else { freed },
+                "{index}: {answer:?}"
             );
         }
     });
@@ -309,8 +309,8 @@ fn a_waiter_keeps_its_position_when_its_slot_moves() {
     let claims = [rig.claim("{x}"), rig.claim("{x}"), rig.claim("{x}")];
     rig.run(async {
         let grant = granted(&engines[0], &claims[0]).await;
-        for at in [1, 2] {
-            must_wait(&engines[at], &claims[at]).await;
+        for index in [1, 2] {
+            must_wait(&engines[index], &claims[index]).await;
         }
         rig.cluster().migrate_slot(slot, to).unwrap();
         // The second waiter knows of the move, and subscribes there.

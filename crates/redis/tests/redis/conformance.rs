@@ -170,9 +170,9 @@ fn hand_overs_return_to_the_fast_path() {
         assert!(walks() > 0, "the full script ran");
         rig.command(&["CONFIG", "RESETSTAT"]);
         for turn in 0..10 {
-            let (here, there) = (&engines[turn % 2], &engines[(turn + 1) % 2]);
+            let (holder_engine, waiter_engine) = (&engines[turn % 2], &engines[(turn + 1) % 2]);
             let next = rig.claim("a");
-            assert!(matches!(there.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+            assert!(matches!(waiter_engine.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
             if turn == 4 {
                 // The hold of a confirmed grant is handed over by the fast path too.
                 let hold = Hold {
@@ -182,7 +182,7 @@ fn hand_overs_return_to_the_fast_path() {
                     token: grant.token,
                     ttl: holder.ttl,
                 };
-                assert!(matches!(here.renew(&[hold]).await[..], [Renewed::Extended { .. }]));
+                assert!(matches!(holder_engine.renew(&[hold]).await[..], [Renewed::Extended { .. }]));
             }
             let release = Release {
                 name: holder.name.clone(),
@@ -192,8 +192,8 @@ fn hand_overs_return_to_the_fast_path() {
                 min_hold: None,
                 ended: Previous::Clean,
             };
-            here.release(&[release]).await;
-            let notification = there.notifications().await;
+            holder_engine.release(&[release]).await;
+            let notification = waiter_engine.notifications().await;
             let [Notification::Granted { grant: pushed, .. }] = &notification[..] else {
                 panic!("{notification:?}")
             };

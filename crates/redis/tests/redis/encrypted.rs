@@ -25,14 +25,14 @@ fn an_encrypted_connection_is_verified_both_ways() {
     let client = || Tls::system().identity(file("client.pem"), file("client.key"));
     let full = || client().roots(file("ca.pem"));
     acquire(&locks("localhost", full()), "a").release_blocking().unwrap();
-    for (locks, why) in [
+    for (locks, reason) in [
         (locks("localhost", client()), "an unknown authority"),
         (locks("127.0.0.1", full()), "another name than the certificate's"),
         (locks("localhost", Tls::system().roots(file("server.key"))), "a file without a certificate"),
         (locks("localhost", Tls::system().roots(file("missing"))), "a missing file"),
     ] {
         let error = locks.mutex("a").blocking().acquire().unwrap_err();
-        assert!(error.is_misconfigured(), "{why}: {error}");
+        assert!(error.is_misconfigured(), "{reason}: {error}");
     }
     let without_identity = locks("localhost", Tls::system().roots(file("ca.pem")));
     let error = without_identity.mutex("a").blocking().try_acquire().unwrap_err();
@@ -45,11 +45,11 @@ fn localhost(port: u16) -> Endpoint {
 
 /// Asserts that each configuration is refused because of a certificate; the text describes the case.
 fn assert_refused(configs: Vec<(Config, &str)>) {
-    for (config, why) in configs {
+    for (config, reason) in configs {
         let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
-        assert!(error.is_misconfigured(), "{why}: {error}");
+        assert!(error.is_misconfigured(), "{reason}: {error}");
         let text = error.to_string().to_lowercase();
-        assert!(text.contains("certificate"), "{why}: {text}");
+        assert!(text.contains("certificate"), "{reason}: {text}");
     }
 }
 

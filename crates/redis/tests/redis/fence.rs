@@ -44,6 +44,6 @@ fn each_resource_has_its_own_fence_and_errors_are_reported() {
     assert_eq!(error.fault, leasehold_core::Fault::Misconfigured, "{error}");
     let lists = rig
         .run(one.write(2, &[["LRANGE", "list", "0", "-1"].as_slice(), &["GET", "none"], &["LLEN", "list"]]));
-    let wanted = [Reply::List(vec![Reply::Bytes(b"x".to_vec())]), Reply::Nothing, Reply::Number(1)];
-    assert_eq!(lists.unwrap(), Guarded::Done(wanted.to_vec()));
+    let expected = [Reply::List(vec![Reply::Bytes(b"x".to_vec())]), Reply::Nothing, Reply::Number(1)];
+    assert_eq!(lists.unwrap(), Guarded::Done(expected.to_vec()));
 }

@@ -52,7 +52,7 @@ fn a_foreign_holder_is_shown_and_never_touched() {
     assert!(holder.foreign && holder.token.is_none() && holder.remaining.is_none() && holder.id == "theirs");
     assert_eq!(view.mode, Some(Mode::Exclusive));
     rig.command(&["PEXPIRE", "lock:a", "20000"]);
-    assert!(rig.show("a").holders[0].remaining.is_some_and(|left| left <= Duration::from_secs(20)));
+    assert!(rig.show("a").holders[0].remaining.is_some_and(|remaining| remaining <= Duration::from_secs(20)));
     assert!(rig.show("a").waiters.is_empty(), "a claim that gave up leaves no queue entry");
 }
 
@@ -123,17 +123,17 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
     let rig = Rig::new();
     let (dead, alive) = ([rig.engine(), rig.engine(), rig.engine(), rig.engine()], rig.engine());
     rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-    let mine = rig.claim("a");
+    let next_claim = rig.claim("a");
     rig.run(async {
         for engine in &dead {
             assert!(matches!(engine.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         }
-        let answer = alive.claim(&mine, How::Create).await.unwrap();
+        let answer = alive.claim(&next_claim, How::Create).await.unwrap();
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
         // The foreign lock still exists when this claim asks, as if other programs always took the name at once.
-        receives_recheck(&rig, &alive, &mine, 0).await;
+        receives_recheck(&rig, &alive, &next_claim, 0).await;
     });
 }
 
@@ -142,11 +142,11 @@ fn a_hung_head_of_the_queue_does_not_block_the_next_waiter() {
     let rig = Rig::new();
     let (hangs, alive) = (rig.engine(), rig.engine());
     rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-    let mine = rig.claim("a");
+    let next_claim = rig.claim("a");
     rig.run(async {
         assert!(matches!(hangs.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
-        assert!(matches!(alive.claim(&mine, How::Create).await, Ok(Answer::Waiting(_))));
-        receives_recheck(&rig, &alive, &mine, 1).await;
+        assert!(matches!(alive.claim(&next_claim, How::Create).await, Ok(Answer::Waiting(_))));
+        receives_recheck(&rig, &alive, &next_claim, 1).await;
     });
 }
 
@@ -227,11 +227,13 @@ fn a_gap_interrupts_a_long_run_of_hand_overs() {
 
 /// Returns false if the machine was too slow to see the gap; panics if the engine did anything wrong.
 fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
-    let (one, two) = (rig.engine(), rig.engine());
+    let (first_client, second_client) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
-        assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+        let Ok(Answer::Held(grant)) = first_client.claim(&first, How::Create).await else {
+            panic!("it is free")
+        };
+        assert!(matches!(second_client.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
         // The run of hand-overs is too short for a gap: the name is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
@@ -241,30 +243,31 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
             min_hold: None,
             ended: Previous::Clean,
         };
-        one.release(&[release(&first, grant.token)]).await;
-        let notification = tokio::time::timeout(PATIENCE, two.notifications()).await.unwrap();
+        first_client.release(&[release(&first, grant.token)]).await;
+        let notification = tokio::time::timeout(PATIENCE, second_client.notifications()).await.unwrap();
         let [Notification::Granted { grant, .. }] = &notification[..] else { panic!("{notification:?}") };
         let third = rig.claim("a");
-        assert!(matches!(one.claim(&third, How::Create).await, Ok(Answer::Waiting(_))));
+        assert!(matches!(first_client.claim(&third, How::Create).await, Ok(Answer::Waiting(_))));
         tokio::time::sleep(10 * gap).await;
-        two.renew(&[Hold {
-            name: next.name.clone(),
-            id: next.id,
-            token: grant.token,
-            mode: next.mode,
-            ttl: next.ttl,
-        }])
-        .await;
-        two.release(&[release(&next, grant.token)]).await;
-        let notification = tokio::time::timeout(PATIENCE, one.notifications()).await.unwrap();
+        second_client
+            .renew(&[Hold {
+                name: next.name.clone(),
+                id: next.id,
+                token: grant.token,
+                mode: next.mode,
+                ttl: next.ttl,
+            }])
+            .await;
+        second_client.release(&[release(&next, grant.token)]).await;
+        let notification = tokio::time::timeout(PATIENCE, first_client.notifications()).await.unwrap();
         assert!(
             matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == third.id),
             "{notification:?}"
         );
-        let Ok(Answer::Waiting(hint)) = one.claim(&third, How::Ask).await else { return false };
-        assert!(hint.ask_in.is_some_and(|left| left <= gap), "{hint:?}");
+        let Ok(Answer::Waiting(hint)) = first_client.claim(&third, How::Ask).await else { return false };
+        assert!(hint.ask_in.is_some_and(|remaining| remaining <= gap), "{hint:?}");
         assert!(
-            matches!(two.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
+            matches!(second_client.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))),
             "a new claim is not granted in the gap either"
         );
         if rig.command(&["SET", "lock:a", "theirs", "NX", "PX", "30000"]) != "OK" {
@@ -272,11 +275,11 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
         }
         tokio::time::sleep(gap).await;
         assert!(
-            matches!(one.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))),
+            matches!(first_client.claim(&third, How::Ask).await, Ok(Answer::Waiting(_))),
             "the other program holds it"
         );
         rig.command(&["DEL", "lock:a"]);
-        assert!(matches!(one.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
+        assert!(matches!(first_client.claim(&third, How::Ask).await, Ok(Answer::Held(_))));
         true
     })
 }
@@ -288,28 +291,31 @@ const USUAL_RUN: Duration = Duration::from_secs(1);
 fn the_default_gap_applies_only_after_another_program_was_seen() {
     for seen in [false, true] {
         let rig = Rig::new();
-        let (one, two) = (rig.engine(), rig.engine());
+        let (first_client, second_client) = (rig.engine(), rig.engine());
         let (mut early, first, next) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
         early.may_queue = false;
         rig.run(async {
             if seen {
                 rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-                assert!(matches!(one.claim(&early, How::Create).await, Ok(Answer::Taken(_))));
+                assert!(matches!(first_client.claim(&early, How::Create).await, Ok(Answer::Taken(_))));
                 rig.command(&["DEL", "lock:a"]);
             }
-            let Ok(Answer::Held(grant)) = one.claim(&first, How::Create).await else { panic!("it is free") };
-            assert!(matches!(two.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
+            let Ok(Answer::Held(grant)) = first_client.claim(&first, How::Create).await else {
+                panic!("it is free")
+            };
+            assert!(matches!(second_client.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
             tokio::time::sleep(USUAL_RUN).await;
-            one.release(&[Release {
-                name: first.name.clone(),
-                id: first.id,
-                mode: first.mode,
-                token: Some(grant.token),
-                min_hold: None,
-                ended: Previous::Clean,
-            }])
-            .await;
-            let notification = tokio::time::timeout(PATIENCE, two.notifications()).await.unwrap();
+            first_client
+                .release(&[Release {
+                    name: first.name.clone(),
+                    id: first.id,
+                    mode: first.mode,
+                    token: Some(grant.token),
+                    min_hold: None,
+                    ended: Previous::Clean,
+                }])
+                .await;
+            let notification = tokio::time::timeout(PATIENCE, second_client.notifications()).await.unwrap();
             assert_eq!(
                 seen,
                 matches!(&notification[..], [Notification::Recheck { id, .. }] if *id == next.id),
@@ -347,13 +353,13 @@ fn polling_program_gets_the_lock(rig: &Rig) {
             self.0.store(true, Relaxed);
         }
     }
-    let over = AtomicBool::new(false);
+    let is_done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = Stop(&over);
+        let _stop = Stop(&is_done);
         for _ in 0..2 {
-            let (request, over) = (rig.locks().mutex("a").blocking(), &over);
+            let (request, is_done) = (rig.locks().mutex("a").blocking(), &is_done);
             scope.spawn(move || {
-                while !over.load(Relaxed) {
+                while !is_done.load(Relaxed) {
                     let guard = request.acquire().unwrap();
                     std::thread::sleep(Duration::from_millis(2));
                     drop(guard);

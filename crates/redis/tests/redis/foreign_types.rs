@@ -64,7 +64,7 @@ fn a_foreign_lock_of_another_type_excludes_every_mode() {
             holder.foreign && holder.id == layout.kind && view.mode == Some(Mode::Exclusive),
             "{holder:?}"
         );
-        assert!(holder.remaining.is_some_and(|left| left <= Duration::from_secs(60)), "{holder:?}");
+        assert!(holder.remaining.is_some_and(|remaining| remaining <= Duration::from_secs(60)), "{holder:?}");
         rig.command(layout.free);
         locks.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();
     }

@@ -45,8 +45,8 @@ fn huge_values_are_shown_by_their_beginning() {
     let names: Vec<_> = views.iter().map(|view| view.name.as_str()).collect();
     assert_eq!(names, ["bad", "big", "empty", "held", "many"]);
     assert!(views[0].problem.is_some(), "{:?}", views[0]);
-    for (at, shown) in [(1, "\0".repeat(128) + "…"), (2, "(empty)".into()), (4, "(hash)".into())] {
-        let [holder] = &views[at].holders[..] else { panic!("{:?}", views[at]) };
+    for (index, shown) in [(1, "\0".repeat(128) + "…"), (2, "(empty)".into()), (4, "(hash)".into())] {
+        let [holder] = &views[index].holders[..] else { panic!("{:?}", views[index]) };
         assert!(holder.foreign && holder.id == shown, "{holder:?}");
     }
     assert_eq!(views[3].holders[0].owner, rig.show("held").holders[0].owner);

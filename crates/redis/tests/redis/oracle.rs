@@ -60,12 +60,12 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let seldom = || prop::bool::weighted(0.1);
+    let rarely = || prop::bool::weighted(0.1);
     let number = 0..CLAIMS;
     prop_oneof![
         6 => (number.clone(), prop::bool::weighted(0.2)).prop_map(|(number, asks)| Step::Claim { number, asks }),
         1 => (number.clone(), any::<bool>()).prop_map(|(number, wrong)| Step::Renew { number, wrong }),
-        5 => (number.clone(), prop::bool::weighted(0.8), seldom(), any::<bool>(), seldom()).prop_map(
+        5 => (number.clone(), prop::bool::weighted(0.8), rarely(), any::<bool>(), rarely()).prop_map(
             |(number, with_token, wrong, abandoned, min_hold)| Step::Release {
                 number, with_token, wrong, abandoned, min_hold,
             },
@@ -202,11 +202,11 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
             stops_on_term: false,
         }).collect();
         runtime.block_on(async {
-            for (at, step) in steps.iter().enumerate() {
-                let (wanted, got) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
+            for (position, step) in steps.iter().enumerate() {
+                let (expected, actual) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
                 // After a stall of the machine, tombstones may have expired.
                 prop_assume!(begin.elapsed() < redis[0].profile().request_life);
-                prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
+                prop_assert_eq!(&expected, &actual, "step {} {:?}", position, step);
             }
             Ok(())
         })?;

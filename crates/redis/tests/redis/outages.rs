@@ -126,8 +126,8 @@ fn tokens_grow_when_the_counter_is_deleted() {
     rig.command(&["DEL", "leasehold:{}tlock:"]);
     let after = acquire(&locks, "a").token();
     assert!(after > before, "{after} after {before}");
-    let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-    assert!((3000..=3600).contains(&left), "the counter lasts an hour: {left}");
+    let remaining: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+    assert!((3000..=3600).contains(&remaining), "the counter lasts an hour: {remaining}");
 }
 
 #[test]
@@ -148,12 +148,12 @@ fn killed_connections_are_replaced_without_loss() {
                 rig.server.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
                 sleep(ttl / 4);
             }
-            let lives = guard.check() && guard.release_blocking().is_ok();
+            let survived = guard.check() && guard.release_blocking().is_ok();
             waiting.join().unwrap().unwrap().release_blocking().unwrap();
-            if lives {
+            if survived {
                 assert_eq!(rig.leftovers(), Vec::<String>::new());
             }
-            lives
+            survived
         },
     );
 }
@@ -249,7 +249,7 @@ fn every_claim_asks_again_after_a_reconnect() {
         holder.claim(&rig.claim("a"), How::Create).await.unwrap();
         assert!(matches!(waiter.claim(&rig.claim("a"), How::Create).await, Ok(Answer::Waiting(_))));
         rig.command(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-        let asked = async {
+        let told_to_ask_again = async {
             while !waiter
                 .notifications()
                 .await
@@ -257,7 +257,7 @@ fn every_claim_asks_again_after_a_reconnect() {
                 .any(|notification| matches!(notification, Notification::AskAll))
             {}
         };
-        tokio::time::timeout(PATIENCE, asked).await.expect("no request to ask again came");
+        tokio::time::timeout(PATIENCE, told_to_ask_again).await.expect("no request to ask again came");
     });
 }
 
@@ -300,10 +300,10 @@ fn a_renewal_extends_the_record_of_a_shared_hold() {
     let permit = locks.semaphore("s", 2).ttl(Duration::from_secs(30)).blocking().acquire().unwrap();
     let record = rig.server.command(&["--raw", "KEYS", "leasehold:{*}clock:s"]).remove(0);
     rig.command(&["PEXPIRE", &record, "20000"]);
-    let left = || rig.command(&["PTTL", &record]).parse::<i64>().unwrap();
-    assert!(left() <= 20_000);
+    let remaining = || rig.command(&["PTTL", &record]).parse::<i64>().unwrap();
+    assert!(remaining() <= 20_000);
     rig.run(permit.confirm()).unwrap();
-    assert!(left() > 3_000_000, "a renewal extends the record");
+    assert!(remaining() > 3_000_000, "a renewal extends the record");
     permit.release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
@@ -318,8 +318,8 @@ fn a_counter_ahead_of_the_clock_outlives_its_lead() {
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
     rig.command(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
     let token = acquire(&locks, "a").token();
-    let left: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
-    assert!(left > 10_000, "the ttl covers two hours of lead and one hour of reserve: {left}");
+    let remaining: i64 = rig.command(&["TTL", "leasehold:{}tlock:"]).parse().unwrap();
+    assert!(remaining > 10_000, "the ttl covers two hours of lead and one hour of reserve: {remaining}");
     let next = acquire(&locks, "a").token();
     let reader = locks.rw("r").read().blocking().acquire().unwrap();
     assert!(next > token && reader.token() > next, "tokens also grow in the full script");
@@ -328,7 +328,7 @@ fn a_counter_ahead_of_the_clock_outlives_its_lead() {
 #[test]
 fn a_short_lease_survives_a_slow_reconnect() {
     let rig = Rig::new();
-    let lives = |ttl: Duration| {
+    let survived = |ttl: Duration| {
         let (proxy, engine) = rig.proxied();
         let locks = Locks::builder(engine).build();
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
@@ -338,8 +338,8 @@ fn a_short_lease_survives_a_slow_reconnect() {
         sleep(ttl + ttl / 2);
         guard.check() && guard.release_blocking().is_ok()
     };
-    let what = "the attempt to connect outlasted the renewals that waited for it";
-    with_longer_leases(Duration::from_secs(2), what, lives);
+    let reason = "the attempt to connect outlasted the renewals that waited for it";
+    with_longer_leases(Duration::from_secs(2), reason, survived);
 }
 
 #[test]
@@ -364,13 +364,13 @@ fn an_invalid_name_does_not_delay_other_releases() {
 #[test]
 fn token_blocks_do_not_run_ahead_of_the_clock() {
     let rig = Rig::new();
-    let (one, two) = (rig.engine(), rig.engine());
+    let (first_client, second_client) = (rig.engine(), rig.engine());
     let block = 65_536;
     rig.run(async {
         let mut last = 0;
         for turn in 0..200 {
             let claim = Claim { tokens: block, ..rig.claim(&format!("n{turn}")) };
-            let engine = if turn % 2 == 0 { &one } else { &two };
+            let engine = if turn % 2 == 0 { &first_client } else { &second_client };
             let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await else {
                 panic!("it is free")
             };
@@ -378,13 +378,14 @@ fn token_blocks_do_not_run_ahead_of_the_clock() {
             last = grant.token.number + u64::from(grant.tokens) - 1;
         }
         // 200 blocks are far more microseconds than the grants took. The counter may lead by one block and 10 ms.
-        let time = rig.server.command(&["TIME"]);
-        let now: u64 = time[0].parse::<u64>().unwrap() * 1_000_000 + time[1].parse::<u64>().unwrap();
-        let most = u64::from(block) + 10_000;
-        assert!(last <= now + most, "{} us ahead", last - now);
-        tokio::time::sleep(Duration::from_micros(most)).await;
+        let server_time = rig.server.command(&["TIME"]);
+        let now: u64 =
+            server_time[0].parse::<u64>().unwrap() * 1_000_000 + server_time[1].parse::<u64>().unwrap();
+        let max_lead = u64::from(block) + 10_000;
+        assert!(last <= now + max_lead, "{} us ahead", last - now);
+        tokio::time::sleep(Duration::from_micros(max_lead)).await;
         rig.command(&["FLUSHALL"]);
-        let Ok(Answer::Held(grant)) = two.claim(&rig.claim("n0"), How::Create).await else {
+        let Ok(Answer::Held(grant)) = second_client.claim(&rig.claim("n0"), How::Create).await else {
             panic!("it is free")
         };
         assert!(grant.token.number > last, "tokens grow after a loss of all data too");

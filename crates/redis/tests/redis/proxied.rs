@@ -96,9 +96,9 @@ fn a_late_claim_after_its_release_creates_nothing() {
 fn a_lost_push_is_found_by_asking() {
     let rig = Rig::new();
     let (proxy, engine) = rig.proxied();
-    let (locks, behind) = (rig.locks(), Locks::builder(engine).build());
+    let (locks, proxied_locks) = (rig.locks(), Locks::builder(engine).build());
     let guard = acquire(&locks, "a");
-    let waiting = spawn(move || behind.mutex("a").blocking().acquire_within(PATIENCE));
+    let waiting = spawn(move || proxied_locks.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("it waits", || rig.show("a").waiters.len() == 1);
     proxy.hold_answers();
     guard.release_blocking().unwrap();
@@ -158,8 +158,8 @@ fn a_push_after_its_claim_time_is_not_valid() {
             panic!("{notification:?}")
         };
         let now = leasehold_core::Env::system().clock.now();
-        let over = since.is_none_or(|since| since.after(grant.ttl.unwrap()) <= now);
-        assert!(over, "granted at {since:?} for {:?}, and now it is {now:?}", grant.ttl);
+        let is_expired = since.is_none_or(|since| since.after(grant.ttl.unwrap()) <= now);
+        assert!(is_expired, "granted at {since:?} for {:?}, and now it is {now:?}", grant.ttl);
         let next = rig.claim("a");
         assert!(
             matches!(holder.claim(&next, How::Create).await, Ok(Answer::Held(_))),

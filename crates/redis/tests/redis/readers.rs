@@ -16,8 +16,8 @@ fn readers_expire_separately_and_writers_keep_their_position() {
     let short = read(&second, Duration::from_secs(1));
     rig.until("the short lease expires", || rig.show("a").holders.len() == 1);
     assert!(!short.check() && long.check());
-    let left: u64 = rig.command(&["PTTL", "lock:a"]).parse().unwrap();
-    assert!(left > 300_000, "the lock lasts as long as the other reader: {left} ms");
+    let remaining_ms: u64 = rig.command(&["PTTL", "lock:a"]).parse().unwrap();
+    assert!(remaining_ms > 300_000, "the lock lasts as long as the other reader: {remaining_ms} ms");
     let (report, reports) = channel();
     let report_too = report.clone();
     let writing = spawn(move || {

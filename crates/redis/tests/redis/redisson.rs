@@ -69,7 +69,7 @@ fn an_exclusive_redisson_hold_excludes_every_mode() {
         let [holder] = &view.holders[..] else { panic!("{takes:?}: {view:?}") };
         assert_eq!((&*holder.id, holder.foreign, holder.token), (OWNER, true, None), "{takes:?}");
         assert!(holder.owner.starts_with("Redisson") && view.mode == Some(Mode::Exclusive), "{view:?}");
-        assert!(holder.remaining.is_some_and(|left| left <= PATIENCE), "{holder:?}");
+        assert!(holder.remaining.is_some_and(|remaining| remaining <= PATIENCE), "{holder:?}");
         let waiting = waits(&rig);
         rig.redisson_runs(frees);
         let guard = waiting.join().unwrap();
@@ -106,8 +106,8 @@ fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     for request in [locks.mutex("a"), locks.rw("a").write(), locks.semaphore("a", 2)] {
         let guard = request.blocking().acquire_within(PATIENCE).unwrap();
         assert!(!rig.redisson_can_lock() && !rig.redisson_can_read() && !rig.redisson_can_write());
-        let left = rig.millis_left("lock:a");
-        assert!(left > 0 && left <= 30_000, "Redisson's waiters sleep for this time: {left}");
+        let remaining = rig.millis_left("lock:a");
+        assert!(remaining > 0 && remaining <= 30_000, "Redisson's waiters sleep for this time: {remaining}");
         let hash = rig.hash();
         assert_eq!((hash.len(), hash["mode"].as_str()), (2, "write"), "{hash:?}");
         let owner = hash.keys().find_map(|field| field.strip_suffix(":write")).unwrap();
@@ -245,12 +245,12 @@ fn a_minimum_hold_excludes_redisson() {
 fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
     let mut listener = rig.listen(&[LOCK]);
-    let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
     let threads: Vec<_> = (0..2)
         .map(|_| {
-            let (locks, over) = (rig.locks(), std::sync::Arc::clone(&over));
+            let (locks, is_done) = (rig.locks(), std::sync::Arc::clone(&is_done));
             spawn(move || {
-                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
                     acquire(&locks, "a").release_blocking().unwrap();
                 }
             })
@@ -265,7 +265,7 @@ fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     };
     let tries = (0..1000).find(took);
     assert!(tries.is_some(), "the waiter was woken and never found the lock free");
-    over.store(true, std::sync::atomic::Ordering::Relaxed);
+    is_done.store(true, std::sync::atomic::Ordering::Relaxed);
     rig.redisson_runs(&["unlock"]);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

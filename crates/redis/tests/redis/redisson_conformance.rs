@@ -126,15 +126,19 @@ fn holds_in_a_migrating_slot_are_renewed_and_released() {
         }
         let renewed = rig.run(engine.renew(&[hold_of(&claim, &grant)]));
         assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{mode}: {renewed:?}");
-        let left = |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
-        assert!(left("lock:m") > 20_000, "{mode}");
-        assert!(mode != Mode::Shared || left(&timeout) > 20_000, "Redisson's readers read this key");
+        let remaining_ms =
+            |key: &str| rig.cluster().command(from, &["PTTL", key]).concat().parse::<i64>().unwrap();
+        assert!(remaining_ms("lock:m") > 20_000, "{mode}");
+        assert!(mode != Mode::Shared || remaining_ms(&timeout) > 20_000, "Redisson's readers read this key");
         // No claim is granted while the side keys of the name are on another node.
         let other = rig.run(engine.claim(&rig.claim("m"), How::Create));
         assert!(other.is_err() || !matches!(other, Ok(Answer::Held(_))), "{mode}: {other:?}");
         rig.run(engine.release(&[release_of(&claim, Some(&grant))]));
-        let there = rig.cluster().command(from, &["KEYS", "*"]);
-        assert!(!there.iter().any(|key| *key == "lock:m" || *key == timeout), "{mode}: {there:?}");
+        let existing_keys = rig.cluster().command(from, &["KEYS", "*"]);
+        assert!(
+            !existing_keys.iter().any(|key| *key == "lock:m" || *key == timeout),
+            "{mode}: {existing_keys:?}"
+        );
         rig.cluster().move_keys(slot, 100).unwrap();
         rig.cluster().close_slot(slot).unwrap();
         rig.until("the release is complete", || {

@@ -16,8 +16,8 @@ const TIMEOUT: &str = "{lock:a}:285475da-9152-4c83-822a-67ee2f116a79:52:rwlock_t
 fn our_reader(rig: &Rig) -> (String, i64) {
     let field = rig.hash().into_keys().find(|field| field.ends_with(":00")).expect("our reader has a field");
     assert_eq!(rig.hash()[&field], "1");
-    let left = rig.millis_left(&format!("{{lock:a}}:{field}:rwlock_timeout:1"));
-    (field, left)
+    let remaining_ms = rig.millis_left(&format!("{{lock:a}}:{field}:rwlock_timeout:1"));
+    (field, remaining_ms)
 }
 
 #[test]
@@ -38,17 +38,17 @@ fn shared_holds_coexist_with_redisson_readers() {
         assert!(error.is_taken() || error.is_misconfigured(), "{error}");
     }
     assert!(!rig.redisson_can_write() && rig.redisson_can_read() && !rig.redisson_can_lock());
-    let (_, left) = our_reader(&rig);
+    let (_, remaining_ms) = our_reader(&rig);
     assert!(
-        left > 20_000,
-        "when a reader unlocks, Redisson shortens the lock to the longest of these: {left}"
+        remaining_ms > 20_000,
+        "when a reader unlocks, Redisson shortens the lock to the longest of these: {remaining_ms}"
     );
 
     // Our reader releases first: the lock then lasts as long as the other reader.
     rig.command(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
-    let left = rig.millis_left("lock:a");
-    assert!(left > 5000 && left <= 15_000, "{left}");
+    let remaining_ms = rig.millis_left("lock:a");
+    assert!(remaining_ms > 5000 && remaining_ms <= 15_000, "{remaining_ms}");
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
     assert_eq!(rig.command(&["--raw", "KEYS", "{lock:a}*"]), TIMEOUT);
     assert!(!rig.redisson_can_write());
@@ -81,10 +81,10 @@ fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
     // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining
     // ttl.
-    let (field, left) = our_reader(&rig);
+    let (field, remaining_ms) = our_reader(&rig);
     rig.command(&["HDEL", "lock:a", OWNER]);
     rig.command(&["DEL", TIMEOUT]);
-    rig.command(&["PEXPIRE", "lock:a", &left.to_string()]);
+    rig.command(&["PEXPIRE", "lock:a", &remaining_ms.to_string()]);
     let timeout = format!("{{lock:a}}:{field}:rwlock_timeout:1");
     rig.command(&["PEXPIRE", &timeout, "9000"]);
     rig.run(ours.confirm()).unwrap();
@@ -131,17 +131,17 @@ fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
 #[test]
 fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
-    let (one, two) = (rig.locks(), rig.locks());
+    let (first_client, second_client) = (rig.locks(), rig.locks());
     let read = |locks: &leasehold_core::Locks, ttl| {
         locks.rw("a").read().ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap()
     };
-    let long = read(&one, Duration::from_secs(600));
-    let short = read(&two, Duration::from_secs(20));
-    let (_, left) = our_reader(&rig);
-    assert!(rig.hash().len() == 2 && left > 300_000, "{left}");
+    let long = read(&first_client, Duration::from_secs(600));
+    let short = read(&second_client, Duration::from_secs(20));
+    let (_, remaining_ms) = our_reader(&rig);
+    assert!(rig.hash().len() == 2 && remaining_ms > 300_000, "{remaining_ms}");
     long.release_blocking().unwrap();
-    let (_, left) = our_reader(&rig);
-    assert!(left <= 20_000 && rig.millis_left("lock:a") <= 20_000, "{left}");
+    let (_, remaining_ms) = our_reader(&rig);
+    assert!(remaining_ms <= 20_000 && rig.millis_left("lock:a") <= 20_000, "{remaining_ms}");
     short.release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
@@ -214,26 +214,26 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
         rig.until("it waits", || rig.show("a").waiters.len() > before);
         waiting
     };
-    let (one, two) = (rig.locks(), rig.locks());
+    let (first_client, second_client) = (rig.locks(), rig.locks());
     rig.redisson_runs(&["fair lock"]);
-    let first = waits(&one);
+    let first = waits(&first_client);
     assert_eq!(fair_queue(), "", "the fair queue is empty");
     rig.redisson_runs(&["fair wait"]);
-    let second = waits(&two);
+    let second = waits(&second_client);
     assert_eq!(fair_queue(), format!("{OTHER} {OURS}"));
-    let till = |owner: &str| -> u64 {
+    let timeout_of = |owner: &str| -> u64 {
         rig.command(&["ZSCORE", "redisson_lock_timeout:{lock:a}", owner]).parse().unwrap()
     };
-    assert!(till(OURS) > till(OTHER));
+    assert!(timeout_of(OURS) > timeout_of(OTHER));
 
     // A third waiter enters behind our entry. The grants go to the first waiter, to us, to the third waiter, and to us.
     rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
-    let later = (till(OURS) + 300_000).to_string();
+    let later = (timeout_of(OURS) + 300_000).to_string();
     rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
     rig.redisson_runs(&["fair unlock to the waiter", "fair lock of the waiter", "fair unlock"]);
     let guard = first.join().unwrap();
     rig.until("the third waiter is the head of the queue", || fair_queue() == format!("behind:1 {OURS}"));
-    assert!(till("behind:1") < later.parse().unwrap(), "its timeout shrinks by one waiter");
+    assert!(timeout_of("behind:1") < later.parse().unwrap(), "its timeout shrinks by one waiter");
     guard.release_blocking().unwrap();
     assert_eq!(rig.command(&["EXISTS", "lock:a"]), "0", "it is reserved for the third waiter");
     rig.command(&["LPOP", "redisson_lock_queue:{lock:a}"]);
@@ -243,7 +243,7 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
 
     // A claim that gives up leaves the queue.
     rig.redisson_runs(&["fair lock", "fair wait"]);
-    let error = one.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
+    let error = first_client.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");
     rig.until("it left the queue", || fair_queue() == OTHER);
 }

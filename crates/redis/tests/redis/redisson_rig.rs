@@ -72,6 +72,7 @@ impl Rig {
     }
 }
 
+/// Replaces the placeholders of a recorded word: see `redisson_effects.txt`.
 fn word(word: &str) -> String {
     let named = |text: &str| match text {
         "N" => "lock:a".to_owned(),
@@ -98,18 +99,18 @@ pub(crate) struct ChannelListener(BufReader<TcpStream>);
 
 impl ChannelListener {
     pub(crate) fn at(port: u16, channels: &[&str]) -> Self {
-        Self::listening(port, "SUBSCRIBE", channels)
+        Self::subscribed_by(port, "SUBSCRIBE", channels)
     }
 
     /// Subscribes to a sharded channel, at the node that has its slot.
     pub(crate) fn by_slot(port: u16, channel: &str) -> Self {
-        Self::listening(port, "SSUBSCRIBE", &[channel])
+        Self::subscribed_by(port, "SSUBSCRIBE", &[channel])
     }
 
-    fn listening(port: u16, how: &str, channels: &[&str]) -> Self {
+    fn subscribed_by(port: u16, command: &str, channels: &[&str]) -> Self {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.write_all(format!("{how} {}\r\n", channels.join(" ")).as_bytes()).unwrap();
+        stream.write_all(format!("{command} {}\r\n", channels.join(" ")).as_bytes()).unwrap();
         let mut listener = Self(BufReader::new(stream));
         for _ in channels {
             while !listener.line().starts_with(':') {}

@@ -63,8 +63,8 @@ fn every_node_stores_the_same_plain_string() {
     });
     let values = rig.command_all(&["GET", "lock:a"]);
     assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
-    for left in rig.command_all(&["PTTL", "lock:a"]) {
-        assert!((1..=30_000).contains(&left.parse::<i64>().unwrap()), "{left}");
+    for remaining_ms in rig.command_all(&["PTTL", "lock:a"]) {
+        assert!((1..=30_000).contains(&remaining_ms.parse::<i64>().unwrap()), "{remaining_ms}");
     }
     assert!(values[0].starts_with(&guard.id().to_string()), "{values:?}");
     guard.release_blocking().unwrap();
@@ -103,16 +103,16 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
     // On a busy machine one of several attempts is fast enough: a slow one costs more requests.
-    let costs = (0..20).map(|at| {
+    let request_counts = (0..20).map(|number| {
         let before = scripts();
-        let claim = claim_of(&format!("a{at}"));
+        let claim = claim_of(&format!("a{number}"));
         rig.run(async {
             assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
         });
         rig.until("all are asked", || scripts() >= before + 3);
         scripts() - before
     });
-    assert_eq!(costs.min(), Some(3));
+    assert_eq!(request_counts.min(), Some(3));
 }
 
 #[test]
@@ -121,5 +121,5 @@ fn a_refused_claim_of_another_mode_leaves_no_key() {
     let engine = rig.engine();
     let claim = leasehold_core::Claim { mode: Mode::Shared, ..claim_of("a") };
     rig.run(async { engine.claim(&claim, How::Create).await.unwrap_err() });
-    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|exists| exists == "0"));
 }

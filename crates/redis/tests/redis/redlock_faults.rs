@@ -7,7 +7,7 @@ use leasehold_redis::{RedlockConfig, RedlockEngine};
 
 use crate::{
     cluster_rig::{hold_of, release_of},
-    redlock_rig::{AGE, RedlockRig, at},
+    redlock_rig::{AGE, RedlockRig, config_of_port},
     rig::{PATIENCE, acquire, claim_of},
 };
 
@@ -26,6 +26,7 @@ fn locks(config: &RedlockConfig) -> Locks {
     Locks::builder(engine(config)).build()
 }
 
+/// Acquires a name with the longest lease.
 fn take(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).ttl(LONGEST).blocking().acquire_within(PATIENCE).unwrap()
 }
@@ -55,8 +56,8 @@ fn a_hung_node_is_not_waited_for() {
     acquire(&locks, "first").release_blocking().unwrap();
     rig.nodes[0].pause();
     // One node hangs during all of this.
-    for at in 0..50 {
-        let guard = acquire(&locks, &format!("a{at}"));
+    for index in 0..50 {
+        let guard = acquire(&locks, &format!("a{index}"));
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
     }
@@ -109,17 +110,17 @@ fn held_by_two(
 #[test]
 fn a_node_whose_clock_stepped_has_no_vote() {
     let rig = RedlockRig::new(3);
-    let (_proxies, one, held, grant) = held_by_two(&rig);
+    let (_proxies, first_client, held, grant) = held_by_two(&rig);
     rig.nodes[0].set_clock(AGE + 60);
     assert_eq!(rig.nodes[0].command(&["EXISTS", "lock:a"]), ["0"], "its lease has ended on that node");
     // For a new client the name is free on two nodes.
     let other = engine(&rig.config);
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-    let renewed = rig.run(one.renew(&[hold_of(&held, &grant)]));
+    let renewed = rig.run(first_client.renew(&[hold_of(&held, &grant)]));
     assert!(matches!(renewed[..], [Renewed::Unknown(_) | Renewed::Extended { .. }]), "{renewed:?}");
     // The two nodes whose clocks agree decide.
-    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    rig.run(first_client.release(&[release_of(&held, Some(&grant))]));
     let answer = rig.run(claim_until_answered(&other, &claim("b")));
     assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
@@ -129,9 +130,9 @@ fn a_node_whose_clock_stepped_has_no_vote() {
 #[test]
 fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
-    let one = locks(&rig.config);
-    let guard = take(&one, "a");
-    let guarantee = rig.run(one.guarantee()).unwrap();
+    let first_client = locks(&rig.config);
+    let guard = take(&first_client, "a");
+    let guarantee = rig.run(first_client.guarantee()).unwrap();
     assert_eq!(guarantee.level, leasehold_core::Level::BestEffort);
     assert!(guarantee.to_string().contains("clocks of a majority"), "{guarantee}");
     rig.nodes[..2].iter().for_each(|node| node.set_clock(AGE + 60));
@@ -141,21 +142,21 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     // No majority excludes other claims now; the next renewal finds that.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
-    let guarantee = rig.run(one.guarantee()).unwrap().to_string();
+    let guarantee = rig.run(first_client.guarantee()).unwrap().to_string();
     assert!(guarantee.contains("the clocks is") && guarantee.contains("ms apart"), "{guarantee}");
 }
 
 #[test]
 fn a_node_that_restarted_empty_has_no_vote() {
     let mut rig = RedlockRig::new(3);
-    let (_proxies, one, held, grant) = held_by_two(&rig);
+    let (_proxies, first_client, held, grant) = held_by_two(&rig);
     rig.nodes[0].kill();
     rig.nodes[0].restart();
     // For a new client the name is free on two nodes.
     let other = engine(&rig.config);
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-    let released = rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    let released = rig.run(first_client.release(&[release_of(&held, Some(&grant))]));
     assert_eq!(released.len(), 1);
     let answer = rig.run(claim_until_answered(&other, &claim("b")));
     assert!(matches!(answer, Ok(Answer::Held(_))), "two nodes still have a vote: {answer:?}");
@@ -165,33 +166,33 @@ fn a_node_that_restarted_empty_has_no_vote() {
 #[test]
 fn a_node_that_restarted_with_an_older_copy_has_no_vote() {
     let mut rig = RedlockRig::new(3);
-    let (_proxies, one, held, grant) = held_by_two(&rig);
+    let (_proxies, first_client, held, grant) = held_by_two(&rig);
     rig.nodes[0].kill();
     rig.nodes[0].restart();
     rig.nodes[0].command(&["SET", "leasehold:{}B", "1 1000"]);
     let other = engine(&rig.config);
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    rig.run(first_client.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
 fn a_node_that_was_emptied_has_no_vote() {
     let rig = RedlockRig::new(3);
-    let (_proxies, one, held, grant) = held_by_two(&rig);
+    let (_proxies, first_client, held, grant) = held_by_two(&rig);
     rig.nodes[0].command(&["FLUSHALL"]);
     let other = engine(&rig.config);
     let answer = rig.run(other.claim(&claim("a"), How::Create));
     assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    rig.run(first_client.release(&[release_of(&held, Some(&grant))]));
 }
 
 #[test]
 fn all_nodes_restarted_empty_grant_nothing_until_all_leases_end() {
     let mut rig = RedlockRig::new(3);
-    let one = engine(&rig.config);
+    let first_client = engine(&rig.config);
     let held = claim("a");
-    let grant = rig.run(granted(&one, &held));
+    let grant = rig.run(granted(&first_client, &held));
     for node in &mut rig.nodes {
         node.kill();
         node.restart();
@@ -200,7 +201,7 @@ fn all_nodes_restarted_empty_grant_nothing_until_all_leases_end() {
     let error = rig.run(other.claim(&claim("a"), How::Create)).unwrap_err();
     assert!(error.fault == Fault::Full && error.message.contains("has no vote for"), "{error:?}");
     rig.until("its loss is reported", || {
-        matches!(rig.run(one.renew(&[hold_of(&held, &grant)]))[..], [Renewed::Lost(_)])
+        matches!(rig.run(first_client.renew(&[hold_of(&held, &grant)]))[..], [Renewed::Lost(_)])
     });
     let waiting = locks(&rig.config);
     let next = take(&waiting, "a");
@@ -214,13 +215,16 @@ fn a_failed_renewal_releases_nothing_while_the_lease_lasts() {
     let locks = Locks::builder(Arc::new(RedlockEngine::new(config, &Env::system()))).build();
     let guard = acquire(&locks, "a");
     rig.until("it is on all nodes", || {
-        rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1")
+        rig.command_all(&["EXISTS", "lock:a"]).iter().all(|exists| exists == "1")
     });
     proxies[..2].iter().for_each(|proxy| proxy.block());
     let failed = rig.run(guard.confirm());
     assert!(failed.as_ref().is_err_and(|error| !error.is_lost()), "{failed:?}");
     assert!(guard.check());
-    assert!(rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "1"), "nothing was released");
+    assert!(
+        rig.command_all(&["EXISTS", "lock:a"]).iter().all(|exists| exists == "1"),
+        "nothing was released"
+    );
     proxies[..2].iter().for_each(|proxy| proxy.unblock());
     rig.until("it is renewed again", || rig.run(guard.confirm()).is_ok());
     guard.release_blocking().unwrap();
@@ -231,26 +235,26 @@ fn rolling_restarts_end_no_hold_that_is_renewed() {
     let mut rig = RedlockRig::new(3);
     let locks = locks(&rig.config);
     let guard = take(&locks, "a");
-    for at in 0..3 {
-        rig.nodes[at].kill();
-        rig.nodes[at].restart();
+    for index in 0..3 {
+        rig.nodes[index].kill();
+        rig.nodes[index].restart();
         rig.until("it is set again there", || {
             rig.run(guard.confirm()).unwrap();
-            rig.nodes[at].command(&["EXISTS", "lock:a"]) == ["1"]
+            rig.nodes[index].command(&["EXISTS", "lock:a"]) == ["1"]
         });
         // The node has its lock again, but no vote yet.
         rig.until("it has its vote again", || {
             rig.run(guard.confirm()).unwrap();
             let micros: Vec<u64> =
-                rig.nodes[at].command(&["TIME"]).iter().map(|word| word.parse().unwrap()).collect();
-            let born = rig.nodes[at].command(&["GET", "leasehold:{}B"]).join("");
+                rig.nodes[index].command(&["TIME"]).iter().map(|word| word.parse().unwrap()).collect();
+            let born = rig.nodes[index].command(&["GET", "leasehold:{}B"]).join("");
             let born = born.split(' ').next().and_then(|born| born.parse::<u64>().ok());
             let now = micros[0] * 1_000_000 + micros[1];
             born.is_some_and(|born| now.saturating_sub(born) > (LONGEST + LONGEST).as_micros() as u64)
         });
     }
     guard.release_blocking().unwrap();
-    rig.until("it is gone", || rig.command_all(&["EXISTS", "lock:a"]).iter().all(|found| found == "0"));
+    rig.until("it is gone", || rig.command_all(&["EXISTS", "lock:a"]).iter().all(|exists| exists == "0"));
 }
 
 #[test]
@@ -307,13 +311,13 @@ fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
 #[test]
 fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     let mut rig = RedlockRig::new(3);
-    let (_proxies, one, held, grant) = held_by_two(&rig);
-    rig.run(one.release(&[release_of(&held, Some(&grant))]));
+    let (_proxies, first_client, held, grant) = held_by_two(&rig);
+    rig.run(first_client.release(&[release_of(&held, Some(&grant))]));
     rig.nodes[0].kill();
     rig.nodes[0].restart();
     let ports: Vec<_> = rig.nodes.iter().map(|node| node.port()).collect();
     rig.nodes[1].kill();
-    let config = RedlockConfig::new(ports.iter().map(|port| at(*port)).collect()).unwrap();
+    let config = RedlockConfig::new(ports.iter().map(|port| config_of_port(*port)).collect()).unwrap();
     let other = engine(&config);
     assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "the node has only just started");
     // Now the node seems to have been running for a day.

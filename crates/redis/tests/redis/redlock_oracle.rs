@@ -144,12 +144,12 @@ fn a_redlock_agrees_with_the_memory_engine() {
             stops_on_term: false,
         }).collect();
         rig.run(async {
-            for (at, step) in steps.iter().enumerate() {
-                let wanted = oracle.step(step, &claims, &names).await;
-                let got = tested.step(step, &claims, &names).await;
+            for (position, step) in steps.iter().enumerate() {
+                let expected = oracle.step(step, &claims, &names).await;
+                let actual = tested.step(step, &claims, &names).await;
                 // After a stall of the machine, answers may be late, or tombstones may have expired.
-                prop_assume!(begin.elapsed() < engines[0].profile().request_life && !got.contains("Error"));
-                prop_assert_eq!(&wanted, &got, "step {} {:?}", at, step);
+                prop_assume!(begin.elapsed() < engines[0].profile().request_life && !actual.contains("Error"));
+                prop_assert_eq!(&expected, &actual, "step {} {:?}", position, step);
             }
             Ok(())
         })?;

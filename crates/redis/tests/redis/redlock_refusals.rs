@@ -7,12 +7,12 @@ use leasehold_testkit::server::RedisServer;
 use crate::{
     cluster_rig::ClusterRig,
     conformance::{PASSWORD, has_rights_on_channels, without_channel_rights},
-    redlock_rig::{RedlockRig, at},
+    redlock_rig::{RedlockRig, config_of_port},
     rig::{acquire, claim_of},
 };
 
 fn refused(rig: &RedlockRig, ports: &[u16]) -> EngineError {
-    let config = RedlockConfig::new(ports.iter().map(|port| at(*port)).collect()).unwrap();
+    let config = RedlockConfig::new(ports.iter().map(|port| config_of_port(*port)).collect()).unwrap();
     let engine = RedlockEngine::new(config, &Env::system());
     rig.run(async { engine.claim(&claim_of("a"), How::Create).await.unwrap_err() })
 }
@@ -20,14 +20,18 @@ fn refused(rig: &RedlockRig, ports: &[u16]) -> EngineError {
 #[test]
 fn two_names_for_one_server_are_refused() {
     let rig = RedlockRig::new(3);
-    let own = |host: &str, port| {
+    let config_at_host = |host: &str, port| {
         leasehold_redis::Config::new(leasehold_redis::Address::Tcp(leasehold_core::Endpoint {
             host: host.to_owned(),
             port,
         }))
     };
     let (one, other) = (rig.nodes[0].port(), rig.nodes[1].port());
-    let nodes = vec![own("127.0.0.1", one), own("localhost", one), own("127.0.0.1", other)];
+    let nodes = vec![
+        config_at_host("127.0.0.1", one),
+        config_at_host("localhost", one),
+        config_at_host("127.0.0.1", other),
+    ];
     let engine = RedlockEngine::new(RedlockConfig::new(nodes).unwrap(), &Env::system());
     let error = rig.run(async { engine.claim(&claim_of("a"), How::Create).await.unwrap_err() });
     assert_eq!(error.fault, Fault::Misconfigured);
@@ -82,15 +86,15 @@ fn a_read_only_minority_is_tolerated_and_a_majority_is_an_error() {
     let full: [&[&str]; 2] = [&["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]];
     let closed: [&[&str]; 2] =
         [&["CONFIG", "SET", "min-replicas-to-write", "1"], &["CONFIG", "SET", "min-replicas-to-write", "0"]];
-    for [ails, heals] in [full, closed] {
-        rig.nodes[0].command(ails);
+    for [break_node, repair] in [full, closed] {
+        rig.nodes[0].command(break_node);
         let guard = acquire(&locks, "a");
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
-        rig.nodes[1].command(ails);
+        rig.nodes[1].command(break_node);
         let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
         assert!(error.is_refused(), "{error}");
-        rig.nodes[..2].iter().for_each(|node| drop(node.command(heals)));
+        rig.nodes[..2].iter().for_each(|node| drop(node.command(repair)));
         rig.until("they heal", || locks.mutex("a").blocking().try_acquire().is_ok());
     }
 }
@@ -102,12 +106,12 @@ fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let locks = rig.locks();
     let held = acquire(&locks, "held");
     // A replica of an unreachable server keeps its data.
-    let ails = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
-    ails(0);
+    let break_node = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
+    break_node(0);
     let guard = acquire(&locks, "a");
     rig.run(guard.confirm()).unwrap();
     guard.release_blocking().unwrap();
-    ails(1);
+    break_node(1);
     let error = locks.mutex("a").blocking().try_acquire().unwrap_err();
     assert!(!error.is_taken() && error.to_string().contains("replica"), "{error}");
     assert!(held.check(), "its lease has not ended");
@@ -132,7 +136,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
         rig.command_all(&["SET", &format!("lock:{name}"), value]);
         let error = locks.mutex(name).blocking().try_acquire().unwrap_err();
         assert!(error.is_taken(), "{error}");
-        assert!(rig.command_all(&["GET", &format!("lock:{name}")]).iter().all(|found| found == value));
+        assert!(rig.command_all(&["GET", &format!("lock:{name}")]).iter().all(|stored| stored == value));
     }
     let view = rig.show("theirs");
     assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
@@ -169,7 +173,7 @@ fn a_user_without_the_right_to_info_is_denied() {
 #[test]
 fn new_nodes_have_no_vote_for_the_longest_lease() {
     let nodes: Vec<_> = (0..3).map(|_| RedisServer::start(&[])).collect();
-    let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
+    let config = RedlockConfig::new(nodes.iter().map(|node| config_of_port(node.port())).collect()).unwrap();
     let locks = Locks::builder(std::sync::Arc::new(RedlockEngine::new(
         config.max_ttl(std::time::Duration::from_secs(1)).unwrap(),
         &Env::system(),

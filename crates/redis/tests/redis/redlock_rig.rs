@@ -19,7 +19,8 @@ pub(crate) struct RedlockRig {
     runtime: tokio::runtime::Runtime,
 }
 
-pub(crate) fn at(port: u16) -> Config {
+/// The configuration of the node at this port.
+pub(crate) fn config_of_port(port: u16) -> Config {
     Config::new(Address::Tcp(local(port)))
 }
 
@@ -31,7 +32,8 @@ impl RedlockRig {
     pub(crate) fn with(nodes: usize, arguments: &[&str]) -> Self {
         let nodes: Vec<_> = (0..nodes).map(|_| RedisServer::with_clock(arguments)).collect();
         nodes.iter().for_each(make_old);
-        let config = RedlockConfig::new(nodes.iter().map(|node| at(node.port())).collect()).unwrap();
+        let config =
+            RedlockConfig::new(nodes.iter().map(|node| config_of_port(node.port())).collect()).unwrap();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         Self { nodes, config, runtime }
     }
@@ -43,7 +45,8 @@ impl RedlockRig {
     /// A client that reaches each node through a proxy.
     pub(crate) fn proxied(&self) -> (Vec<Proxy>, RedlockConfig) {
         let proxies: Vec<_> = self.nodes.iter().map(|node| Proxy::start(node.port())).collect();
-        let config = RedlockConfig::new(proxies.iter().map(|proxy| at(proxy.port())).collect()).unwrap();
+        let config =
+            RedlockConfig::new(proxies.iter().map(|proxy| config_of_port(proxy.port())).collect()).unwrap();
         (proxies, config)
     }
 
@@ -65,14 +68,16 @@ impl RedlockRig {
         self.nodes.iter().map(|node| node.command(command).join(" ")).collect()
     }
 
-    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+    /// Waits until `done` is true; panics after a long time.
+    pub(crate) fn until(&self, condition: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
-            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {condition}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
+    /// The keys that must not remain at rest.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
         keys.filter(|key| !key.is_empty() && !may_remain(key)).collect()

@@ -121,10 +121,10 @@ fn a_cluster_node_is_a_misconfiguration() {
 #[test]
 fn requests_are_retried_while_scripts_are_flushed() {
     let rig = Rig::new();
-    let (over, port) = (std::sync::atomic::AtomicBool::new(false), rig.server.port());
+    let (is_done, port) = (std::sync::atomic::AtomicBool::new(false), rig.server.port());
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
                 let _ = leasehold_testkit::server::redis_command(port, &["-r", "50", "SCRIPT", "FLUSH"]);
             }
         });
@@ -138,7 +138,7 @@ fn requests_are_retried_while_scripts_are_flushed() {
                     .and_then(leasehold_core::Guard::release_blocking)
             })
             .collect();
-        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
         for end in ends {
             end.unwrap();
         }

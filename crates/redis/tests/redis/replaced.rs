@@ -196,10 +196,10 @@ fn a_fail_over_of_another_group_puts_no_hold_in_doubt() {
     };
     let before = our_connections();
     assert_eq!(before.len(), 1);
-    let mut asked = false;
+    let mut was_asked = false;
     rig.until("the other group has another master for all Sentinels", || {
         assert!(guard.check(), "this group had no fail-over");
-        asked = asked || rig.redis.sentinel_answer(0, &["SENTINEL", "FAILOVER", other]).is_ok();
+        was_asked = was_asked || rig.redis.sentinel_answer(0, &["SENTINEL", "FAILOVER", other]).is_ok();
         let named =
             |sentinel| rig.redis.sentinel_command(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", other]);
         (0..3).all(|sentinel| named(sentinel).last() == Some(&second.port().to_string()))

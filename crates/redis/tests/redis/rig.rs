@@ -75,10 +75,10 @@ impl Rig {
     }
 
     /// Waits until `done` is true; panics after a long time.
-    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, condition: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
-            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {condition}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -104,14 +104,14 @@ pub(crate) fn major(command: impl Fn(&[&str]) -> Vec<String>) -> u32 {
 /// See [`Rig::leftovers`]; `command` sends a command to the server.
 pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String> {
     let mut keys = command(&["KEYS", "*"]);
-    let remembers = "local c = redis.call('GET', KEYS[1])
+    let has_content = "local c = redis.call('GET', KEYS[1])
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
     let may_remain = |key: &str| {
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
         // Redisson's layout adds a letter before the kind.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
             // A record remains if it remembers a hold that was broken, abandoned or expired.
-            Some('c') => command(&["EVAL", remembers, "1", key]).concat() == "1",
+            Some('c') => command(&["EVAL", has_content, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
             None => false,
         }

@@ -94,7 +94,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     assert_eq!(rig.redis.master_named_by(0), Some(0));
     let ports = rig.redis.sentinel_ports();
     for turn in 0..3 {
-        let order: Vec<_> = (0..3).map(|at| format!("127.0.0.1:{}", ports[(at + turn) % 3])).collect();
+        let order: Vec<_> = (0..3).map(|index| format!("127.0.0.1:{}", ports[(index + turn) % 3])).collect();
         let locks = locks_of(config_of(&format!("redis+sentinel://{}/mymaster", order.join(","))));
         let guard = acquire(&locks, "a");
         assert!(guard.token() > token, "I4: tokens grow: {} after {token}", guard.token());

@@ -60,10 +60,10 @@ impl SentinelRig {
     }
 
     /// Waits until `done` is true; panics after a long time.
-    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+    pub(crate) fn until(&self, condition: &str, mut done: impl FnMut() -> bool) {
         let limit = std::time::Instant::now() + PATIENCE;
         while !done() {
-            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {what}");
+            assert!(std::time::Instant::now() < limit, "waited {PATIENCE:?} until {condition}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -102,9 +102,9 @@ impl Harness for SentinelRig {
         Box::pin(async {
             let limit = tokio::time::Instant::now() + Duration::from_secs(80);
             loop {
-                let left = leftovers(|words| self.redis.command(0, words));
-                if left.is_empty() || tokio::time::Instant::now() > limit {
-                    return left;
+                let leftover_keys = leftovers(|words| self.redis.command(0, words));
+                if leftover_keys.is_empty() || tokio::time::Instant::now() > limit {
+                    return leftover_keys;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }

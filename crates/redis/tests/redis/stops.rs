@@ -82,7 +82,7 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
 }
 
 /// One server for all histories, with a clock that the test sets.
-struct Real {
+struct RealServer {
     server: RedisServer,
     seconds: i64,
     redis: Connection,
@@ -101,7 +101,7 @@ fn connect(server: &RedisServer) -> (Connection, Connection) {
     (redis, listener)
 }
 
-impl Real {
+impl RealServer {
     fn new() -> Self {
         let server = RedisServer::with_clock(&["--appendonly", "yes", "--appendfsync", "no"]);
         let (redis, listener) = connect(&server);
@@ -114,6 +114,7 @@ impl Real {
         (self.redis, self.listener) = connect(&self.server);
     }
 
+    /// Advances the clock of the server.
     fn pass(&mut self, seconds: i64) {
         self.seconds += seconds;
         self.server.set_clock(self.seconds);
@@ -121,12 +122,12 @@ impl Real {
 
     /// Runs a script; returns the time that it read from the clock, and its reply.
     fn run(&mut self, verb: &str, stop: Stop, lock: &str, arguments: &[String]) -> (Instant, Vec<Value>) {
-        let (seconds, at) = stop;
+        let (seconds, command_count) = stop;
         let stop_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
         let stop_at = stop_at + self.seconds + seconds;
-        cmd("SET").arg("stop").arg(format!("{stop_at} {at}")).exec(&mut self.redis).unwrap();
+        cmd("SET").arg("stop").arg(format!("{stop_at} {command_count}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
-        assert!(!verb.contains("local s = load") || verb.contains(tombstones));
+        assert!(!verb.contains("local name = load") || verb.contains(tombstones));
         // Tombstones must not expire, because their end depends on the time of the write, not on the time of the
         // script.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
@@ -139,8 +140,8 @@ impl Real {
             self.pass(seconds);
         }
         let mut reply = Vec::<Value>::from_redis_value(self.redis.recv_response().unwrap()).unwrap();
-        let us: u64 = read(reply.remove(0));
-        (Instant::from_nanos(us / 1000 * 1_000_000), reply)
+        let server_micros: u64 = read(reply.remove(0));
+        (Instant::from_nanos(server_micros / 1000 * 1_000_000), reply)
     }
 }
 
@@ -150,7 +151,7 @@ fn read<T: FromRedisValue>(value: Value) -> T {
 
 /// One name, on the server and in the lock state of core.
 struct ServerAndModel<'a> {
-    real: &'a mut Real,
+    real: &'a mut RealServer,
     lock: String,
     run: u64,
     shared: bool,
@@ -203,17 +204,17 @@ impl ServerAndModel<'_> {
             Mode::Permits { count, limit } => ('p', count, limit),
             _ => ('s', 1, 0),
         };
-        let how_text = if how == How::Ask { "ask" } else { "create" };
-        let asked = format!(
-            "{how_text} {mode} {count} {limit} {} {} {} {} {} listener owner",
+        let action = if how == How::Ask { "ask" } else { "create" };
+        let request = format!(
+            "{action} {mode} {count} {limit} {} {} {} {} {} listener owner",
             claim.ttl.as_millis(),
             claim.claim_time.as_millis(),
             entry_life(claim.ttl).as_millis(),
             u8::from(claim.may_queue),
             claim.tokens,
         );
-        let (now, reply) = self.call(CLAIM, stop, &[claim.id.to_string(), asked]);
-        let wanted = match self.step(now, |queue, step| queue.claim(&claim, how, &(), step)) {
+        let (now, reply) = self.call(CLAIM, stop, &[claim.id.to_string(), request]);
+        let expected = match self.step(now, |queue, step| queue.claim(&claim, how, &(), step)) {
             Ok(Answer::Held(grant)) => {
                 let (tokens, ttl) = (grant.tokens, grant.ttl.unwrap().as_millis());
                 format!("held {tokens} {ttl} {}", letter(grant.previous))
@@ -230,20 +231,20 @@ impl ServerAndModel<'_> {
             [what @ ("waiting" | "taken"), ahead, ..] => format!("{what} {ahead}"),
             _ => reply,
         };
-        assert_eq!(reply, wanted, "{how:?} of {number}");
+        assert_eq!(reply, expected, "{how:?} of {number}");
     }
 
     fn renew(&mut self, number: u8, stop: Stop) {
         let claim = self.claim_of(number);
-        let Some(&(there, here)) = self.tokens.get(&claim.id.to_string()) else { return };
-        let arguments = [format!("{}.{there}", claim.id), claim.ttl.as_millis().to_string()];
+        let Some(&(on_server, in_model)) = self.tokens.get(&claim.id.to_string()) else { return };
+        let arguments = [format!("{}.{on_server}", claim.id), claim.ttl.as_millis().to_string()];
         let (now, reply) = self.call(RENEW, stop, &arguments);
-        let wanted = match self.step(now, |queue, step| queue.renew(claim.id, here, claim.ttl, step)) {
+        let expected = match self.step(now, |queue, step| queue.renew(claim.id, in_model, claim.ttl, step)) {
             Ok(()) => "extended",
             Err(Loss::Broken) => "broken",
             Err(_) => "gone",
         };
-        assert_eq!(reply, wanted, "the renewal of {number}");
+        assert_eq!(reply, expected, "the renewal of {number}");
     }
 
     fn release(
@@ -255,12 +256,12 @@ impl ServerAndModel<'_> {
         stop: Stop,
     ) {
         let Claim { id, name, mode, .. } = self.claim_of(number);
-        let (there, token) = self.tokens.get(&id.to_string()).filter(|_| with_token).copied().unzip();
+        let (on_server, token) = self.tokens.get(&id.to_string()).filter(|_| with_token).copied().unzip();
         let min_hold = min_hold.filter(|_| with_token);
         let ended = if abandoned { Previous::Abandoned } else { Previous::Clean };
-        let there = there.map(|number| number.to_string()).unwrap_or_default();
+        let on_server = on_server.map(|number| number.to_string()).unwrap_or_default();
         let min_hold_ms = min_hold.unwrap_or_default().as_millis();
-        let arguments = [format!("{id}.{there}"), format!("{} {min_hold_ms} 1 0", letter(ended))];
+        let arguments = [format!("{id}.{on_server}"), format!("{} {min_hold_ms} 1 0", letter(ended))];
         let (now, reply) = self.call(RELEASE, stop, &arguments);
         let release = Release { id, name, mode, token, ended, min_hold };
         let freed = self.step(now, |queue, step| queue.release(&release, step));
@@ -268,9 +269,9 @@ impl ServerAndModel<'_> {
     }
 
     fn break_hold(&mut self, number: u8, force: bool, stop: Stop) {
-        let Some(&(there, here)) = self.tokens.get(&id(self.run, number).to_string()) else { return };
-        let (now, reply) = self.call(BREAK, stop, &[there.to_string(), u8::from(force).to_string()]);
-        let broken = self.step(now, |queue, step| queue.break_hold(here.number, force, step));
+        let Some(&(on_server, in_model)) = self.tokens.get(&id(self.run, number).to_string()) else { return };
+        let (now, reply) = self.call(BREAK, stop, &[on_server.to_string(), u8::from(force).to_string()]);
+        let broken = self.step(now, |queue, step| queue.break_hold(in_model.number, force, step));
         assert_eq!(reply, if broken.is_some() { "done" } else { "absent" }, "the break of {number}");
     }
 
@@ -280,37 +281,37 @@ impl ServerAndModel<'_> {
         let view = self.queue.view(&name(self.run), "", now);
         let waiters: Vec<(String, String, u64)> = read(reply.pop().unwrap());
         let holders: Vec<[String; 9]> = read(reply.pop().unwrap());
-        let mut there: Vec<(String, u64)> = Vec::new();
+        let mut on_server: Vec<(String, u64)> = Vec::new();
         for [id, _, _, _, token, _, remaining, _, state] in holders {
             if let Some(holder) = view.holders.iter().find(|holder| holder.id == id) {
-                let here = Token { lineage: Lineage::new(1), number: holder.token.unwrap() };
-                self.tokens.insert(id.clone(), (token.parse().unwrap(), here));
+                let in_model = Token { lineage: Lineage::new(1), number: holder.token.unwrap() };
+                self.tokens.insert(id.clone(), (token.parse().unwrap(), in_model));
             }
-            there.push((
+            on_server.push((
                 if state == "kept" { MIN_HOLD_OWNER.to_owned() } else { id },
                 remaining.parse().unwrap(),
             ));
         }
-        let mut here: Vec<(String, u64)> = Vec::new();
+        let mut in_model: Vec<(String, u64)> = Vec::new();
         for holder in view.holders {
             let id = if holder.owner == MIN_HOLD_OWNER { holder.owner } else { holder.id };
-            here.push((id, holder.remaining.unwrap().as_millis() as u64));
+            in_model.push((id, holder.remaining.unwrap().as_millis() as u64));
         }
-        there.sort();
-        here.sort();
-        if there != here {
+        on_server.sort();
+        in_model.sort();
+        if on_server != in_model {
             let subscribed: Value =
                 cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
             // A possible cause: without a subscription no waiter is granted.
             eprintln!("subscriptions: {subscribed:?}; clients:\n{clients}");
         }
-        assert_eq!(there, here, "the holders");
-        let mut there: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
-        let mut here: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
-        there.sort();
-        here.sort();
-        assert_eq!(there, here, "the waiters");
+        assert_eq!(on_server, in_model, "the holders");
+        let mut on_server: Vec<String> = waiters.into_iter().map(|(id, ..)| id).collect();
+        let mut in_model: Vec<String> = view.waiters.into_iter().map(|waiter| waiter.id).collect();
+        on_server.sort();
+        in_model.sort();
+        assert_eq!(on_server, in_model, "the waiters");
     }
 
     /// A claim whose count, ttl, claim time and number of tokens depend on its number.
@@ -351,7 +352,7 @@ fn name(run: u64) -> Name {
 }
 
 impl ServerAndModel<'_> {
-    fn run_history(real: &mut Real, shared: bool, history: &[(i64, Stop, Event)]) {
+    fn run_history(real: &mut RealServer, shared: bool, history: &[(i64, Stop, Event)]) {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let (queue, tombstones, tokens) = (LockState::new(), Tombstones::default(), HashMap::new());
@@ -374,7 +375,7 @@ impl ServerAndModel<'_> {
 
 #[test]
 fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
-    let real = std::cell::RefCell::new(Real::new());
+    let real = std::cell::RefCell::new(RealServer::new());
     let config = ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(shared in prop::bool::weighted(0.2), history in history())| {
         ServerAndModel::run_history(&mut real.borrow_mut(), shared, &history);
@@ -386,7 +387,7 @@ fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
 /// claim 3.
 #[test]
 fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
-    let mut real = Real::new();
+    let mut real = RealServer::new();
     let release = Event::Release { number: 5, with_token: true, abandoned: false, min_hold: None };
     let create = |number| Event::Claim(number, How::Create);
     // Repeated, because the stop sometimes comes too late.
@@ -407,7 +408,7 @@ fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
 /// a later hold that only expired.
 #[test]
 fn holds_that_expired_between_two_requests_end_in_order() {
-    let mut real = Real::new();
+    let mut real = RealServer::new();
     let create = |number| Event::Claim(number, How::Create);
     let history = [
         (0, (0, 0), create(1)),
@@ -422,7 +423,7 @@ fn holds_that_expired_between_two_requests_end_in_order() {
 /// A renewal that finds expired holds grants to waiters, whether the renewal itself succeeds or not.
 #[test]
 fn a_renewal_grants_freed_permits_to_waiters() {
-    let mut real = Real::new();
+    let mut real = RealServer::new();
     let create = |number| Event::Claim(number, How::Create);
     let history = [
         (0, (0, 0), create(1)),

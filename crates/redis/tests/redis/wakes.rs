@@ -59,9 +59,12 @@ fn a_release_wakes_programs_that_block_on_a_list() {
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
-        let left: i64 = rig.command(&["PTTL", list]).parse().unwrap();
-        assert!(left <= life && matches!(&*rig.command(&["LLEN", list]), "0" | "1"), "{left}");
-        assert!(left != -1, "the item expires");
+        let remaining_ms: i64 = rig.command(&["PTTL", list]).parse().unwrap();
+        assert!(
+            remaining_ms <= life && matches!(&*rig.command(&["LLEN", list]), "0" | "1"),
+            "{remaining_ms}"
+        );
+        assert!(remaining_ms != -1, "the item expires");
     }
 }
 

@@ -16,30 +16,31 @@
 --
 -- Invariant: a token is written only where the lock of its claim is, and only if it is larger than the present one.
 --
--- Answers {server us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
+-- Answers {server time in us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
 local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later ones are larger by the clock alone
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
 local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
 local MAX_WAITERS = 4096
 local LAST_NOTIFIED = '1'   -- waiters up to this position, from 0, are notified of a release: one may be gone
-local LONGEST = 4096        -- all our strings are shorter, in bytes
-local LAST_BYTE = '4095'    -- of LONGEST
+local MAX_STRING_BYTES = 4096 -- all our strings are shorter
+local LAST_BYTE = '4095'    -- of MAX_STRING_BYTES, counted from 0
 local ATTEMPT_AT = 34       -- the attempt in the value of a lock begins at this byte, after the id and a '-'
 
 local BORN = 'leasehold:{}B'
 
 local call = redis.call
 local clock = call('TIME')
-local us = clock[1] * 1000000 + clock[2]
+local now_us = clock[1] * 1000000 + clock[2]
 
 -- Where integers have 64 bits, the faster format is as exact; '..' alone would round.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
+-- The text of a whole number.
 local function int(number)
   return string.format(FORMAT, number)
 end
 
-local now = int(us)
+local now_text = int(now_us) -- as it is stored and sent
 
 -- The value of the lock; false if there is none; for another type than a string, the type in brackets.
 local function value_under(lock)
@@ -51,39 +52,42 @@ local function value_under(lock)
   return '(' .. (kind.ok or 'no string') .. ')'
 end
 
--- Parses the text of the newest token; t in all files.
-local function read(text)
-  local last, first, id, ended, before, since, owner = (text or ''):match(
+-- Parses the text of the newest token: in all files the `block`, because the text has the tokens from `first` to
+-- `last`.
+local function read_block(text)
+  local last, first, id, end_letter, before, since, owner = (text or ''):match(
     '^(%d+) (%d+) (%x+) (%l?%-?) (%l) (%d+) (.*)$')
   if not last then
     return { last = 0, first = 0, id = '', ended = 'u', before = 'u', since = '0', owner = '' }
   end
   return {
-    last = tonumber(last), first = tonumber(first), id = id, ended = ended, before = before, since = since,
+    last = tonumber(last), first = tonumber(first), id = id, ended = end_letter, before = before, since = since,
     owner = owner,
   }
 end
 
-local function put(key, t)
-  local words = { int(t.last), int(t.first), t.id, t.ended, t.before, t.since, t.owner }
+-- Stores a block.
+local function put_block(key, block)
+  local words = { int(block.last), int(block.first), block.id, block.ended, block.before, block.since, block.owner }
   call('SET', key, table.concat(words, ' '), 'PX', TOKEN_LIFE)
 end
 
 -- How the hold of the newest token ended, for the next holder: a hold without an end has lapsed ('l').
-local function ended(t)
-  return t.ended == '-' and 'l' or t.ended
+local function end_of(block)
+  return block.ended == '-' and 'l' or block.ended
 end
 
 -- Writes a block of tokens for a claim that has the lock here. False if the present token is as large.
-local function mint(key, t, first, tokens, id, owner)
-  if t.id == id and t.first == first then
+local function write_block(key, block, first, tokens, id, owner)
+  if block.id == id and block.first == first then
     return true
-  elseif t.last >= first then
+  elseif block.last >= first then
     return false
   end
-  local before = t.id == id and t.before or ended(t)
-  t.last, t.first, t.id, t.ended, t.before, t.since, t.owner = first + tokens - 1, first, id, '-', before, now, owner
-  put(key, t)
+  local before = block.id == id and block.before or end_of(block)
+  block.last, block.first, block.id, block.owner = first + tokens - 1, first, id, owner
+  block.ended, block.before, block.since = '-', before, now_text
+  put_block(key, block)
   return true
 end
 
@@ -92,13 +96,15 @@ local function is_of(value, id)
   return value and value:sub(1, ATTEMPT_AT - 1) == id .. '-'
 end
 
+-- Whether a claim has ended on this node.
 local function has_tombstone(key, id)
   return (call('GET', key) or ''):find(id, 1, true)
 end
 
+-- Stores a tombstone for a claim that ended.
 local function add_tombstone(key, id)
   local tombstones = call('GET', key)
-  if not tombstones or #tombstones > LONGEST then
+  if not tombstones or #tombstones > MAX_STRING_BYTES then
     tombstones = ''
   end
   if not tombstones:find(id, 1, true) then
@@ -109,17 +115,17 @@ end
 -- How long the node has had its data, in us; false if unknown, because it was emptied or never used.
 local function age()
   local born = tonumber((call('GET', BORN) or ''):match('^%d+'))
-  return born and born <= us and us - born
+  return born and born <= now_us and now_us - born
 end
 
 -- Whether the node may have forgotten a lock that is missing here: its data is younger than the quarantine (in ms). The
 -- node has voted for no other claim since.
 local function is_young(quarantine)
-  local has = age()
-  return not has or has < quarantine * 1000
+  local data_age = age()
+  return not data_age or data_age < quarantine * 1000
 end
 
--- Removes a claim from those that listen.
+-- Removes a claim from those that want a notification.
 local function forget(side, lock, id)
   call('ZREM', side .. 'W' .. lock, id)
   call('HDEL', side .. 'V' .. lock, id)
@@ -138,12 +144,12 @@ local function notify_waiters(side, lock)
   return #waiters > 0
 end
 
--- Answers each item by `one`, which gets the lock and the words of the item.
-local function each(words, one)
-  local answers = { us }
-  for at = 1, #KEYS do
-    local base = (at - 1) * words
-    answers[at + 1] = one(KEYS[at], unpack(ARGV, base + 1, base + words))
+-- Answers each item by `answer_item`, which gets the lock and the words of the item.
+local function answer_items(word_count, answer_item)
+  local answers = { now_us }
+  for i = 1, #KEYS do
+    local base = (i - 1) * word_count
+    answers[i + 1] = answer_item(KEYS[i], unpack(ARGV, base + 1, base + word_count))
   end
   return answers
 end

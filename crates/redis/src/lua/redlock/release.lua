@@ -6,20 +6,20 @@
 --   tombstone  1: an earlier request of the claim may still arrive
 -- Answers "freed", "other" (the claim had the lock, but another token is written for the claim), "absent", or "young"
 -- (absent, and the node may have forgotten the lock).
-local function one(lock, side, id, text)
-  local attempt, token, how, tombstone, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
+local function release_item(lock, side, id, text)
+  local attempt, token, end_letter, tombstone, quarantine = text:match('^(%S+) (%d+) (%l) (%d) (%d+)$')
   token = tonumber(token)
   local value, word, waited = value_under(lock), 'absent', true
   local is_ours = attempt == 'any' and (is_of(value, id) or value == 'broken-' .. id)
   if is_ours or value == id .. '-' .. attempt then
-    local key = side .. 'T' .. lock
-    local t = read(call('GET', key))
+    local token_key = side .. 'T' .. lock
+    local block = read_block(call('GET', token_key))
     call('DEL', lock)
     -- A late or repeated vote may lack the token.
-    word = token ~= 0 and t.id == id and t.first ~= token and 'other' or 'freed'
-    if t.id == id and t.ended == '-' then
-      t.ended = token ~= 0 and t.first == token and how or t.before
-      put(key, t)
+    word = token ~= 0 and block.id == id and block.first ~= token and 'other' or 'freed'
+    if block.id == id and block.ended == '-' then
+      block.ended = token ~= 0 and block.first == token and end_letter or block.before
+      put_block(token_key, block)
     end
     waited = notify_waiters(side, lock)
   end
@@ -32,4 +32,4 @@ local function one(lock, side, id, text)
   return word == 'absent' and not value and is_young(quarantine) and 'young' or word
 end
 
-return each(3, one)
+return answer_items(3, release_item)

@@ -3,14 +3,14 @@
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <first> <tokens> <owner>"
 -- Answers "<word> <us> <newest token>": "written"; "raced", if the present token is as large; "lost", if that attempt
 -- does not have the lock.
-local function one(lock, side, id, text)
+local function write_item(lock, side, id, text)
   local attempt, first, tokens, owner = text:match('^(%d+) (%d+) (%d+) (.*)$')
-  local key = side .. 'T' .. lock
-  local t, word = read(call('GET', key)), 'lost'
+  local token_key = side .. 'T' .. lock
+  local block, word = read_block(call('GET', token_key)), 'lost'
   if value_under(lock) == id .. '-' .. attempt then
-    word = mint(key, t, tonumber(first), tonumber(tokens), id, owner) and 'written' or 'raced'
+    word = write_block(token_key, block, tonumber(first), tonumber(tokens), id, owner) and 'written' or 'raced'
   end
-  return word .. ' ' .. int(us) .. ' ' .. int(t.last)
+  return word .. ' ' .. int(now_us) .. ' ' .. int(block.last)
 end
 
-return each(3, one)
+return answer_items(3, write_item)

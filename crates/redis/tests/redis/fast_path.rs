@@ -49,11 +49,11 @@ impl Site {
     }
 
     /// A side key of a name.
-    fn side(&self, kind: char, name: &str) -> String {
+    fn side_key(&self, letter: char, name: &str) -> String {
         let lock = format!("lock:{name}");
         let made = self.command(name, &["KEYS", &format!("leasehold:{{????}}?{lock}")]);
         let tag = made.iter().find_map(|key| key.get("leasehold:{".len()..)?.get(..4).map(str::to_owned));
-        format!("leasehold:{{{}}}{kind}{lock}", tag.expect("a side key of the name is there"))
+        format!("leasehold:{{{}}}{letter}{lock}", tag.expect("a side key of the name is there"))
     }
 
     /// The key of the token counter for this name, which must exist.
@@ -213,7 +213,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     let Ok(Answer::Held(grant)) = ask(&claim(lapsed)) else { panic!("the name is free") };
     assert_eq!(grant.previous, Previous::Lapsed);
 
-    let record = site.side('c', version);
+    let record = site.side_key('c', version);
     let newer = "return redis.call('SET', KEYS[1], cmsgpack.pack({ v = 2 }))";
     site.command("{x}", &["EVAL", newer, "1", &record]);
     site.command("{x}", &["DEL", "lock:{x}version"]);
@@ -221,7 +221,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     assert!(error.fault == Fault::Misconfigured && error.message.contains("another version"), "{error:?}");
 
     let late = claim(dead);
-    let (record, tombs) = (site.side('c', dead), site.side('d', dead));
+    let (record, tombs) = (site.side_key('c', dead), site.side_key('d', dead));
     site.command("{x}", &["DEL", "lock:{x}dead", &record]);
     site.command("{x}", &["ZADD", &tombs, "9999999999999", &late.id.to_string()]);
     let answer = ask(&late);
@@ -251,10 +251,10 @@ fn a_fast_path_release_leaves_waiters_to_the_full_script() {
             let ends: Vec<_> =
                 claims.iter().zip(&grants).map(|(claim, grant)| release_of(claim, Some(grant))).collect();
             let released = engine.release(&ends).await;
-            for (at, answer) in released.iter().enumerate() {
-                match at {
-                    2 | 3 => assert!(matches!(answer, Released::NotThere), "{at}: {answer:?}"),
-                    _ => assert!(matches!(answer, Released::Freed), "{at}: {answer:?}"),
+            for (position, answer) in released.iter().enumerate() {
+                match position {
+                    2 | 3 => assert!(matches!(answer, Released::NotThere), "{position}: {answer:?}"),
+                    _ => assert!(matches!(answer, Released::Freed), "{position}: {answer:?}"),
                 }
             }
             let view = Inspect::show(&*other, &waiting.name).await.unwrap();
@@ -284,10 +284,10 @@ fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
             site.command("a", &command);
             let now = newest();
             assert!(now > before, "{now} after {before} and {words:?}");
-            let left: i64 = site.command("a", &["PTTL", &counter]).concat().parse().unwrap();
+            let remaining_ms: i64 = site.command("a", &["PTTL", &counter]).concat().parse().unwrap();
             assert!(
-                (3_000_000..=3_700_000).contains(&left),
-                "the counter expires in {left} ms after {words:?}"
+                (3_000_000..=3_700_000).contains(&remaining_ms),
+                "the counter expires in {remaining_ms} ms after {words:?}"
             );
             before = now;
         }

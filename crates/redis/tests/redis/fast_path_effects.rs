@@ -50,14 +50,14 @@ fn lock_key_ttl_after_renewal(mode: Mode, seconds: u64) -> i64 {
 
 #[test]
 fn a_late_shorter_renewal_does_not_shorten_the_lease() {
-    let left = lock_key_ttl_after_renewal(Mode::Exclusive, 1);
-    assert!(left > 2000, "{left} ms of 30 s");
+    let remaining_ms = lock_key_ttl_after_renewal(Mode::Exclusive, 1);
+    assert!(remaining_ms > 2000, "{remaining_ms} ms of 30 s");
 }
 
 #[test]
 fn a_renewal_extends_the_lock_key_of_a_shared_hold() {
-    let left = lock_key_ttl_after_renewal(Mode::Shared, 60);
-    assert!(left > 30_000, "{left} ms of 60 s");
+    let remaining_ms = lock_key_ttl_after_renewal(Mode::Shared, 60);
+    assert!(remaining_ms > 30_000, "{remaining_ms} ms of 60 s");
 }
 
 #[test]
