@@ -63,8 +63,8 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     while (1..3).any(|node| group.command(node, &["EXISTS", "echo"]) != ["1"]) {
         thread::sleep(Duration::from_millis(5));
     }
-    group.part([0, 1]);
-    group.part([0, 2]);
+    group.cut_between([0, 1]);
+    group.cut_between([0, 2]);
     let unreplicated = runtime.block_on(hold(&locks, "lacked", UNREPLICATED))?;
     group.kill(0);
     let killed = Instant::now();

@@ -123,9 +123,9 @@ impl Cluster {
     /// Ends a fault, and waits until the cluster has recovered.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
         act(&mut self.servers, self.target);
-        self.servers.settle();
+        self.servers.wait_until_stable();
         self.close();
-        self.servers.settle();
+        self.servers.wait_until_stable();
     }
 }
 

@@ -47,7 +47,7 @@ impl Group {
     /// Ends a fault, and waits until the group has recovered.
     fn end(&mut self, act: fn(&mut RedisSentinels, usize)) {
         act(&mut self.servers, self.target);
-        self.servers.settle();
+        self.servers.wait_until_stable();
     }
 }
 
@@ -116,7 +116,7 @@ const LOSES_MASTER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "fail-over without Sentinels",
         lasts: 1..10,
-        begin: |w, _| w.system.apply_to_replica(RedisSentinels::hand_over),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::failover_without_sentinels),
         end: |w, _| w.system.end(|_, _| {}),
     },
 ];
