@@ -10,7 +10,7 @@ use leasehold::{Guard, Locks};
 use leasehold_testkit::server::RedisSentinels;
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::quantile};
+use crate::{Failure, comparison::quantile};
 
 const ROUNDS: usize = 7;
 /// The number of holds that the replicas have, and of holds that they lack.
@@ -19,11 +19,11 @@ const UNREPLICATED: usize = 20;
 const TTL: Duration = Duration::from_secs(12);
 
 /// The results of one round, in ms.
-struct Found {
+struct RoundFigures {
     /// From the kill until a majority of Sentinels named a node that reported to be a master.
-    named: f64,
+    wait_for_new_master: f64,
     /// From then until a name was granted.
-    granted: f64,
+    grant_new_names: f64,
     /// From the kill until the last hold that the new master lacks was reported as lost.
     reported: f64,
     replicated: usize,
@@ -32,9 +32,9 @@ struct Found {
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let found = (0..ROUNDS).map(|_| once(&runtime)).collect::<Result<Vec<_>, _>>()?;
-    let figure = |about: &str, of: fn(&Found) -> f64| {
-        let mut all: Vec<f64> = found.iter().map(of).collect();
+    let rounds = (0..ROUNDS).map(|_| run_round(&runtime)).collect::<Result<Vec<_>, _>>()?;
+    let figure = |about: &str, of: fn(&RoundFigures) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
         println!(
             "  {about:52} median {:7.1} ms, longest {:7.1}",
             quantile(&mut all, 0.5),
@@ -42,20 +42,20 @@ pub(crate) fn bench() -> Result<(), Failure> {
         );
     };
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
-    figure("from the kill until a majority names another", |found| found.named);
-    figure("from then until that one grants a name", |found| found.granted);
-    figure("from the kill until all lost holds are reported", |found| found.reported);
+    figure("from the kill until a majority names another", |rounds| rounds.wait_for_new_master);
+    figure("from then until that one grants a name", |rounds| rounds.grant_new_names);
+    figure("from the kill until all lost holds are reported", |rounds| rounds.reported);
     println!(
         "  of {} replicated holds {} survived; of {} unreplicated holds {} were reported as lost",
         REPLICATED * ROUNDS,
-        found.iter().map(|found| found.replicated).sum::<usize>(),
+        rounds.iter().map(|rounds| rounds.replicated).sum::<usize>(),
         UNREPLICATED * ROUNDS,
-        found.iter().map(|found| found.lost).sum::<usize>()
+        rounds.iter().map(|rounds| rounds.lost).sum::<usize>()
     );
     Ok(())
 }
 
-fn once(runtime: &Runtime) -> Result<Found, Failure> {
+fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     let mut group = RedisSentinels::start();
     let locks = Locks::connect(&group.url())?;
     let replicated = runtime.block_on(hold(&locks, "replicated", REPLICATED))?;
@@ -78,20 +78,23 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
             })
         })
         .collect();
-    let over = AtomicBool::new(false);
-    let (named, grants) = thread::scope(|scope| {
+    let must_stop = AtomicBool::new(false);
+    let (wait_for_new_master, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
-            let named = named(&group);
+            let wait_for_new_master = wait_for_new_master(&group);
             // By then one is granted for certain.
             thread::sleep(Duration::from_secs(3));
-            over.store(true, Relaxed);
-            named
+            must_stop.store(true, Relaxed);
+            wait_for_new_master
         });
-        let grants = runtime.block_on(granted(&locks, &over));
+        let grants = runtime.block_on(grant_new_names(&locks, &must_stop));
         (naming.join(), grants)
     });
-    let named = named.map_err(|_| "no master was named")?;
-    let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
+    let wait_for_new_master = wait_for_new_master.map_err(|_| "no master was named")?;
+    let grant_new_names = grants?
+        .into_iter()
+        .find(|grant_new_names| *grant_new_names >= wait_for_new_master)
+        .ok_or("nothing was granted")?;
     let mut reported = killed;
     let lost = runtime.block_on(async {
         let mut lost = 0;
@@ -114,9 +117,9 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
         count
     });
     let ms = |since: Instant, until: Instant| until.duration_since(since).as_secs_f64() * 1e3;
-    Ok(Found {
-        named: ms(killed, named),
-        granted: ms(named, granted),
+    Ok(RoundFigures {
+        wait_for_new_master: ms(killed, wait_for_new_master),
+        grant_new_names: ms(wait_for_new_master, grant_new_names),
         reported: ms(killed, reported),
         replicated: survived,
         lost,
@@ -124,7 +127,7 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
 }
 
 /// When a majority of Sentinels named another node that reported to be a master.
-fn named(group: &RedisSentinels) -> Instant {
+fn wait_for_new_master(group: &RedisSentinels) -> Instant {
     while group.master() == 0 {
         thread::sleep(Duration::from_millis(2));
     }
@@ -140,10 +143,10 @@ async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Fai
 }
 
 /// Acquires one new name after another, and returns when each was granted.
-async fn granted(locks: &Locks, over: &AtomicBool) -> Result<Vec<Instant>, Failure> {
+async fn grant_new_names(locks: &Locks, must_stop: &AtomicBool) -> Result<Vec<Instant>, Failure> {
     let mut grants = Vec::new();
     for number in 0.. {
-        if over.load(Relaxed) {
+        if must_stop.load(Relaxed) {
             break;
         }
         let guard = locks.mutex(format!("new-{number}")).acquire().await?;
