@@ -1,9 +1,10 @@
-//! Measures several programs that do the same thing (candidates) in turns, so that other load of the machine affects all of them alike.
+//! Measures several programs that do the same thing (candidates) in turns, so that other load of the machine affects
+//! all of them alike.
 
 use crate::Failure;
 
-/// How often each candidate is measured, in short slices. A shared machine is fast and slow by turns, and a slice falls into
-/// one or the other. The median counts.
+/// How often each candidate is measured, each time shortly. A shared machine is fast and slow by turns, and a short
+/// measurement falls into one or the other. The median counts.
 const ROUNDS: usize = 61;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;

@@ -11,7 +11,6 @@ mod cluster_move;
 mod command;
 mod comparison;
 mod contended;
-
 mod etcd_bare;
 mod etcd_contended;
 mod etcd_free;
