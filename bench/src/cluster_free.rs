@@ -13,7 +13,7 @@ const TASKS: usize = 256;
 const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 31;
 /// The length of a measurement that counts: long, so that requests that are missed at its ends do not matter.
-const COUNTED: Duration = Duration::from_secs(2);
+const COUNTED_TIME: Duration = Duration::from_secs(2);
 
 /// The servers of one candidate, and two clients of them: the keeper of one is on a thread, that of the other on the
 /// runtime of the tasks.
@@ -68,7 +68,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 /// Prints what an acquire with its release costs the servers and the client.
 fn cost(runtime: &Runtime, tasks: usize, candidate: &Candidate) -> Result<(), Failure> {
     let (before, cpu) = (candidate.site.work()?, cpu_seconds()?);
-    let count = pairs(runtime, COUNTED, tasks, &candidate.locks_on_thread)? * COUNTED.as_secs_f64();
+    let count = pairs(runtime, COUNTED_TIME, tasks, &candidate.locks_on_thread)? * COUNTED_TIME.as_secs_f64();
     let (work, cpu) = (candidate.site.work()?.since(&before), cpu_seconds()? - cpu);
     println!(
         "  {:44} {:.2} requests, {:.2} calls in them, {:.1} us of processors: {:.1} of servers, {:.1} of the client",

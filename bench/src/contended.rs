@@ -74,21 +74,21 @@ fn locked(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// How often a second all tasks together complete `once`.
-fn per_second<F>(once: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
+/// How often a second all tasks together complete `operation`.
+fn per_second<F>(operation: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
 where
     F: Future<Output = Result<(), Failure>> + Send,
 {
-    let (once, completed) = (Arc::new(once), Arc::new(AtomicU32::new(0)));
+    let (operation, completed) = (Arc::new(operation), Arc::new(AtomicU32::new(0)));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let begin = Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            let (once, completed) = (Arc::clone(&once), Arc::clone(&completed));
+            let (operation, completed) = (Arc::clone(&operation), Arc::clone(&completed));
             runtime.spawn(async move {
                 // The clock is read seldom, because a reading costs as much as a hand-over.
                 while completed.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
-                    once().await?;
+                    operation().await?;
                     completed.fetch_add(1, Relaxed);
                 }
                 Ok::<_, Failure>(())

@@ -16,14 +16,15 @@ const TASKS: usize = 64;
 const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
 /// How far the clocks of the nodes are ahead, in seconds: the nodes then seem to have run for long, so each has a vote.
-const AGE: i64 = 1_000_000;
+const CLOCK_AHEAD: i64 = 1_000_000;
 /// How long a node has hung when the measurement begins: by then it is known to be late.
-const SETTLED: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let three = nodes(3);
-    let (locks_on_thread, locks_on_runtime) = (Locks::connect(&url(&three))?, on(&runtime, &three)?);
+    let (locks_on_thread, locks_on_runtime) =
+        (Locks::connect(&url(&three))?, locks_on_runtime(&runtime, &three)?);
     let urls = three.iter().map(|node| format!("redis://127.0.0.1:{}", node.port())).collect();
     let rslock_manager = Arc::new(runtime.block_on(async { rslock::LockManager::new(urls) }));
     println!("  three nodes, {TASKS} tasks of one thread, a name each");
@@ -63,7 +64,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 /// Uses the locks until the node that hangs is known to be late.
 fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
     let begin = Instant::now();
-    while begin.elapsed() < SETTLED {
+    while begin.elapsed() < SETTLE_TIME {
         pairs(runtime, MEASUREMENT_TIME, tasks, locks)?;
     }
     Ok(())
@@ -72,7 +73,7 @@ fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure>
 fn nodes(count: usize) -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..count).map(|_| RedisServer::with_clock(&[])).collect();
     for node in &nodes {
-        node.set_clock(AGE);
+        node.set_clock(CLOCK_AHEAD);
         node.command(&["SET", "leasehold:{}B", "1 1000"]);
     }
     nodes
@@ -83,6 +84,6 @@ fn url(nodes: &[RedisServer]) -> String {
     format!("redlock://{}", nodes.join(","))
 }
 
-fn on(runtime: &Runtime, nodes: &[RedisServer]) -> Result<Locks, Failure> {
+fn locks_on_runtime(runtime: &Runtime, nodes: &[RedisServer]) -> Result<Locks, Failure> {
     Ok(Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url(nodes))?)
 }

@@ -134,6 +134,7 @@ impl Counts {
         let (mut index, mut sum) = (rank, 0);
         while index > 0 {
             sum += self.0[index];
+            // Clears the lowest set bit.
             index -= index & index.wrapping_neg();
         }
         sum
