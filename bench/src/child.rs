@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Starts this program as a child with these arguments.
-pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
+pub(crate) fn start(arguments: &[&str]) -> io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg("child")
-        .args(what)
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -30,8 +30,8 @@ pub(crate) fn output(child: Child) -> Result<String, Failure> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
-    match what {
+pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
+    match arguments {
         ["handover", candidate, place] => handover::child(candidate, place),
         ["redis-handover", keeper, release_point, port] => redis_handover::child(keeper, release_point, port),
         ["published", port] => redis_handover::print_arrivals(port),

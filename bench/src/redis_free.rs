@@ -181,16 +181,16 @@ impl BareSocket {
             }
             for batch in &mut batches {
                 let reply = self.answers(batch.names)?;
-                for (&at, token) in batch.token_offsets.iter().zip(&reply) {
+                for (&offset, token) in batch.token_offsets.iter().zip(&reply) {
                     // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
                     // because the counter has run ahead of the clock.
                     let token = token.trim_start_matches('-').as_bytes();
                     // The script gives no token that would be ahead of the server's clock: the names of such tokens are
-                    // left undone.
+                    // not acquired.
                     if token.len() == TOKEN.len() {
                         batch
                             .release
-                            .get_mut(at..at + TOKEN.len())
+                            .get_mut(offset..offset + TOKEN.len())
                             .ok_or("too short")?
                             .copy_from_slice(token);
                     }

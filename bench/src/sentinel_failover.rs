@@ -21,11 +21,11 @@ const TTL: Duration = Duration::from_secs(12);
 /// The results of one round, in ms.
 struct RoundFigures {
     /// From the kill until a majority of Sentinels named a node that reported to be a master.
-    wait_for_new_master: f64,
+    until_new_master: f64,
     /// From then until a name was granted.
-    grant_new_names: f64,
+    until_grant: f64,
     /// From the kill until the last hold that the new master lacks was reported as lost.
-    reported: f64,
+    until_reported: f64,
     replicated: usize,
     lost: usize,
 }
@@ -42,15 +42,15 @@ pub(crate) fn bench() -> Result<(), Failure> {
         );
     };
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
-    figure("from the kill until a majority names another", |rounds| rounds.wait_for_new_master);
-    figure("from then until that one grants a name", |rounds| rounds.grant_new_names);
-    figure("from the kill until all lost holds are reported", |rounds| rounds.reported);
+    figure("from the kill until a majority names another", |round| round.until_new_master);
+    figure("from then until that one grants a name", |round| round.until_grant);
+    figure("from the kill until all lost holds are reported", |round| round.until_reported);
     println!(
         "  of {} replicated holds {} survived; of {} unreplicated holds {} were reported as lost",
         REPLICATED * ROUNDS,
-        rounds.iter().map(|rounds| rounds.replicated).sum::<usize>(),
+        rounds.iter().map(|round| round.replicated).sum::<usize>(),
         UNREPLICATED * ROUNDS,
-        rounds.iter().map(|rounds| rounds.lost).sum::<usize>()
+        rounds.iter().map(|round| round.lost).sum::<usize>()
     );
     Ok(())
 }
@@ -65,7 +65,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     }
     group.cut_between([0, 1]);
     group.cut_between([0, 2]);
-    let unreplicated = runtime.block_on(hold(&locks, "lacked", UNREPLICATED))?;
+    let unreplicated = runtime.block_on(hold(&locks, "unreplicated", UNREPLICATED))?;
     group.kill(0);
     let killed = Instant::now();
     let losses: Vec<_> = unreplicated
@@ -79,29 +79,27 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
         })
         .collect();
     let must_stop = AtomicBool::new(false);
-    let (wait_for_new_master, grants) = thread::scope(|scope| {
+    let (new_master_at, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
-            let wait_for_new_master = wait_for_new_master(&group);
+            let new_master_at = wait_for_new_master(&group);
             // By then one is granted for certain.
             thread::sleep(Duration::from_secs(3));
             must_stop.store(true, Relaxed);
-            wait_for_new_master
+            new_master_at
         });
         let grants = runtime.block_on(grant_new_names(&locks, &must_stop));
         (naming.join(), grants)
     });
-    let wait_for_new_master = wait_for_new_master.map_err(|_| "no master was named")?;
-    let grant_new_names = grants?
-        .into_iter()
-        .find(|grant_new_names| *grant_new_names >= wait_for_new_master)
-        .ok_or("nothing was granted")?;
-    let mut reported = killed;
+    let new_master_at = new_master_at.map_err(|_| "no master was named")?;
+    let granted_at =
+        grants?.into_iter().find(|granted_at| *granted_at >= new_master_at).ok_or("nothing was granted")?;
+    let mut last_reported = killed;
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
             // The lease is over then.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
-                reported = reported.max(when?);
+                last_reported = last_reported.max(when?);
                 lost += 1;
             }
         }
@@ -118,9 +116,9 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     });
     let ms = |since: Instant, until: Instant| until.duration_since(since).as_secs_f64() * 1e3;
     Ok(RoundFigures {
-        wait_for_new_master: ms(killed, wait_for_new_master),
-        grant_new_names: ms(wait_for_new_master, grant_new_names),
-        reported: ms(killed, reported),
+        until_new_master: ms(killed, new_master_at),
+        until_grant: ms(new_master_at, granted_at),
+        until_reported: ms(killed, last_reported),
         replicated: survived,
         lost,
     })
