@@ -46,8 +46,8 @@ impl<'a> Comparison<'a> {
     pub(crate) fn run_for_medians(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.candidates.len()];
         for round in 0..self.rounds {
-            // Each round begins with another candidate, because the first measurement of a round may fill caches that the
-            // others find warm.
+            // Each round begins with another candidate, because the first measurement of a round may fill caches that
+            // the others find warm.
             for turn in 0..self.candidates.len() {
                 let index = (round + turn) % self.candidates.len();
                 figures[index].push((self.candidates[index].1)()?);

@@ -40,8 +40,8 @@ fn handovers(candidate: &str, place: &str, fraction: f64) -> Result<f64, Failure
     )
 }
 
-/// The quantile at `fraction` of the time between release and grant, in microseconds, for two child processes that print
-/// when each of their holds was granted and when it was released.
+/// The quantile at `fraction` of the time between release and grant, in microseconds, for two child processes that
+/// print when each of their holds was granted and when it was released.
 pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -> Result<f64, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {

@@ -374,7 +374,8 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// The bus port (the port for other nodes of the cluster): a free port, which before 7.0 has a fixed distance from the node's port.
+/// The bus port (the port for other nodes of the cluster): a free port, which before 7.0 has a fixed distance from the
+/// node's port.
 fn choose_bus_port(node: &mut RedisNode) -> u16 {
     if has_bus_port_option(&node.program()) {
         let bus_port = free_port();

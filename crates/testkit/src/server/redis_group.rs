@@ -22,7 +22,8 @@ const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time limit of a command, which the test sends once.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A group of Redis processes. Clients use the processes' own ports; the connections between processes go through proxies.
+/// A group of Redis processes. Clients use the processes' own ports; the connections between processes go through
+/// proxies.
 pub(super) struct RedisGroup {
     links: Vec<Link>,
     /// Pairs between which nothing passes, beside the members that are cut off.
