@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
-use crate::{Failure, contest::Contest};
+use crate::{Failure, comparison::Comparison};
 
 /// The size of the yardstick: a crate without dependencies, with so many functions that its build takes some seconds.
 const FUNCTIONS: usize = 2_000;
@@ -13,13 +13,13 @@ const ROUNDS: usize = 3;
 pub(crate) fn bench() -> Result<(), Failure> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("no workspace above")?;
     let yardstick = yardstick()?;
-    Contest::new("seconds")
+    Comparison::new("seconds")
         .rounds(ROUNDS)
-        .way("the yardstick, a crate of fixed size", || build(yardstick.path(), &[]))
-        .way("the file engine alone, README's first command", || {
+        .candidate("the yardstick, a crate of fixed size", || build(yardstick.path(), &[]))
+        .candidate("the file engine alone, README's first command", || {
             build(root, &["--locked", "-p", "leasehold-cli", "--no-default-features", "--features", "file"])
         })
-        .way("all engines", || build(root, &["--locked", "-p", "leasehold-cli"]))
+        .candidate("all engines", || build(root, &["--locked", "-p", "leasehold-cli"]))
         .run()
 }
 

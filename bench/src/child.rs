@@ -12,10 +12,10 @@ use crate::{
 };
 
 /// Starts this program as a child with these arguments.
-pub(crate) fn start(what: &[&str]) -> io::Result<Child> {
+pub(crate) fn start(arguments: &[&str]) -> io::Result<Child> {
     Command::new(std::env::current_exe()?)
         .arg("child")
-        .args(what)
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -30,24 +30,28 @@ pub(crate) fn output(child: Child) -> Result<String, Failure> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-pub(crate) fn main(what: &[&str]) -> Result<(), Failure> {
-    match what {
-        ["handover", way, place] => handover::child(way, place),
-        ["redis-handover", keeper, from, port] => redis_handover::child(keeper, from, port),
-        ["published", port] => redis_handover::receive(port),
-        ["etcd-handover", keeper, from, port] => etcd_handover::child(keeper, from, port),
-        ["watched", port] => etcd_handover::receive(port),
+pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
+    match arguments {
+        ["handover", candidate, place] => handover::child(candidate, place),
+        ["redis-handover", keeper, release_point, port] => redis_handover::child(keeper, release_point, port),
+        ["published", port] => redis_handover::print_arrivals(port),
+        ["etcd-handover", keeper, release_point, port] => etcd_handover::child(keeper, release_point, port),
+        ["watched", port] => etcd_handover::print_arrivals(port),
         ["etcd-contended", tasks, url] => etcd_contended::child(tasks, url),
-        ["zookeeper-handover", keeper, from, port] => zookeeper_handover::child(keeper, from, port),
-        ["zookeeper-watched", port] => zookeeper_handover::receive(port),
+        ["zookeeper-handover", keeper, release_point, port] => {
+            zookeeper_handover::child(keeper, release_point, port)
+        }
+        ["zookeeper-watched", port] => zookeeper_handover::print_arrivals(port),
         ["zookeeper-holds", port] => zookeeper_holds::child(port),
-        ["postgres-handover", keeper, from, port] => postgres_handover::child(keeper, from, port),
-        ["postgres-notified", port] => postgres_handover::receive(port),
+        ["postgres-handover", keeper, release_point, port] => {
+            postgres_handover::child(keeper, release_point, port)
+        }
+        ["postgres-notified", port] => postgres_handover::print_arrivals(port),
         ["sqlite-free", path, tasks] => sqlite_free::child(path, tasks),
         ["sqlite-handover", keeper, path] => sqlite_handover::child(keeper, path),
         ["sqlite-seen", path, first] => sqlite_bare::print_commits(path, first),
         ["cluster-holds", url] => cluster_holds::child(url),
-        ["contend", way, url] => redis_contended::contend(way, url),
+        ["contend", candidate, url] => redis_contended::contend(candidate, url),
         ["crowd", url] => redis_contended::crowd(url),
         ["neighbour", dir] => contended::neighbour(dir),
         ["holds"] => holds::child(),

@@ -6,76 +6,77 @@ use std::time::Duration;
 use leasehold::{Connect, Keeper, Locks};
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::Contest, pairs::pairs, redis_holds::cpu_seconds, redis_site::Site};
+use crate::{Failure, comparison::Comparison, pairs::pairs, redis_holds::cpu_seconds, redis_site::Site};
 
 const TASKS: usize = 256;
 /// The approximate length of one measurement.
-const SLICE: Duration = Duration::from_millis(150);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 31;
 /// The length of a measurement that counts: long, so that requests that are missed at its ends do not matter.
-const COUNTED: Duration = Duration::from_secs(2);
+const COUNTED_TIME: Duration = Duration::from_secs(2);
 
-/// A site and its clients.
-struct Way {
+/// The servers of one candidate, and two clients of them: the keeper of one is on a thread, that of the other on the
+/// runtime of the tasks.
+struct Candidate {
     about: &'static str,
     on_runtime_about: &'static str,
     site: Site,
-    own: Locks,
-    on_runtime: Locks,
+    locks_on_thread: Locks,
+    locks_on_runtime: Locks,
 }
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let way = |about, on_runtime_about, site: Site| -> Result<Way, Failure> {
-        let own = Locks::connect(&site.url())?;
-        let on_runtime =
+    let candidate = |about, on_runtime_about, site: Site| -> Result<Candidate, Failure> {
+        let locks_on_thread = Locks::connect(&site.url())?;
+        let locks_on_runtime =
             Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&site.url())?;
-        Ok(Way { about, on_runtime_about, site, own, on_runtime })
+        Ok(Candidate { about, on_runtime_about, site, locks_on_thread, locks_on_runtime })
     };
-    let ways = [
-        way("one server", "one server, keeper on the tasks' runtime", Site::one())?,
-        way("3 masters", "3 masters, keeper on the tasks' runtime", Site::cluster(3))?,
-        way("1 master", "1 master, keeper on the tasks' runtime", Site::cluster(1))?,
-        way("6 masters", "6 masters, keeper on the tasks' runtime", Site::cluster(6))?,
+    let candidates = [
+        candidate("one server", "one server, keeper on the tasks' runtime", Site::one())?,
+        candidate("3 masters", "3 masters, keeper on the tasks' runtime", Site::cluster(3))?,
+        candidate("1 master", "1 master, keeper on the tasks' runtime", Site::cluster(1))?,
+        candidate("6 masters", "6 masters, keeper on the tasks' runtime", Site::cluster(6))?,
     ];
     // Creates the connections and counters before the measurement.
-    for way in &ways {
-        pairs(&runtime, SLICE, TASKS, &way.own)?;
-        pairs(&runtime, SLICE, TASKS, &way.on_runtime)?;
+    for candidate in &candidates {
+        pairs(&runtime, MEASUREMENT_TIME, TASKS, &candidate.locks_on_thread)?;
+        pairs(&runtime, MEASUREMENT_TIME, TASKS, &candidate.locks_on_runtime)?;
     }
     println!("  {TASKS} tasks of one thread, a name each");
-    let contest = |of: fn(&Way) -> (&'static str, &Locks)| {
-        let mut contest = Contest::new("pairs/s").rounds(ROUNDS);
-        for way in &ways {
-            let (about, locks) = of(way);
+    let comparison = |of: fn(&Candidate) -> (&'static str, &Locks)| {
+        let mut comparison = Comparison::new("pairs/s").rounds(ROUNDS);
+        for candidate in &candidates {
+            let (about, locks) = of(candidate);
             let runtime = &runtime;
-            contest = contest.way(about, move || pairs(runtime, SLICE, TASKS, locks));
+            comparison = comparison.candidate(about, move || pairs(runtime, MEASUREMENT_TIME, TASKS, locks));
         }
-        contest.run()
+        comparison.run()
     };
-    contest(|way| (way.about, &way.own))?;
-    contest(|way| (way.on_runtime_about, &way.on_runtime))?;
+    comparison(|candidate| (candidate.about, &candidate.locks_on_thread))?;
+    comparison(|candidate| (candidate.on_runtime_about, &candidate.locks_on_runtime))?;
     for tasks in [TASKS, 1] {
         println!("  a pair of {tasks} tasks costs");
-        for way in &ways {
-            cost(&runtime, tasks, way)?;
+        for candidate in &candidates {
+            cost(&runtime, tasks, candidate)?;
         }
     }
     Ok(())
 }
 
 /// Prints what an acquire with its release costs the servers and the client.
-fn cost(runtime: &Runtime, tasks: usize, way: &Way) -> Result<(), Failure> {
-    let (before, cpu) = (way.site.done()?, cpu_seconds()?);
-    let count = pairs(runtime, COUNTED, tasks, &way.own)? * COUNTED.as_secs_f64();
-    let (done, cpu) = (way.site.done()?.since(&before), cpu_seconds()? - cpu);
+fn cost(runtime: &Runtime, tasks: usize, candidate: &Candidate) -> Result<(), Failure> {
+    let (before, cpu) = (candidate.site.work()?, cpu_seconds()?);
+    let count = pairs(runtime, COUNTED_TIME, tasks, &candidate.locks_on_thread)? * COUNTED_TIME.as_secs_f64();
+    let (work, cpu) = (candidate.site.work()?.since(&before), cpu_seconds()? - cpu);
     println!(
         "  {:44} {:.2} requests, {:.2} calls in them, {:.1} us of processors: {:.1} of servers, {:.1} of the client",
-        way.about,
-        done.requests() as f64 / count,
-        done.called() as f64 / count,
-        (done.cpu + cpu) / count * 1e6,
-        done.cpu / count * 1e6,
+        candidate.about,
+        work.requests() as f64 / count,
+        work.script_commands() as f64 / count,
+        (work.cpu + cpu) / count * 1e6,
+        work.cpu / count * 1e6,
         cpu / count * 1e6,
     );
     Ok(())

@@ -6,12 +6,12 @@ use leasehold::Locks;
 
 use crate::{
     Failure, child,
-    redis_holds::{acquire_all, connections, held},
+    redis_holds::{acquire_all, connections, hold_for},
     redis_site::Site,
 };
 
 const MASTERS: usize = 6;
-const HELD: Duration = Duration::from_secs(90);
+const HOLD_TIME: Duration = Duration::from_secs(90);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let site = Site::cluster(MASTERS);
@@ -20,16 +20,16 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let stdout = child.stdout.take().ok_or("the child has no output")?;
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
     println!("  {}", lines.next().ok_or("no output of the child")??);
-    let before = site.done()?;
+    let before = site.work()?;
     println!("  {}", lines.next().ok_or("no second line from the child")??);
-    let done = site.done()?.since(&before);
+    let work = site.work()?.since(&before);
     let clients: Vec<usize> =
         site.command(&["CLIENT", "LIST"]).iter().map(|lines| connections(lines)).collect();
     println!(
         "  connections of the masters: {clients:?}; {:.0} requests and {:.0} calls of scripts a second, {:.1} % of a core in all servers",
-        done.requests() as f64 / HELD.as_secs_f64(),
-        done.called() as f64 / HELD.as_secs_f64(),
-        done.cpu / HELD.as_secs_f64() * 100.0
+        work.requests() as f64 / HOLD_TIME.as_secs_f64(),
+        work.script_commands() as f64 / HOLD_TIME.as_secs_f64(),
+        work.cpu / HOLD_TIME.as_secs_f64() * 100.0
     );
     drop(child.stdin.take());
     child.wait()?;
@@ -42,7 +42,7 @@ pub(crate) fn child(url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (guards, acquired) = acquire_all(&runtime, &locks)?;
     println!("{acquired} over {MASTERS} masters");
-    println!("{}", held(&guards, HELD)?);
+    println!("{}", hold_for(&guards, HOLD_TIME)?);
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     Ok(())
 }

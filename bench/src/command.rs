@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     Failure,
-    contest::{Contest, quantile},
+    comparison::{Comparison, quantile},
 };
 
 /// The number of runs; the figure is their median.
@@ -26,11 +26,11 @@ pub(crate) fn bench() -> Result<(), Failure> {
         run.args(["run", "x", "--", "true"]).env("LEASEHOLD_URL", &url);
         (flock, run)
     };
-    Contest::new("ms, median")
-        .way("flock f true", || median(commands().0))
-        .way("leasehold run x -- true", || median(commands().1))
-        .way("true", || median(Command::new("true")))
-        .way("leasehold --version", || {
+    Comparison::new("ms, median")
+        .candidate("flock f true", || median(commands().0))
+        .candidate("leasehold run x -- true", || median(commands().1))
+        .candidate("true", || median(Command::new("true")))
+        .candidate("leasehold --version", || {
             let mut version = Command::new(&leasehold);
             version.arg("--version");
             median(version)
@@ -54,8 +54,8 @@ fn median(mut command: Command) -> Result<f64, Failure> {
 
 /// The path of the command, built beside this program.
 fn built() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe()?;
-    let leasehold = own.parent().unwrap_or(Path::new(".")).join("leasehold");
+    let own_path = std::env::current_exe()?;
+    let leasehold = own_path.parent().unwrap_or(Path::new(".")).join("leasehold");
     if !leasehold.exists() {
         return Err("build the command first: cargo build --release -p leasehold-cli".into());
     }

@@ -15,7 +15,7 @@ use leasehold::Locks;
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
+    comparison::{Comparison, quantile},
 };
 
 const TASKS: usize = 64;
@@ -30,8 +30,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let file = Locks::connect(&url)?;
     let memory = Locks::connect("memory:bench-contended")?;
     let mut turns = Vec::new();
-    Contest::new("hand-overs/s")
-        .way("tokio::sync::Mutex", || {
+    Comparison::new("hand-overs/s")
+        .candidate("tokio::sync::Mutex", || {
             let mutex = Arc::new(tokio::sync::Mutex::new(()));
             per_second(move || {
                 let lock = Arc::clone(&mutex).lock_owned();
@@ -41,8 +41,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
                 }
             })
         })
-        .way("leasehold, memory", || locked(&memory))
-        .way("leasehold, file", || locked(&file))
+        .candidate("leasehold, memory", || locked(&memory))
+        .candidate("leasehold, file", || locked(&file))
         .run()?;
     let mut figures = Vec::new();
     for _ in 0..5 {
@@ -74,22 +74,22 @@ fn locked(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// How often a second all tasks together complete `once`.
-fn per_second<F>(once: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
+/// How often a second all tasks together complete `operation`.
+fn per_second<F>(operation: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
 where
     F: Future<Output = Result<(), Failure>> + Send,
 {
-    let (once, done) = (Arc::new(once), Arc::new(AtomicU32::new(0)));
+    let (operation, completed) = (Arc::new(operation), Arc::new(AtomicU32::new(0)));
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let begin = Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            let (once, done) = (Arc::clone(&once), Arc::clone(&done));
+            let (operation, completed) = (Arc::clone(&operation), Arc::clone(&completed));
             runtime.spawn(async move {
                 // The clock is read seldom, because a reading costs as much as a hand-over.
-                while done.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
-                    once().await?;
-                    done.fetch_add(1, Relaxed);
+                while completed.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
+                    operation().await?;
+                    completed.fetch_add(1, Relaxed);
                 }
                 Ok::<_, Failure>(())
             })
@@ -98,7 +98,7 @@ where
     for task in tasks {
         runtime.block_on(task)??;
     }
-    Ok(f64::from(done.load(Relaxed)) / begin.elapsed().as_secs_f64())
+    Ok(f64::from(completed.load(Relaxed)) / begin.elapsed().as_secs_f64())
 }
 
 /// The other process: takes the name at most a thousand times a second, and prints how many milliseconds each acquire

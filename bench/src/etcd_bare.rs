@@ -15,8 +15,9 @@ use tonic_prost::ProstCodec;
 use crate::{
     Failure,
     etcd_messages::{
-        Compact, Compare, Delete, Found, Grant, Granted, Key, Lock, Locked, Nothing, Put, Range, Step, Txn,
-        TxnDone, Watch, Watched,
+        ASCENDING, BY_CREATE_REVISION, CompactionRequest, Compare, DESCENDING, DeleteRange, EmptyResponse,
+        KeyRequest, LeaseGrantRequest, LeaseGrantResponse, LockRequest, LockResponse, Put, RESULT_LESS,
+        Range, RangeResponse, RequestOp, TARGET_MOD, TARGET_VALUE, Txn, TxnResponse, Watch, WatchResponse,
     },
 };
 
@@ -37,8 +38,8 @@ impl Bare {
         let address = format!("http://127.0.0.1:{port}");
         let channel = Channel::from_shared(address)?.tcp_nodelay(true).connect().await?;
         let mut bare = Self { grpc: Grpc::new(channel), lease: 0 };
-        let granted: Granted =
-            bare.call("/etcdserverpb.Lease/LeaseGrant", Grant { ttl: LEASE_SECONDS }).await?;
+        let granted: LeaseGrantResponse =
+            bare.call("/etcdserverpb.Lease/LeaseGrant", LeaseGrantRequest { ttl: LEASE_SECONDS }).await?;
         bare.lease = granted.id;
         Ok(bare)
     }
@@ -52,20 +53,25 @@ impl Bare {
     pub(crate) async fn create(&mut self, key: &str) -> Result<(), Failure> {
         let key = key.as_bytes().to_vec();
         // True if the revision at which the key was created is 0.
-        let absent = Compare::since(key.clone(), 0);
+        let absent = Compare::created_at(key.clone(), 0);
         let put = Put { key, value: b"owner".to_vec(), lease: self.lease };
-        self.commit(Txn { compare: vec![absent], success: vec![Step::put(put)], failure: Vec::new() }).await
-    }
-
-    pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
-        let delete = Delete { key: key.as_bytes().to_vec(), ..Delete::default() };
-        self.commit(Txn { compare: Vec::new(), success: vec![Step::delete(delete)], failure: Vec::new() })
+        self.commit(Txn { compare: vec![absent], success: vec![RequestOp::put(put)], failure: Vec::new() })
             .await
     }
 
+    pub(crate) async fn delete(&mut self, key: &str) -> Result<(), Failure> {
+        let delete = DeleteRange { key: key.as_bytes().to_vec(), ..DeleteRange::default() };
+        self.commit(Txn {
+            compare: Vec::new(),
+            success: vec![RequestOp::delete(delete)],
+            failure: Vec::new(),
+        })
+        .await
+    }
+
     async fn commit(&mut self, txn: Txn) -> Result<(), Failure> {
-        let done: TxnDone = self.call("/etcdserverpb.KV/Txn", txn).await?;
-        if done.succeeded { Ok(()) } else { Err("a transaction did not succeed".into()) }
+        let response: TxnResponse = self.call("/etcdserverpb.KV/Txn", txn).await?;
+        if response.succeeded { Ok(()) } else { Err("a transaction did not succeed".into()) }
     }
 
     /// The transactions that leasehold sends for an exclusive claim on a free name.
@@ -75,37 +81,44 @@ impl Bare {
         let key = bytes(format!("{dir}/00000000000000000000000000000001"));
         let epoch = bytes(format!("leasehold//locks/lease/{:x}", self.lease));
         let range = |key, range_end| Range { key, range_end, ..Range::default() };
-        let all = range(bytes(format!("{dir}/")), bytes(format!("{dir}0")));
+        let all_keys = range(bytes(format!("{dir}/")), bytes(format!("{dir}0")));
         let permits = range(bytes(format!("{dir}/~p")), bytes(format!("{dir}/~q")));
-        let absent = Compare::since(key.clone(), 0);
-        let epoch_unchanged = Compare { what: 2, key: epoch.clone(), changed: Some(0), ..Compare::default() };
+        let absent = Compare::created_at(key.clone(), 0);
+        let epoch_unchanged =
+            Compare { target: TARGET_MOD, key: epoch.clone(), mod_revision: Some(0), ..Compare::default() };
         let no_permits =
-            Compare { range_end: permits.range_end.clone(), ..Compare::since(permits.key.clone(), 0) };
+            Compare { range_end: permits.range_end.clone(), ..Compare::created_at(permits.key.clone(), 0) };
         let put = Put { key: key.clone(), value: b"a 1 30000 user@host:12345".to_vec(), lease: self.lease };
-        let queue = Range { limit: 2, descends: 2, by: 2, keys_only: true, ..all.clone() };
+        let queue = Range {
+            limit: 2,
+            sort_order: DESCENDING,
+            sort_target: BY_CREATE_REVISION,
+            keys_only: true,
+            ..all_keys.clone()
+        };
         let failure = [
             range(key.clone(), Vec::new()),
             Range { keys_only: true, ..range(epoch, Vec::new()) },
             Range { limit: 1, keys_only: true, ..permits },
-            Range { limit: 1, descends: 1, by: 2, ..all },
+            Range { limit: 1, sort_order: ASCENDING, sort_target: BY_CREATE_REVISION, ..all_keys },
         ];
         self.commit(Txn {
             compare: vec![absent, epoch_unchanged, no_permits],
-            success: vec![Step::put(put), Step::range(queue)],
-            failure: failure.map(Step::range).to_vec(),
+            success: vec![RequestOp::put(put), RequestOp::range(queue)],
+            failure: failure.map(RequestOp::range).to_vec(),
         })
         .await?;
         let no_min_hold = Compare {
-            result: 2,
-            what: 3,
+            result: RESULT_LESS,
+            target: TARGET_VALUE,
             key: key.clone(),
             value: Some(b"k".to_vec()),
             ..Compare::default()
         };
-        let delete = Delete { key, prev_kv: true, ..Delete::default() };
+        let delete = DeleteRange { key, prev_kv: true, ..DeleteRange::default() };
         self.commit(Txn {
             compare: vec![no_min_hold],
-            success: vec![Step::delete(delete)],
+            success: vec![RequestOp::delete(delete)],
             failure: Vec::new(),
         })
         .await
@@ -113,18 +126,19 @@ impl Bare {
 
     /// Locks and unlocks with the server's own lock service.
     pub(crate) async fn lock_pair(mut self, name: &str) -> Result<(), Failure> {
-        let lock = Lock { name: name.as_bytes().to_vec(), lease: self.lease };
-        let locked: Locked = self.call("/v3lockpb.Lock/Lock", lock).await?;
-        let _: Nothing = self.call("/v3lockpb.Lock/Unlock", Key { key: locked.key }).await?;
+        let lock = LockRequest { name: name.as_bytes().to_vec(), lease: self.lease };
+        let locked: LockResponse = self.call("/v3lockpb.Lock/Lock", lock).await?;
+        let _: EmptyResponse = self.call("/v3lockpb.Lock/Unlock", KeyRequest { key: locked.key }).await?;
         Ok(())
     }
 
     /// Makes the server discard deleted keys.
     pub(crate) async fn compact(&mut self) -> Result<(), Failure> {
-        let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: b"none".to_vec() }).await?;
+        let found: RangeResponse =
+            self.call("/etcdserverpb.KV/Range", KeyRequest { key: b"none".to_vec() }).await?;
         let revision = found.header.map_or(0, |header| header.revision);
-        let compact = Compact { revision, physical: true };
-        let _: Nothing = self.call("/etcdserverpb.KV/Compact", compact).await?;
+        let compact = CompactionRequest { revision, physical: true };
+        let _: EmptyResponse = self.call("/etcdserverpb.KV/Compact", compact).await?;
         Ok(())
     }
 
@@ -132,29 +146,30 @@ impl Bare {
     pub(crate) async fn create_and_delete(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
         for first in (0..keys).step_by(STEPS) {
             let key = |number| format!("{dir}/{number:032x}").into_bytes();
-            let put = |number| Step::put(Put { key: key(number), ..Put::default() });
+            let put = |number| RequestOp::put(Put { key: key(number), ..Put::default() });
             let puts = (first..keys.min(first + STEPS)).map(put).collect();
             self.commit(Txn { compare: Vec::new(), success: puts, failure: Vec::new() }).await?;
         }
         let (key, range_end) = (format!("{dir}/").into_bytes(), format!("{dir}0").into_bytes());
-        let delete = Step::delete(Delete { key, range_end, prev_kv: false });
+        let delete = RequestOp::delete(DeleteRange { key, range_end, prev_kv: false });
         self.commit(Txn { compare: Vec::new(), success: vec![delete], failure: Vec::new() }).await
     }
 
     /// Whether a key exists.
     pub(crate) async fn is_there(&mut self, key: &str) -> Result<bool, Failure> {
-        let found: Found = self.call("/etcdserverpb.KV/Range", Key { key: key.as_bytes().to_vec() }).await?;
+        let found: RangeResponse =
+            self.call("/etcdserverpb.KV/Range", KeyRequest { key: key.as_bytes().to_vec() }).await?;
         Ok(found.count > 0)
     }
 
     /// Watches a key from now on. The first answer says that the watch has started.
-    pub(crate) async fn watch(&mut self, key: &str) -> Result<Streaming<Watched>, Failure> {
-        let order = Watch { create: Some(Key { key: key.as_bytes().to_vec() }) };
+    pub(crate) async fn watch(&mut self, key: &str) -> Result<Streaming<WatchResponse>, Failure> {
+        let order = Watch { create: Some(KeyRequest { key: key.as_bytes().to_vec() }) };
         // The server ends the answer stream when the request stream ends, so the request stream stays open.
         let orders = tokio_stream::once(order).chain(tokio_stream::pending());
         self.grpc.ready().await?;
         let path = PathAndQuery::from_static("/etcdserverpb.Watch/Watch");
-        let codec = ProstCodec::<Watch, Watched>::default();
+        let codec = ProstCodec::<Watch, WatchResponse>::default();
         Ok(self.grpc.streaming(orders.into_streaming_request(), path, codec).await?.into_inner())
     }
 
@@ -186,6 +201,6 @@ fn counted(port: u16, figure: &str, method: &str) -> Result<u64, Failure> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     let method = format!("grpc_method=\"{method}\"");
-    let lines = text.lines().filter(|queue| queue.starts_with(figure) && queue.contains(&method));
-    lines.filter_map(|queue| queue.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
+    let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(&method));
+    lines.filter_map(|line| line.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use leasehold::Locks;
 use leasehold_testkit::server::EtcdServer;
 
-use crate::{Failure, child, contest::Contest, pairs::per_second};
+use crate::{Failure, child, comparison::Comparison, pairs::per_second};
 
 /// How long one measurement takes.
-const SLICE: Duration = Duration::from_secs(1);
+const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
 
 /// How often a second all of them together complete a section on the name.
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -23,12 +23,12 @@ pub(crate) fn bench() -> Result<(), Failure> {
         }
         Ok(sum)
     };
-    Contest::new("sections/s")
+    Comparison::new("sections/s")
         .rounds(5)
-        .way("2 processes, 1 task each", || together(2, "1"))
-        .way("2 processes, 2 tasks each", || together(2, "2"))
-        .way("2 processes, 8 tasks each", || together(2, "8"))
-        .way("8 processes, 1 task each", || together(8, "1"))
+        .candidate("2 processes, 1 task each", || together(2, "1"))
+        .candidate("2 processes, 2 tasks each", || together(2, "2"))
+        .candidate("2 processes, 8 tasks each", || together(2, "8"))
+        .candidate("8 processes, 1 task each", || together(8, "1"))
         .run()
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(url)?;
-    let sections = per_second(&runtime, SLICE, tasks.parse()?, |_| {
+    let sections = per_second(&runtime, MEASUREMENT_TIME, tasks.parse()?, |_| {
         let request = locks.mutex("line");
         move || {
             let acquire = request.acquire();

@@ -9,14 +9,14 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Failure,
-    contest::Contest,
+    comparison::Comparison,
     etcd_bare::{Bare, messages},
     pairs::{pairs, per_second},
 };
 
 const TASKS: usize = 64;
 /// The approximate length of one measurement: some hundred writes to the disk.
-const SLICE: Duration = Duration::from_millis(500);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 15;
 
 const BARE: &str = "bare client, create and delete";
@@ -27,49 +27,62 @@ const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let own = Locks::connect(&server.url())?;
-    let on_runtime =
+    let locks_on_thread = Locks::connect(&server.url())?;
+    let locks_on_runtime =
         Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     let bare = runtime.block_on(Bare::connect(server.port()))?;
     let compacted = || runtime.block_on(bare.clone().compact());
-    let time = |pairs: f64| 1e6 / pairs;
+    let micros_per_pair = |pairs: f64| 1e6 / pairs;
     println!("  {TASKS} tasks of one thread, a name each");
-    Contest::new("pairs/s")
+    Comparison::new("pairs/s")
         .rounds(ROUNDS)
-        .way(BARE, || compacted().and_then(|()| bare_pairs(&runtime, TASKS, &bare)))
-        .way(SAME, || compacted().and_then(|()| same_pairs(&runtime, TASKS, &bare)))
-        .way(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, TASKS, &bare)))
-        .way("leasehold", || compacted().and_then(|()| pairs(&runtime, SLICE, TASKS, &own)))
-        .way(ON_RUNTIME, || compacted().and_then(|()| pairs(&runtime, SLICE, TASKS, &on_runtime)))
+        .candidate(BARE, || compacted().and_then(|()| bare_pairs(&runtime, TASKS, &bare)))
+        .candidate(SAME, || compacted().and_then(|()| same_pairs(&runtime, TASKS, &bare)))
+        .candidate(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, TASKS, &bare)))
+        .candidate("leasehold", || {
+            compacted().and_then(|()| pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_thread))
+        })
+        .candidate(ON_RUNTIME, || {
+            compacted().and_then(|()| pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_runtime))
+        })
         .run()?;
     println!("  1 task");
-    Contest::new("us a pair")
+    Comparison::new("us a pair")
         .rounds(ROUNDS)
-        .way(BARE, || compacted().and_then(|()| bare_pairs(&runtime, 1, &bare)).map(time))
-        .way(SAME, || compacted().and_then(|()| same_pairs(&runtime, 1, &bare)).map(time))
-        .way(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, 1, &bare)).map(time))
-        .way("leasehold", || compacted().and_then(|()| pairs(&runtime, SLICE, 1, &own)).map(time))
-        .way(ON_RUNTIME, || compacted().and_then(|()| pairs(&runtime, SLICE, 1, &on_runtime)).map(time))
+        .candidate(BARE, || compacted().and_then(|()| bare_pairs(&runtime, 1, &bare)).map(micros_per_pair))
+        .candidate(SAME, || compacted().and_then(|()| same_pairs(&runtime, 1, &bare)).map(micros_per_pair))
+        .candidate(SERVER, || compacted().and_then(|()| lock_pairs(&runtime, 1, &bare)).map(micros_per_pair))
+        .candidate("leasehold", || {
+            compacted()
+                .and_then(|()| pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_thread))
+                .map(micros_per_pair)
+        })
+        .candidate(ON_RUNTIME, || {
+            compacted()
+                .and_then(|()| pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_runtime))
+                .map(micros_per_pair)
+        })
         .run()?;
     let (before, begin) = (messages(server.port(), "Txn")?, Instant::now());
-    let done = pairs(&runtime, SLICE, TASKS, &own)? * begin.elapsed().as_secs_f64();
-    println!("  {:.2} requests a pair", (messages(server.port(), "Txn")? - before) as f64 / done);
+    let completed =
+        pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_thread)? * begin.elapsed().as_secs_f64();
+    println!("  {:.2} requests a pair", (messages(server.port(), "Txn")? - before) as f64 / completed);
     println!("  1 task, a name that was held before, since the server last compacted");
     let with_old_keys = |holds| {
         compacted()?;
         runtime.block_on(bare.clone().create_and_delete("/locks/bench-0", holds))?;
-        pairs(&runtime, SLICE, 1, &on_runtime).map(time)
+        pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_runtime).map(micros_per_pair)
     };
-    Contest::new("us a pair")
+    Comparison::new("us a pair")
         .rounds(ROUNDS)
-        .way("never", || with_old_keys(0))
-        .way("1,000 times", || with_old_keys(1_000))
-        .way("10,000 times", || with_old_keys(10_000))
+        .candidate("never", || with_old_keys(0))
+        .candidate("1,000 times", || with_old_keys(1_000))
+        .candidate("10,000 times", || with_old_keys(10_000))
         .run()
 }
 
 fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
         let (bare, key) = (bare.clone(), format!("/bare/{task}"));
         move || {
             let (bare, key) = (bare.clone(), key.clone());
@@ -79,7 +92,7 @@ fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failu
 }
 
 fn same_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
         let (bare, name) = (bare.clone(), format!("same-{task}"));
         move || {
             let (bare, name) = (bare.clone(), name.clone());
@@ -89,7 +102,7 @@ fn same_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failu
 }
 
 fn lock_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
         let (bare, name) = (bare.clone(), format!("/api/{task}"));
         move || {
             let (bare, name) = (bare.clone(), name.clone());

@@ -9,9 +9,9 @@ use leasehold_testkit::server::EtcdServer;
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
+    comparison::{Comparison, quantile},
     etcd_bare::Bare,
-    handover::{between, now},
+    handover::{handover_time, now},
     stamped::{Turns, take_turns},
 };
 
@@ -23,30 +23,31 @@ const READY: &str = "/bare/ready";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        let handovers = |keeper: &str, from: &str| {
-            let start = || child::start(&["etcd-handover", keeper, from, &server.port().to_string()]);
-            between([start()?, start()?], TURNS, at)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, release_point: &str| {
+            let start =
+                || child::start(&["etcd-handover", keeper, release_point, &server.port().to_string()]);
+            handover_time([start()?, start()?], TURNS, fraction)
         };
-        Contest::new(unit)
+        Comparison::new(unit)
             .rounds(5)
-            .way("bare deletion -> watch -> one read", || watched(server.port(), at))
-            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
-            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .candidate("bare deletion -> watch -> one read", || watch_time(server.port(), fraction))
+            .candidate("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .candidate("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
+            .candidate("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
     Ok(())
 }
 
 /// Takes the lock repeatedly.
-pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = EtcdEngine::new(Config::from_url("etcd", &format!("//127.0.0.1:{port}"))?, &env);
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
+    take_turns(engine, keeper, release_point, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
 }
 
-fn watched(port: u16, at: f64) -> Result<f64, Failure> {
+fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     let listener = child::start(&["watched", &port.to_string()])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sent = runtime.block_on(async {
@@ -68,11 +69,11 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
     for (line, sent) in child::output(listener)?.lines().zip(sent) {
         times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
     }
-    Ok(quantile(&mut times, at))
+    Ok(quantile(&mut times, fraction))
 }
 
 /// The other process: prints when it had read after each deletion.
-pub(crate) fn receive(port: &str) -> Result<(), Failure> {
+pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {
@@ -82,8 +83,8 @@ pub(crate) fn receive(port: &str) -> Result<(), Failure> {
         bare.create(READY).await?;
         let mut times = Vec::new();
         while times.len() < 2 * TURNS {
-            let watched = events.message().await?.ok_or("the watch ended")?;
-            for _ in 0..watched.deletions() {
+            let watch_response = events.message().await?.ok_or("the watch ended")?;
+            for _ in 0..watch_response.deletions() {
                 bare.is_there(KEY).await?;
                 times.push(now()?);
             }

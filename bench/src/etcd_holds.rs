@@ -12,7 +12,7 @@ use crate::{
 };
 
 const HOLDS: usize = 10_000;
-const HELD: Duration = Duration::from_secs(60);
+const HOLD_TIME: Duration = Duration::from_secs(60);
 /// The methods that a holding client calls.
 const METHODS: [&str; 4] = ["Txn", "LeaseKeepAlive", "Status", "Watch"];
 
@@ -28,11 +28,11 @@ pub(crate) fn bench() -> Result<(), Failure> {
         METHODS.iter().map(|method| messages(server.port(), method)).collect()
     };
     let (before, cpu, begin) = (count()?, cpu_seconds()?, Instant::now());
-    std::thread::sleep(HELD);
+    std::thread::sleep(HOLD_TIME);
     let seconds = begin.elapsed().as_secs_f64();
     let share = (cpu_seconds()? - cpu) / seconds * 100.0;
     let lost = guards.iter().filter(|guard| !guard.check()).count();
-    println!("  after {HELD:?}: {lost} lost, {share:.1} % of a core in this process");
+    println!("  after {HOLD_TIME:?}: {lost} lost, {share:.1} % of a core in this process");
     for ((method, before), after) in METHODS.iter().zip(before).zip(count()?) {
         println!("  {:.1} {method} a second", (after - before) as f64 / seconds);
     }

@@ -1,20 +1,21 @@
-//! The messages between the bare client and etcd, as far as the benches need them.
+//! The messages between the bare client and etcd, as far as the benches need them. Their names and numbers are those of
+//! etcd's `rpc.proto`; `crates/etcd/src/wire` has the messages of leasehold itself.
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Grant {
+pub(crate) struct LeaseGrantRequest {
     #[prost(int64, tag = "1")]
     pub(crate) ttl: i64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Granted {
+pub(crate) struct LeaseGrantResponse {
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
 }
 
 /// A message with one key: the parameter of a read, a watch and an unlock.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Key {
+pub(crate) struct KeyRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
 }
@@ -30,7 +31,7 @@ pub(crate) struct Put {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Delete {
+pub(crate) struct DeleteRange {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
@@ -48,25 +49,37 @@ pub(crate) struct Range {
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
     #[prost(int32, tag = "5")]
-    pub(crate) descends: i32,
+    pub(crate) sort_order: i32,
     #[prost(int32, tag = "6")]
-    pub(crate) by: i32,
+    pub(crate) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
 }
 
+/// The values of [`Compare::target`]: which field of a key is compared.
+pub(crate) const TARGET_CREATE: i32 = 1;
+pub(crate) const TARGET_MOD: i32 = 2;
+pub(crate) const TARGET_VALUE: i32 = 3;
+/// A value of [`Compare::result`]: the field of the key must be less. 0: it must be equal.
+pub(crate) const RESULT_LESS: i32 = 2;
+/// The values of [`Range::sort_order`] and [`Range::sort_target`].
+pub(crate) const ASCENDING: i32 = 1;
+pub(crate) const DESCENDING: i32 = 2;
+pub(crate) const BY_CREATE_REVISION: i32 = 2;
+
+/// A condition of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Compare {
     #[prost(int32, tag = "1")]
     pub(crate) result: i32,
     #[prost(int32, tag = "2")]
-    pub(crate) what: i32,
+    pub(crate) target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub(crate) key: Vec<u8>,
     #[prost(int64, optional, tag = "5")]
-    pub(crate) created: Option<i64>,
+    pub(crate) create_revision: Option<i64>,
     #[prost(int64, optional, tag = "6")]
-    pub(crate) changed: Option<i64>,
+    pub(crate) mod_revision: Option<i64>,
     #[prost(bytes = "vec", optional, tag = "7")]
     pub(crate) value: Option<Vec<u8>>,
     #[prost(bytes = "vec", tag = "64")]
@@ -74,23 +87,24 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    pub(crate) fn since(key: Vec<u8>, revision: i64) -> Self {
-        Self { what: 1, key, created: Some(revision), ..Self::default() }
+    /// The condition that the key was created at this revision; 0: it does not exist.
+    pub(crate) fn created_at(key: Vec<u8>, revision: i64) -> Self {
+        Self { target: TARGET_CREATE, key, create_revision: Some(revision), ..Self::default() }
     }
 }
 
 /// One step of a transaction: exactly one of the fields is set.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Step {
+pub(crate) struct RequestOp {
     #[prost(message, optional, tag = "1")]
     pub(crate) range: Option<Range>,
     #[prost(message, optional, tag = "2")]
     pub(crate) put: Option<Put>,
     #[prost(message, optional, tag = "3")]
-    pub(crate) delete: Option<Delete>,
+    pub(crate) delete: Option<DeleteRange>,
 }
 
-impl Step {
+impl RequestOp {
     pub(crate) fn range(range: Range) -> Self {
         Self { range: Some(range), ..Self::default() }
     }
@@ -99,7 +113,7 @@ impl Step {
         Self { put: Some(put), ..Self::default() }
     }
 
-    pub(crate) fn delete(delete: Delete) -> Self {
+    pub(crate) fn delete(delete: DeleteRange) -> Self {
         Self { delete: Some(delete), ..Self::default() }
     }
 }
@@ -109,13 +123,13 @@ pub(crate) struct Txn {
     #[prost(message, repeated, tag = "1")]
     pub(crate) compare: Vec<Compare>,
     #[prost(message, repeated, tag = "2")]
-    pub(crate) success: Vec<Step>,
+    pub(crate) success: Vec<RequestOp>,
     #[prost(message, repeated, tag = "3")]
-    pub(crate) failure: Vec<Step>,
+    pub(crate) failure: Vec<RequestOp>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct TxnDone {
+pub(crate) struct TxnResponse {
     #[prost(bool, tag = "2")]
     pub(crate) succeeded: bool,
 }
@@ -127,7 +141,7 @@ pub(crate) struct Header {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Compact {
+pub(crate) struct CompactionRequest {
     #[prost(int64, tag = "1")]
     pub(crate) revision: i64,
     #[prost(bool, tag = "2")]
@@ -135,7 +149,7 @@ pub(crate) struct Compact {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Found {
+pub(crate) struct RangeResponse {
     #[prost(message, optional, tag = "1")]
     pub(crate) header: Option<Header>,
     #[prost(int64, tag = "4")]
@@ -143,7 +157,7 @@ pub(crate) struct Found {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Lock {
+pub(crate) struct LockRequest {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) name: Vec<u8>,
     #[prost(int64, tag = "2")]
@@ -151,22 +165,22 @@ pub(crate) struct Lock {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Locked {
+pub(crate) struct LockResponse {
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) key: Vec<u8>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Nothing {}
+pub(crate) struct EmptyResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Watch {
     #[prost(message, optional, tag = "1")]
-    pub(crate) create: Option<Key>,
+    pub(crate) create: Option<KeyRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-pub(crate) struct Watched {
+pub(crate) struct WatchResponse {
     #[prost(message, repeated, tag = "11")]
     pub(crate) events: Vec<Event>,
 }
@@ -175,12 +189,12 @@ pub(crate) struct Watched {
 pub(crate) struct Event {
     /// 0: put, 1: deletion.
     #[prost(int32, tag = "1")]
-    pub(crate) what: i32,
+    pub(crate) kind: i32,
 }
 
-impl Watched {
+impl WatchResponse {
     /// The number of deletions in the message.
     pub(crate) fn deletions(&self) -> usize {
-        self.events.iter().filter(|event| event.what == 1).count()
+        self.events.iter().filter(|event| event.kind == 1).count()
     }
 }

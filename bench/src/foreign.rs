@@ -10,13 +10,13 @@ use std::{
 use crate::Failure;
 
 /// A program that reads orders line by line.
-pub(crate) struct Foreign {
+pub(crate) struct ForeignProgram {
     child: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
 }
 
-impl Foreign {
+impl ForeignProgram {
     pub(crate) fn start(mut command: Command) -> Result<Self, Failure> {
         let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = started.map_err(|error| format!("{command:?}: {error}"))?;
@@ -39,7 +39,7 @@ impl Foreign {
     }
 }
 
-impl Drop for Foreign {
+impl Drop for ForeignProgram {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -47,6 +47,6 @@ impl Drop for Foreign {
 }
 
 /// A source beside those of this program.
-pub(crate) fn recipe(name: &str) -> PathBuf {
+pub(crate) fn recipe_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
 }

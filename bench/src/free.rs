@@ -5,7 +5,7 @@ use std::{fs::File, path::Path, time::Instant};
 use leasehold::Locks;
 use nix::fcntl::{Flock, FlockArg};
 
-use crate::{Failure, contest::Contest};
+use crate::{Failure, comparison::Comparison};
 
 const PAIRS: u32 = 1000;
 
@@ -14,16 +14,16 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let file = Locks::connect(&format!("file://{}", dir.path().join("locks").display()))?;
     let memory = Locks::connect("memory:bench-free")?;
     let path = dir.path().join("bare");
-    Contest::new("pairs/s")
-        .way("bare open, flock, unlock, close", || {
+    Comparison::new("pairs/s")
+        .candidate("bare open, flock, unlock, close", || {
             let begin = Instant::now();
             for _ in 0..PAIRS {
                 drop(bare_lock(&path)?);
             }
             Ok(f64::from(PAIRS) / begin.elapsed().as_secs_f64())
         })
-        .way("leasehold, file", || pairs(&file))
-        .way("leasehold, memory", || pairs(&memory))
+        .candidate("leasehold, file", || pairs(&file))
+        .candidate("leasehold, memory", || pairs(&memory))
         .run()
 }
 

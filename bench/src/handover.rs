@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
+    comparison::{Comparison, quantile},
     free::bare_lock,
 };
 
@@ -21,23 +21,28 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
     let bare = dir.path().join("bare").display().to_string();
     let locks = format!("file://{}", dir.path().join("locks").display());
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        Contest::new(unit)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Comparison::new(unit)
             .rounds(11)
-            .way("bare flock, blocking", || handovers("flock", &bare, at))
-            .way("leasehold, file", || handovers("leasehold", &locks, at))
+            .candidate("bare flock, blocking", || handovers("flock", &bare, fraction))
+            .candidate("leasehold, file", || handovers("leasehold", &locks, fraction))
             .run()?;
     }
     Ok(())
 }
 
 /// The wanted quantile of the time between release and grant, in microseconds.
-fn handovers(way: &str, place: &str, at: f64) -> Result<f64, Failure> {
-    between([child::start(&["handover", way, place])?, child::start(&["handover", way, place])?], TURNS, at)
+fn handovers(candidate: &str, place: &str, fraction: f64) -> Result<f64, Failure> {
+    handover_time(
+        [child::start(&["handover", candidate, place])?, child::start(&["handover", candidate, place])?],
+        TURNS,
+        fraction,
+    )
 }
 
-/// The same for two child processes that print when each of their holds was granted and when it was released.
-pub(crate) fn between(children: [Child; 2], turns: usize, at: f64) -> Result<f64, Failure> {
+/// The quantile at `fraction` of the time between release and grant, in microseconds, for two child processes that
+/// print when each of their holds was granted and when it was released.
+pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -> Result<f64, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
         for line in child::output(child)?.lines() {
@@ -46,22 +51,22 @@ pub(crate) fn between(children: [Child; 2], turns: usize, at: f64) -> Result<f64
         }
     }
     holds.sort_unstable();
-    let changes = holds.windows(2).filter(|pair| pair[0].2 != pair[1].2);
-    let mut times: Vec<f64> = changes.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
+    let handovers = holds.windows(2).filter(|pair| pair[0].2 != pair[1].2);
+    let mut times: Vec<f64> = handovers.map(|pair| pair[1].0.abs_diff(pair[0].1) as f64 / 1000.0).collect();
     if times.len() < turns {
         return Err(format!("only {} of {} turns changed the process", times.len(), 2 * turns).into());
     }
-    Ok(quantile(&mut times, at))
+    Ok(quantile(&mut times, fraction))
 }
 
 /// Takes the lock repeatedly; prints when it was granted and when its release began.
-pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
+pub(crate) fn child(candidate: &str, place: &str) -> Result<(), Failure> {
     let mut stamps = Vec::with_capacity(TURNS);
-    if way == "flock" {
+    if candidate == "flock" {
         let path = Path::new(place);
         for _ in 0..TURNS {
             let lock = bare_lock(path)?;
-            stamps.push(section(|| drop(lock))?);
+            stamps.push(hold_once(|| drop(lock))?);
             sleep(PAUSE);
         }
     } else {
@@ -69,7 +74,7 @@ pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
         let request = locks.mutex("handover");
         for _ in 0..TURNS {
             let guard = pollster::block_on(request.acquire())?;
-            stamps.push(section(|| drop(guard))?);
+            stamps.push(hold_once(|| drop(guard))?);
             sleep(PAUSE);
         }
     }
@@ -80,7 +85,7 @@ pub(crate) fn child(way: &str, place: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn section(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
+fn hold_once(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
     let granted = now()?;
     sleep(HOLD);
     let released = now()?;

@@ -8,7 +8,7 @@ use std::{
 
 use leasehold::Locks;
 
-use crate::{Failure, child, contest::Contest};
+use crate::{Failure, child, comparison::Comparison};
 
 const HOLDS: usize = 100_000;
 const TTL: Duration = Duration::from_secs(30);
@@ -16,9 +16,9 @@ const TTL: Duration = Duration::from_secs(30);
 const RENEWED_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) fn bench() -> Result<(), Failure> {
-    Contest::new("bytes a hold")
+    Comparison::new("bytes a hold")
         .rounds(5)
-        .way("leasehold, memory", || {
+        .candidate("leasehold, memory", || {
             let output = child::output(child::start(&["holds"])?)?;
             let (bytes, rest) = output.trim().split_once(' ').ok_or("a torn line")?;
             println!("  {rest}");

@@ -1,4 +1,5 @@
-//! The benches: each measures leasehold and a peer in turns, in one run, and prints medians and ratios.
+//! The benchmarks (benches): each measures leasehold and another program in turns, in one run, and prints medians and
+//! ratios. A *pair* is an acquire and its release.
 //!
 //! `cargo run --release -p leasehold-bench -- BENCH...`; the results are in `docs/benchmarks.md`.
 
@@ -8,8 +9,8 @@ mod cluster_free;
 mod cluster_holds;
 mod cluster_move;
 mod command;
+mod comparison;
 mod contended;
-mod contest;
 mod etcd_bare;
 mod etcd_contended;
 mod etcd_free;

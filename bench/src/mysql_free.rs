@@ -16,13 +16,13 @@ use tokio::{runtime::Runtime, sync::Mutex};
 
 use crate::{
     Failure,
-    contest::Contest,
+    comparison::Comparison,
     pairs::{pairs, per_second},
 };
 
 const TASKS: usize = 16;
 /// The approximate length of one measurement: some hundred writes to the disk.
-const SLICE: Duration = Duration::from_millis(500);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 15;
 
 const BARE: &str = "bare client, upsert and update, a connection each";
@@ -30,24 +30,30 @@ const BARE: &str = "bare client, upsert and update, a connection each";
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let own = Locks::builder(new_engine(&server)?).build();
-    let on_runtime =
+    let locks_on_thread = Locks::builder(new_engine(&server)?).build();
+    let locks_on_runtime =
         Locks::builder(new_engine(&server)?).keeper(Keeper::on(runtime.handle().clone())).build();
     let bare = runtime.block_on(Bare::connect(&server))?;
     println!("  {TASKS} tasks of one thread, a name each");
-    Contest::new("pairs/s")
+    Comparison::new("pairs/s")
         .rounds(ROUNDS)
-        .way(BARE, || bare_pairs(&runtime, TASKS, &bare))
-        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
+        .candidate(BARE, || bare_pairs(&runtime, TASKS, &bare))
+        .candidate("leasehold", || pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_thread))
+        .candidate("leasehold, keeper on the tasks' runtime", || {
+            pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_runtime)
+        })
         .run()?;
     println!("  1 task");
-    let time = |pairs: f64| 1e6 / pairs;
-    Contest::new("us a pair")
+    let micros_per_pair = |pairs: f64| 1e6 / pairs;
+    Comparison::new("us a pair")
         .rounds(ROUNDS)
-        .way(BARE, || bare_pairs(&runtime, 1, &bare).map(time))
-        .way("leasehold", || pairs(&runtime, SLICE, 1, &own).map(time))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, 1, &on_runtime).map(time))
+        .candidate(BARE, || bare_pairs(&runtime, 1, &bare).map(micros_per_pair))
+        .candidate("leasehold", || {
+            pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_thread).map(micros_per_pair)
+        })
+        .candidate("leasehold, keeper on the tasks' runtime", || {
+            pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_runtime).map(micros_per_pair)
+        })
         .run()
 }
 
@@ -60,7 +66,7 @@ pub(crate) fn new_engine(server: &MariadbServer) -> Result<Arc<leasehold_sql::Sq
 /// The statements of a program that locks with a table of its own: each task on its own connection, with prepared
 /// statements.
 struct Bare {
-    conns: Vec<Arc<Mutex<Conn>>>,
+    connections: Vec<Arc<Mutex<Conn>>>,
     token: Arc<AtomicI64>,
 }
 
@@ -75,30 +81,30 @@ impl Bare {
             "CREATE TABLE bare (name varbinary(512) PRIMARY KEY, holder bigint, token bigint NOT NULL, expires bigint NOT NULL) \
              ENGINE = InnoDB",
         );
-        let mut conns = Vec::new();
+        let mut connections = Vec::new();
         for _ in 0..TASKS {
             let url = format!("{}?prefer_socket=false", server.url());
-            conns.push(Arc::new(Mutex::new(Conn::from_url(url).await?)));
+            connections.push(Arc::new(Mutex::new(Conn::from_url(url).await?)));
         }
-        Ok(Self { conns, token: Arc::default() })
+        Ok(Self { connections, token: Arc::default() })
     }
 }
 
 fn bare_pairs(runtime: &Runtime, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
-        let (conn, token, name) =
-            (Arc::clone(&bare.conns[task]), Arc::clone(&bare.token), format!("bare-{task}"));
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
+        let (connection, token, name) =
+            (Arc::clone(&bare.connections[task]), Arc::clone(&bare.token), format!("bare-{task}"));
         move || {
-            let (conn, token, name) = (Arc::clone(&conn), Arc::clone(&token), name.clone());
+            let (connection, token, name) = (Arc::clone(&connection), Arc::clone(&token), name.clone());
             async move {
-                let mut conn = conn.lock().await;
+                let mut connection = connection.lock().await;
                 let id = token.fetch_add(1, Relaxed) + 1;
-                let given = Params::Positional;
-                conn.exec_drop(TAKE, given(vec![name.clone().into(), id.into()])).await?;
-                if conn.affected_rows() == 0 {
+                let parameters = Params::Positional;
+                connection.exec_drop(TAKE, parameters(vec![name.clone().into(), id.into()])).await?;
+                if connection.affected_rows() == 0 {
                     return Err("a free name was not taken".into());
                 }
-                conn.exec_drop(FREE, given(vec![name.into(), id.into()])).await?;
+                connection.exec_drop(FREE, parameters(vec![name.into(), id.into()])).await?;
                 Ok(())
             }
         }

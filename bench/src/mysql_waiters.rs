@@ -9,16 +9,16 @@ use std::{
 use leasehold_core::{Answer, Claim, ClaimId, Engine, Env, How, Mode, Name, Notification};
 use leasehold_testkit::server::MariadbServer;
 
-use crate::{Failure, contest::quantile, mysql_free::new_engine};
+use crate::{Failure, comparison::quantile, mysql_free::new_engine};
 
 const CLIENTS: usize = 4;
 /// The number of waiters in each client.
 const WAITERS: usize = 250;
 /// How long no hold changes before the measurement and during it.
-const SETTLED: Duration = Duration::from_secs(8);
-const IDLE: Duration = Duration::from_secs(20);
+const SETTLE_TIME: Duration = Duration::from_secs(8);
+const IDLE_TIME: Duration = Duration::from_secs(20);
 /// The number of hand-overs that are timed after that.
-const HANDED: usize = 20;
+const HANDOVERS: usize = 20;
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = MariadbServer::durable(&["--innodb-buffer-pool-size=128M"]);
@@ -34,59 +34,59 @@ pub(crate) fn bench() -> Result<(), Failure> {
     runtime.block_on(async {
         let engines: Vec<Arc<dyn Engine>> =
             (0..CLIENTS).map(|_| new_engine(&server).map(|engine| engine as _)).collect::<Result<_, _>>()?;
-        let mut held = claim();
-        let Answer::Held(mut grant) = engines[0].claim(&held, How::Create).await? else {
+        let mut holder = new_claim();
+        let Answer::Held(mut grant) = engines[0].claim(&holder, How::Create).await? else {
             return Err("a free name was not taken".into());
         };
         let begin = Instant::now();
         let mut waiting = HashMap::new();
         for _ in 0..WAITERS {
             for (client, engine) in engines.iter().enumerate() {
-                let claim = claim();
+                let claim = new_claim();
                 match engine.claim(&claim, How::Create).await? {
                     Answer::Waiting(_) => waiting.insert(claim.id, (client, claim)),
                     other => return Err(format!("it does not wait: {other:?}").into()),
                 };
             }
         }
-        let each = begin.elapsed() / u32::try_from(CLIENTS * WAITERS)?;
-        println!("  {} claims are queued; each was queued in {each:?}", waiting.len());
-        tokio::time::sleep(SETTLED).await;
+        let time_per_claim = begin.elapsed() / u32::try_from(CLIENTS * WAITERS)?;
+        println!("  {} claims are queued; each was queued in {time_per_claim:?}", waiting.len());
+        tokio::time::sleep(SETTLE_TIME).await;
         let (before, begin) = (count("Questions")?, Instant::now());
-        tokio::time::sleep(IDLE).await;
+        tokio::time::sleep(IDLE_TIME).await;
         // The query for the counter is one as well.
-        let asked = count("Questions")? - before - 1;
+        let statements = count("Questions")? - before - 1;
         let connections = count("Threads_connected")? - 1;
         println!(
             "  idle: {:.1} statements a second, {connections} connections, in {CLIENTS} clients together",
-            asked as f64 / begin.elapsed().as_secs_f64()
+            statements as f64 / begin.elapsed().as_secs_f64()
         );
         let mut times = Vec::new();
         let mut client = 0;
-        for _ in 0..HANDED {
+        for _ in 0..HANDOVERS {
             let begin = Instant::now();
             let release = leasehold_core::Release {
-                id: held.id,
-                name: held.name.clone(),
-                mode: held.mode,
+                id: holder.id,
+                name: holder.name.clone(),
+                mode: holder.mode,
                 token: Some(grant.token),
                 ended: leasehold_core::Previous::Clean,
                 min_hold: None,
             };
             engines[client].release(&[release]).await;
-            let (id, next) = granted(&engines).await;
+            let (id, next) = next_grant(&engines).await;
             times.push(begin.elapsed().as_secs_f64() * 1e3);
             grant = next;
-            (client, held) = waiting.remove(&id).ok_or("a claim was granted that does not wait")?;
+            (client, holder) = waiting.remove(&id).ok_or("a claim was granted that does not wait")?;
         }
         let (median, worst) = (quantile(&mut times, 0.5), quantile(&mut times, 1.0));
-        println!("  {HANDED} hand-overs in this queue, one after another: median {median:.1} ms, worst {worst:.1} ms");
+        println!("  {HANDOVERS} hand-overs in this queue, one after another: median {median:.1} ms, worst {worst:.1} ms");
         Ok(())
     })
 }
 
 /// The next grant that any of these clients is notified of.
-async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
+async fn next_grant(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
     let mut futures: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {
         for (at, notification) in futures.iter_mut().enumerate() {
@@ -104,7 +104,7 @@ async fn granted(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant
     .await
 }
 
-fn claim() -> Claim {
+fn new_claim() -> Claim {
     let ttl = Duration::from_secs(600);
     Claim {
         id: ClaimId(Env::system().lineage().get().to_be_bytes()),

@@ -7,36 +7,38 @@ use std::{
     process::Command,
 };
 
-use crate::{Failure, foreign::recipe};
+use crate::{Failure, foreign::recipe_path};
 
-const NODE: [&str; 2] = ["ioredis@5.4.1", "redlock@5.0.0-beta.2"];
-const GO: [&str; 2] = ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
-const JAVA: [[&str; 3]; 2] = [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
+const NODE_PACKAGES: [&str; 2] = ["ioredis@5.4.1", "redlock@5.0.0-beta.2"];
+const GO_MODULES: [&str; 2] =
+    ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
+const JAVA_LIBRARIES: [[&str; 3]; 2] =
+    [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
 /// The options of a production server.
-const FULL_JAVA: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
+const JAVA_OPTIONS: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
 
 /// A program with npm's `redlock`.
 pub(crate) fn redlock() -> Result<Command, Failure> {
     let dir = PackageDir::new("node")?;
-    dir.fill(&NODE.join("\n"), || {
+    dir.install(&NODE_PACKAGES.join("\n"), || {
         let mut npm = Command::new("npm");
         npm.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix"]);
-        done(npm.arg(&dir.0).args(NODE))
+        run_to_end(npm.arg(&dir.0).args(NODE_PACKAGES))
     })?;
     let mut program = Command::new("node");
-    program.arg(recipe("redlock_pairs.cjs")).env("NODE_PATH", dir.0.join("node_modules"));
+    program.arg(recipe_path("redlock_pairs.cjs")).env("NODE_PATH", dir.0.join("node_modules"));
     Ok(program)
 }
 
 /// A program with Go's redsync.
 pub(crate) fn redsync() -> Result<Command, Failure> {
     let dir = PackageDir::new("go")?;
-    let source = fs::read_to_string(recipe("redsync_pairs.go"))?;
-    dir.fill(&format!("{GO:?}\n{source}"), || {
+    let source = fs::read_to_string(recipe_path("redsync_pairs.go"))?;
+    dir.install(&format!("{GO_MODULES:?}\n{source}"), || {
         fs::write(dir.0.join("main.go"), &source)?;
-        let go = |orders: &[&str]| done(Command::new("go").args(orders).current_dir(&dir.0));
+        let go = |arguments: &[&str]| run_to_end(Command::new("go").args(arguments).current_dir(&dir.0));
         go(&["mod", "init", "pairs"])?;
-        go(&[&["get"], &GO[..]].concat())?;
+        go(&[&["get"], &GO_MODULES[..]].concat())?;
         go(&["build", "-o", "redsync_pairs", "."])
     })?;
     Ok(Command::new(dir.0.join("redsync_pairs")))
@@ -45,30 +47,30 @@ pub(crate) fn redsync() -> Result<Command, Failure> {
 /// A program with Redisson.
 pub(crate) fn redisson() -> Result<Command, Failure> {
     let dir = PackageDir::new("java")?;
-    let source = recipe("RedissonPairs.java");
+    let source = recipe_path("RedissonPairs.java");
     let (jars, classes) = (dir.0.join("jars"), dir.0.join("classes"));
     let path = format!("{}/*:{}", jars.display(), classes.display());
-    dir.fill(&format!("{JAVA:?}\n{}", fs::read_to_string(&source)?), || {
+    dir.install(&format!("{JAVA_LIBRARIES:?}\n{}", fs::read_to_string(&source)?), || {
         fs::create_dir_all(&classes)?;
         let project = dir.0.join("pom.xml");
         fs::write(&project, pom())?;
         let mut maven = Command::new("mvn");
         maven.args(["--quiet", "--batch-mode", "--file"]).arg(&project);
-        done(maven.args([
+        run_to_end(maven.args([
             "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies",
             &format!("-DoutputDirectory={}", jars.display()),
         ]))?;
-        done(
+        run_to_end(
             Command::new("javac").args(["-J-XX:-UsePerfData", "-cp", &path, "-d"]).arg(&classes).arg(&source),
         )
     })?;
     let mut program = Command::new("java");
-    program.args(FULL_JAVA).args(["-cp", &path, "RedissonPairs"]);
+    program.args(JAVA_OPTIONS).args(["-cp", &path, "RedissonPairs"]);
     Ok(program)
 }
 
 fn pom() -> String {
-    let needed = JAVA.map(|[group, name, version]| {
+    let needed = JAVA_LIBRARIES.map(|[group, name, version]| {
         format!(
             "<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
         )
@@ -96,19 +98,19 @@ impl PackageDir {
     }
 
     /// Fills it again, unless it was filled with this list.
-    fn fill(&self, wanted: &str, fill: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    fn install(&self, versions: &str, install: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let list = self.0.join("list");
-        if fs::read_to_string(&list).is_ok_and(|there| there == wanted) {
+        if fs::read_to_string(&list).is_ok_and(|there| there == versions) {
             return Ok(());
         }
         let _ = fs::remove_dir_all(&self.0);
         fs::create_dir_all(&self.0)?;
-        fill()?;
-        Ok(fs::write(list, wanted)?)
+        install()?;
+        Ok(fs::write(list, versions)?)
     }
 }
 
-fn done(command: &mut Command) -> Result<(), Failure> {
+fn run_to_end(command: &mut Command) -> Result<(), Failure> {
     let output = command.output().map_err(|error| {
         format!("{command:?}: {error}: this needs node with npm, go, a JDK with mvn, and their registries")
     })?;

@@ -7,10 +7,16 @@ use tokio::runtime::Runtime;
 
 use crate::Failure;
 
-/// Repeats acquire and release in `tasks` tasks for the time `slice`, each on its own name.
-pub(crate) fn pairs(runtime: &Runtime, slice: Duration, tasks: usize, locks: &Locks) -> Result<f64, Failure> {
+/// Repeats acquire and release in `tasks` tasks for `measurement_time`, each on its own name. Returns how many of these
+/// pairs a second all tasks together complete.
+pub(crate) fn pairs(
+    runtime: &Runtime,
+    measurement_time: Duration,
+    tasks: usize,
+    locks: &Locks,
+) -> Result<f64, Failure> {
     let locks = locks.clone();
-    per_second(runtime, slice, tasks, move |task| {
+    per_second(runtime, measurement_time, tasks, move |task| {
         let request = locks.mutex(format!("bench-{task}"));
         move || {
             let acquire = request.acquire();
@@ -19,12 +25,12 @@ pub(crate) fn pairs(runtime: &Runtime, slice: Duration, tasks: usize, locks: &Lo
     })
 }
 
-/// How often a second all tasks together complete the operation that `make` makes for each task.
+/// How often a second all tasks together complete the operation that `make_operation` returns for each task.
 pub(crate) fn per_second<M, F>(
     runtime: &Runtime,
-    slice: Duration,
+    measurement_time: Duration,
     tasks: usize,
-    make: impl Fn(usize) -> M,
+    make_operation: impl Fn(usize) -> M,
 ) -> Result<f64, Failure>
 where
     M: Fn() -> F + Send + 'static,
@@ -33,20 +39,20 @@ where
     let begin = Instant::now();
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
-            let once = make(task);
+            let operation = make_operation(task);
             runtime.spawn(async move {
-                let mut done = 0_u32;
-                while begin.elapsed() < slice {
-                    once().await?;
-                    done += 1;
+                let mut completed = 0_u32;
+                while begin.elapsed() < measurement_time {
+                    operation().await?;
+                    completed += 1;
                 }
-                Ok::<_, Failure>(done)
+                Ok::<_, Failure>(completed)
             })
         })
         .collect();
-    let mut done = 0;
+    let mut completed = 0;
     for task in tasks {
-        done += runtime.block_on(task)??;
+        completed += runtime.block_on(task)??;
     }
-    Ok(f64::from(done) / begin.elapsed().as_secs_f64())
+    Ok(f64::from(completed) / begin.elapsed().as_secs_f64())
 }

@@ -10,28 +10,30 @@ use tokio_postgres::{Client, NoTls, Statement};
 
 use crate::{
     Failure,
-    contest::Contest,
+    comparison::Comparison,
     pairs::{pairs, per_second},
 };
 
 /// The approximate length of one measurement.
-const SLICE: Duration = Duration::from_millis(400);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 15;
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = PostgresServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(&server.url())?;
-    let on_runtime =
+    let locks_on_runtime =
         Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&server.url())?;
     for tasks in [1, 16, 64] {
         let bare = runtime.block_on(Bare::new(&server.url(), tasks))?;
         println!("  {tasks} tasks, a name each");
-        Contest::new("pairs/s")
+        Comparison::new("pairs/s")
             .rounds(ROUNDS)
-            .way("bare client, upsert and update", || bare.pairs(&runtime))
-            .way("leasehold", || pairs(&runtime, SLICE, tasks, &locks))
-            .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, tasks, &on_runtime))
+            .candidate("bare client, upsert and update", || bare.pairs(&runtime))
+            .candidate("leasehold", || pairs(&runtime, MEASUREMENT_TIME, tasks, &locks))
+            .candidate("leasehold, keeper on the tasks' runtime", || {
+                pairs(&runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime)
+            })
             .run()?;
     }
     Ok(())
@@ -61,7 +63,7 @@ impl Bare {
     }
 
     fn pairs(&self, runtime: &Runtime) -> Result<f64, Failure> {
-        per_second(runtime, SLICE, self.0.len(), |task| {
+        per_second(runtime, MEASUREMENT_TIME, self.0.len(), |task| {
             let client = Arc::clone(&self.0[task]);
             move || pair(Arc::clone(&client), format!("bare-{task}"))
         })

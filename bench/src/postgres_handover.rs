@@ -10,8 +10,8 @@ use tokio_postgres::{AsyncMessage, NoTls};
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
-    handover::{between, now},
+    comparison::{Comparison, quantile},
+    handover::{handover_time, now},
     stamped::{Turns, take_turns},
 };
 
@@ -24,18 +24,19 @@ const WITH_ROW: &str = "BEGIN; INSERT INTO turns VALUES (1); NOTIFY bare; COMMIT
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = PostgresServer::durable(&[]);
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        let handovers = |keeper: &str, from: &str| {
-            let start = || child::start(&["postgres-handover", keeper, from, &server.port().to_string()]);
-            between([start()?, start()?], TURNS, at)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, release_point: &str| {
+            let start =
+                || child::start(&["postgres-handover", keeper, release_point, &server.port().to_string()]);
+            handover_time([start()?, start()?], TURNS, fraction)
         };
-        Contest::new(unit)
+        Comparison::new(unit)
             .rounds(7)
-            .way("bare NOTIFY, committed -> listener", || notified(server.port(), ALONE, at))
-            .way("the same with a row that changes", || notified(server.port(), WITH_ROW, at))
-            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
-            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .candidate("bare NOTIFY, committed -> listener", || notify_time(server.port(), ALONE, fraction))
+            .candidate("the same with a row that changes", || notify_time(server.port(), WITH_ROW, fraction))
+            .candidate("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .candidate("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
+            .candidate("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
     Ok(())
@@ -46,13 +47,13 @@ fn url(port: u16) -> String {
 }
 
 /// Takes the lock repeatedly.
-pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres"))?;
-    take_turns(engine(config, &env), keeper, from, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
+    take_turns(engine(config, &env), keeper, release_point, Turns { count: TURNS, hold: PAUSE, pause: PAUSE })
 }
 
-fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
+fn notify_time(port: u16, words: &str, fraction: f64) -> Result<f64, Failure> {
     let listener = child::start(&["postgres-notified", &port.to_string()])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sent = runtime.block_on(async {
@@ -75,11 +76,11 @@ fn notified(port: u16, words: &str, at: f64) -> Result<f64, Failure> {
     for (line, sent) in child::output(listener)?.lines().zip(sent) {
         times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
     }
-    Ok(quantile(&mut times, at))
+    Ok(quantile(&mut times, fraction))
 }
 
 /// The other process: prints when each notification arrived.
-pub(crate) fn receive(port: &str) -> Result<(), Failure> {
+pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {

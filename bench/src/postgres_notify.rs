@@ -7,10 +7,10 @@ use leasehold_testkit::server::PostgresServer;
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, Statement};
 
-use crate::{Failure, contest::Contest, pairs::per_second};
+use crate::{Failure, comparison::Comparison, pairs::per_second};
 
 /// The approximate length of one measurement.
-const SLICE: Duration = Duration::from_millis(400);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 15;
 const CONNECTIONS: usize = 16;
 const LISTENERS: usize = 4;
@@ -25,10 +25,10 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let conns = runtime.block_on(conns(&server.url()))?;
     let _listeners = runtime.block_on(listeners(&server.url()))?;
     println!("  {CONNECTIONS} connections, a row each; {LISTENERS} that listen, each to its own channel");
-    Contest::new("commits/s")
+    Comparison::new("commits/s")
         .rounds(ROUNDS)
-        .way("an update", || commits(&runtime, &conns, false))
-        .way("an update that notifies one that listens", || commits(&runtime, &conns, true))
+        .candidate("an update", || commits(&runtime, &conns, false))
+        .candidate("an update that notifies one that listens", || commits(&runtime, &conns, true))
         .run()
 }
 
@@ -40,12 +40,12 @@ struct Conn {
 
 async fn conns(url: &str) -> Result<Vec<Arc<Conn>>, Failure> {
     let mut conns = Vec::new();
-    for at in 0..CONNECTIONS {
+    for index in 0..CONNECTIONS {
         let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(connection);
         let table = "CREATE TABLE IF NOT EXISTS bare (name text PRIMARY KEY, token bigint NOT NULL) WITH (fillfactor = 50)";
         client.batch_execute(table).await?;
-        client.execute("INSERT INTO bare VALUES ($1, 0)", &[&at.to_string()]).await?;
+        client.execute("INSERT INTO bare VALUES ($1, 0)", &[&index.to_string()]).await?;
         let (update, notified) = (client.prepare(UPDATE).await?, client.prepare(NOTIFIED).await?);
         conns.push(Arc::new(Conn { client, update, notified }));
     }
@@ -55,19 +55,19 @@ async fn conns(url: &str) -> Result<Vec<Arc<Conn>>, Failure> {
 /// Clients that listen and discard the notifications.
 async fn listeners(url: &str) -> Result<Vec<Client>, Failure> {
     let mut listeners = Vec::new();
-    for at in 0..LISTENERS {
+    for index in 0..LISTENERS {
         let (client, mut connection) = tokio_postgres::connect(url, NoTls).await?;
         tokio::spawn(async move {
             while let Some(Ok(_)) = poll_fn(|context| connection.poll_message(context)).await {}
         });
-        client.batch_execute(&format!("LISTEN bare_{at}")).await?;
+        client.batch_execute(&format!("LISTEN bare_{index}")).await?;
         listeners.push(client);
     }
     Ok(listeners)
 }
 
 fn commits(runtime: &Runtime, conns: &[Arc<Conn>], notifies: bool) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, conns.len(), |task| {
+    per_second(runtime, MEASUREMENT_TIME, conns.len(), |task| {
         let conn = Arc::clone(&conns[task]);
         move || commit(Arc::clone(&conn), notifies, task)
     })

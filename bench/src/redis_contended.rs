@@ -11,54 +11,59 @@ use std::{
 use leasehold::Locks;
 use leasehold_testkit::server::RedisServer;
 
-use crate::{Failure, child, contest::Contest};
+use crate::{Failure, child, comparison::Comparison};
 
 const TASKS: usize = 32;
 /// How long one measurement of a contended name takes.
-const SLICE: Duration = Duration::from_millis(500);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 const CROWD: usize = 10_000;
 
 /// How often a second two processes together complete a section on one name.
 pub(crate) fn contended() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
-    let both = |way: &str| -> Result<f64, Failure> {
-        let children = [child::start(&["contend", way, &url])?, child::start(&["contend", way, &url])?];
+    let both = |candidate: &str| -> Result<f64, Failure> {
+        let children =
+            [child::start(&["contend", candidate, &url])?, child::start(&["contend", candidate, &url])?];
         let mut sum = 0.0;
         for child in children {
             sum += child::output(child)?.trim().parse::<f64>()?;
         }
         Ok(sum)
     };
-    Contest::new("sections/s")
+    Comparison::new("sections/s")
         .rounds(7)
-        .way("rslock", || both("rslock"))
-        .way("leasehold", || both("leasehold"))
+        .candidate("rslock", || both("rslock"))
+        .candidate("leasehold", || both("leasehold"))
         .run()
 }
 
-pub(crate) fn contend(way: &str, url: &str) -> Result<(), Failure> {
+pub(crate) fn contend(candidate: &str, url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let done = Arc::new(AtomicU64::new(0));
-    let peer = (way == "rslock").then(|| runtime.block_on(async { rslock::LockManager::new(vec![url]) }));
+    let completed = Arc::new(AtomicU64::new(0));
+    let rslock_manager =
+        (candidate == "rslock").then(|| runtime.block_on(async { rslock::LockManager::new(vec![url]) }));
     let locks = Locks::connect(url)?;
     let begin = Instant::now();
     let tasks: Vec<_> = (0..TASKS)
         .map(|_| {
-            let (done, peer, request) = (Arc::clone(&done), peer.clone(), locks.mutex("contended"));
+            let (completed, rslock_manager, request) =
+                (Arc::clone(&completed), rslock_manager.clone(), locks.mutex("contended"));
             runtime.spawn(async move {
-                while begin.elapsed() < SLICE {
-                    match &peer {
-                        Some(peer) => {
+                while begin.elapsed() < MEASUREMENT_TIME {
+                    match &rslock_manager {
+                        Some(rslock_manager) => {
                             // The crate gives up after some tries; then the loop asks again.
-                            if let Ok(lock) = peer.lock("contended-rslock", Duration::from_secs(30)).await {
-                                done.fetch_add(1, Relaxed);
-                                peer.unlock(&lock).await;
+                            if let Ok(lock) =
+                                rslock_manager.lock("contended-rslock", Duration::from_secs(30)).await
+                            {
+                                completed.fetch_add(1, Relaxed);
+                                rslock_manager.unlock(&lock).await;
                             }
                         }
                         None => {
                             let guard = request.acquire().await?;
-                            done.fetch_add(1, Relaxed);
+                            completed.fetch_add(1, Relaxed);
                             drop(guard);
                         }
                     }
@@ -70,7 +75,7 @@ pub(crate) fn contend(way: &str, url: &str) -> Result<(), Failure> {
     for task in tasks {
         runtime.block_on(task)??;
     }
-    println!("{}", done.load(Relaxed) as f64 / begin.elapsed().as_secs_f64());
+    println!("{}", completed.load(Relaxed) as f64 / begin.elapsed().as_secs_f64());
     Ok(())
 }
 

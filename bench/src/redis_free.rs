@@ -15,52 +15,56 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Failure,
-    contest::Contest,
+    comparison::Comparison,
     pairs::{pairs, per_second},
 };
 
 const TASKS: usize = 256;
 /// The approximate length of one measurement.
-const SLICE: Duration = Duration::from_millis(150);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let own = Locks::connect(&url)?;
-    let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
-    let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(vec![url.clone()]) }));
-    let mut raw = Raw::new(server.port(), TASKS)?;
+    let locks_on_thread = Locks::connect(&url)?;
+    let locks_on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
+    let rslock_manager = Arc::new(runtime.block_on(async { rslock::LockManager::new(vec![url.clone()]) }));
+    let mut socket = BareSocket::new(server.port(), TASKS)?;
     println!("  {TASKS} tasks of one thread, a name each");
-    Contest::new("pairs/s")
+    Comparison::new("pairs/s")
         .rounds(ROUNDS)
-        .way("bare socket, the same scripts, in batches", || raw.pairs())
-        .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
-        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
+        .candidate("bare socket, the same scripts, in batches", || socket.pairs())
+        .candidate("rslock", || rslock_pairs(&runtime, &rslock_manager, TASKS))
+        .candidate("leasehold", || pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_thread))
+        .candidate("leasehold, keeper on the tasks' runtime", || {
+            pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_runtime)
+        })
         .run()?;
     println!("  1 task");
-    let client = runtime.block_on(Client::new(&url))?;
-    let time = |pairs: Result<f64, Failure>| pairs.map(|pairs| 1e6 / pairs);
-    Contest::new("us a pair")
+    let client = runtime.block_on(BareClient::new(&url))?;
+    let micros_per_pair = |pairs: Result<f64, Failure>| pairs.map(|pairs| 1e6 / pairs);
+    Comparison::new("us a pair")
         .rounds(ROUNDS)
-        .way("bare client, the same scripts", || time(client.pairs(&runtime)))
-        .way("rslock", || time(rslock_pairs(&runtime, &peer, 1)))
-        .way("leasehold", || time(pairs(&runtime, SLICE, 1, &own)))
-        .way("leasehold, keeper on the task's runtime", || time(pairs(&runtime, SLICE, 1, &on_runtime)))
+        .candidate("bare client, the same scripts", || micros_per_pair(client.pairs(&runtime)))
+        .candidate("rslock", || micros_per_pair(rslock_pairs(&runtime, &rslock_manager, 1)))
+        .candidate("leasehold", || micros_per_pair(pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_thread)))
+        .candidate("leasehold, keeper on the task's runtime", || {
+            micros_per_pair(pairs(&runtime, MEASUREMENT_TIME, 1, &locks_on_runtime))
+        })
         .run()
 }
 
 /// The client library of leasehold, without leasehold.
 #[derive(Clone)]
-struct Client {
+struct BareClient {
     connection: redis::aio::MultiplexedConnection,
     claim: Arc<str>,
     release: Arc<str>,
 }
 
-impl Client {
+impl BareClient {
     async fn new(url: &str) -> Result<Self, Failure> {
         let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
         let load = |script| redis::cmd("SCRIPT").arg("LOAD").arg(script).to_owned();
@@ -70,7 +74,7 @@ impl Client {
     }
 
     fn pairs(&self, runtime: &Runtime) -> Result<f64, Failure> {
-        per_second(runtime, SLICE, 1, |_| {
+        per_second(runtime, MEASUREMENT_TIME, 1, |_| {
             let client = self.clone();
             move || client.clone().pair()
         })
@@ -78,11 +82,12 @@ impl Client {
 
     async fn pair(mut self) -> Result<(), Failure> {
         let id = "00000000000000000000000000000001";
-        let call = |script: &str| redis::cmd("EVALSHA").arg(&[script, "1", COUNTER]).to_owned();
-        let claim = call(&self.claim).arg(&["1", "", ASKED, &format!("ABCD{id}lock:client")]).to_owned();
-        let held: String = claim.query_async(&mut self.connection).await?;
-        let token = held.split(' ').nth(1).ok_or("no token")?;
-        let release = call(&self.release).arg(format!("ABCD{id}.{token} lock:client")).to_owned();
+        let batch = |script: &str| redis::cmd("EVALSHA").arg(&[script, "1", COUNTER_KEY]).to_owned();
+        let claim =
+            batch(&self.claim).arg(&["1", "", CLAIM_PARAMETERS, &format!("ABCD{id}lock:client")]).to_owned();
+        let claimed: String = claim.query_async(&mut self.connection).await?;
+        let token = claimed.split(' ').nth(1).ok_or("no token")?;
+        let release = batch(&self.release).arg(format!("ABCD{id}.{token} lock:client")).to_owned();
         let freed: String = release.query_async(&mut self.connection).await?;
         if freed == "0 1" { Ok(()) } else { Err(freed.into()) }
     }
@@ -90,20 +95,20 @@ impl Client {
 
 pub(crate) fn rslock_pairs(
     runtime: &Runtime,
-    peer: &Arc<rslock::LockManager>,
+    rslock_manager: &Arc<rslock::LockManager>,
     tasks: usize,
 ) -> Result<f64, Failure> {
-    let peer = Arc::clone(peer);
-    per_second(runtime, SLICE, tasks, move |task| {
-        let (peer, name) = (Arc::clone(&peer), format!("rslock-{task}"));
+    let rslock_manager = Arc::clone(rslock_manager);
+    per_second(runtime, MEASUREMENT_TIME, tasks, move |task| {
+        let (rslock_manager, name) = (Arc::clone(&rslock_manager), format!("rslock-{task}"));
         move || {
-            let (peer, name) = (Arc::clone(&peer), name.clone());
+            let (rslock_manager, name) = (Arc::clone(&rslock_manager), name.clone());
             async move {
-                let lock = peer
+                let lock = rslock_manager
                     .lock(name.as_str(), Duration::from_secs(30))
                     .await
                     .map_err(|error| format!("{error:?}"))?;
-                peer.unlock(&lock).await;
+                rslock_manager.unlock(&lock).await;
                 Ok(())
             }
         }
@@ -111,36 +116,36 @@ pub(crate) fn rslock_pairs(
 }
 
 /// A bare connection. A call of a script has as many names as leasehold puts into one.
-struct Raw {
+struct BareSocket {
     stream: BufReader<TcpStream>,
-    calls: Vec<RawCall>,
+    batches: Vec<BatchedCall>,
 }
 
-struct RawCall {
+struct BatchedCall {
     names: usize,
     claim: Vec<u8>,
     release: Vec<u8>,
     /// The offsets of the tokens in the release. All tokens have the same length.
-    tokens: Vec<usize>,
+    token_offsets: Vec<usize>,
 }
 
 const BATCH: usize = 32;
 /// The parameters of a claim in [`pairs`].
-const ASKED: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
-const COUNTER: &str = "leasehold:{}tlock:";
+const CLAIM_PARAMETERS: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
+const COUNTER_KEY: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
 
-impl Raw {
+impl BareSocket {
     fn new(port: u16, tasks: usize) -> Result<Self, Failure> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_nodelay(true)?;
-        let mut raw = Self { stream: BufReader::new(stream), calls: Vec::new() };
-        let (claim, release) = (raw.load(CLAIM)?, raw.load(RELEASE)?);
+        let mut socket = Self { stream: BufReader::new(stream), batches: Vec::new() };
+        let (claim, release) = (socket.load(CLAIM)?, socket.load(RELEASE)?);
         let names: Vec<usize> = (0..tasks).collect();
         for names in names.chunks(BATCH) {
-            let head = |sha: &str| ["EVALSHA", sha, "1", COUNTER].map(str::to_owned).to_vec();
+            let head = |sha: &str| ["EVALSHA", sha, "1", COUNTER_KEY].map(str::to_owned).to_vec();
             let (mut claims, mut releases) = (head(&claim), head(&release));
-            claims.extend(["1", "", ASKED].map(str::to_owned));
+            claims.extend(["1", "", CLAIM_PARAMETERS].map(str::to_owned));
             for name in names {
                 let (tag, id) = (format!("{name:04}"), format!("{name:032x}"));
                 claims.push(format!("{tag}{id}lock:raw-{name}"));
@@ -148,10 +153,10 @@ impl Raw {
             }
             let (claim, release) = (encode(&claims), encode(&releases));
             let text = String::from_utf8_lossy(&release).into_owned();
-            let tokens = text.match_indices(&format!(".{TOKEN} ")).map(|(at, _)| at + 1).collect();
-            raw.calls.push(RawCall { names: names.len(), claim, release, tokens });
+            let token_offsets = text.match_indices(&format!(".{TOKEN} ")).map(|(at, _)| at + 1).collect();
+            socket.batches.push(BatchedCall { names: names.len(), claim, release, token_offsets });
         }
-        Ok(raw)
+        Ok(socket)
     }
 
     fn load(&mut self, script: &str) -> Result<String, Failure> {
@@ -168,34 +173,38 @@ impl Raw {
 
     fn pairs(&mut self) -> Result<f64, Failure> {
         let begin = Instant::now();
-        let mut done = 0;
-        let mut calls = std::mem::take(&mut self.calls);
-        while begin.elapsed() < SLICE {
-            for call in &calls {
-                self.stream.get_mut().write_all(&call.claim)?;
+        let mut completed = 0;
+        let mut batches = std::mem::take(&mut self.batches);
+        while begin.elapsed() < MEASUREMENT_TIME {
+            for batch in &batches {
+                self.stream.get_mut().write_all(&batch.claim)?;
             }
-            for call in &mut calls {
-                let reply = self.answers(call.names)?;
-                for (&at, token) in call.tokens.iter().zip(&reply) {
+            for batch in &mut batches {
+                let reply = self.answers(batch.names)?;
+                for (&offset, token) in batch.token_offsets.iter().zip(&reply) {
                     // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
                     // because the counter has run ahead of the clock.
                     let token = token.trim_start_matches('-').as_bytes();
                     // The script gives no token that would be ahead of the server's clock: the names of such tokens are
-                    // left undone.
+                    // not acquired.
                     if token.len() == TOKEN.len() {
-                        call.release.get_mut(at..at + TOKEN.len()).ok_or("too short")?.copy_from_slice(token);
+                        batch
+                            .release
+                            .get_mut(offset..offset + TOKEN.len())
+                            .ok_or("too short")?
+                            .copy_from_slice(token);
                     }
                 }
             }
-            for call in &calls {
-                self.stream.get_mut().write_all(&call.release)?;
+            for batch in &batches {
+                self.stream.get_mut().write_all(&batch.release)?;
             }
-            for call in &calls {
-                done += self.answers(call.names)?.iter().filter(|word| *word == "1").count();
+            for batch in &batches {
+                completed += self.answers(batch.names)?.iter().filter(|word| *word == "1").count();
             }
         }
-        self.calls = calls;
-        Ok(done as f64 / begin.elapsed().as_secs_f64())
+        self.batches = batches;
+        Ok(completed as f64 / begin.elapsed().as_secs_f64())
     }
 
     /// The words of one answer: one for each name, after the server's time.

@@ -13,8 +13,8 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
-    handover::{between, now},
+    comparison::{Comparison, quantile},
+    handover::{handover_time, now},
     stamped::{Turns, take_turns},
 };
 
@@ -26,34 +26,38 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        Contest::new(unit)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Comparison::new(unit)
             .rounds(11)
-            .way("bare PUBLISH -> message", || published(server.port(), at))
-            .way("leasehold, from the release that leaves", || handovers("thread", "sent", server.port(), at))
-            .way("the same, keeper on the caller's runtime", || {
-                handovers("on_runtime", "sent", server.port(), at)
+            .candidate("bare PUBLISH -> message", || publish_time(server.port(), fraction))
+            .candidate("leasehold, from the release that leaves", || {
+                handovers("thread", "sent", server.port(), fraction)
             })
-            .way("leasehold, from before the drop", || handovers("thread", "dropped", server.port(), at))
+            .candidate("the same, keeper on the caller's runtime", || {
+                handovers("on_runtime", "sent", server.port(), fraction)
+            })
+            .candidate("leasehold, from before the drop", || {
+                handovers("thread", "dropped", server.port(), fraction)
+            })
             .run()?;
     }
     Ok(())
 }
 
 /// The wanted quantile of the time between release and grant, in microseconds.
-fn handovers(keeper: &str, from: &str, port: u16, at: f64) -> Result<f64, Failure> {
-    let start = || child::start(&["redis-handover", keeper, from, &port.to_string()]);
-    between([start()?, start()?], TURNS, at)
+fn handovers(keeper: &str, release_point: &str, port: u16, fraction: f64) -> Result<f64, Failure> {
+    let start = || child::start(&["redis-handover", keeper, release_point, &port.to_string()]);
+    handover_time([start()?, start()?], TURNS, fraction)
 }
 
 /// Takes the lock repeatedly; prints when it was granted, and when its release began or was sent.
-pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
+    take_turns(engine, keeper, release_point, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
 }
 
-fn published(port: u16, at: f64) -> Result<f64, Failure> {
+fn publish_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     let listener = child::start(&["published", &port.to_string()])?;
     let mut server = Bare::connect(port)?;
     while server.ask(&["PUBSUB", "NUMSUB", "bench"])? != ":1" {
@@ -69,11 +73,11 @@ fn published(port: u16, at: f64) -> Result<f64, Failure> {
     for (line, sent) in child::output(listener)?.lines().zip(sent) {
         times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
     }
-    Ok(quantile(&mut times, at))
+    Ok(quantile(&mut times, fraction))
 }
 
 /// The other process: prints when each message arrived.
-pub(crate) fn receive(port: &str) -> Result<(), Failure> {
+pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let mut server = Bare::connect(port.parse()?)?;
     server.ask(&["SUBSCRIBE", "bench"])?;
     let mut times = Vec::new();

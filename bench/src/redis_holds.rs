@@ -9,10 +9,10 @@ use tokio::runtime::Runtime;
 use crate::Failure;
 
 const HOLDS: usize = 100_000;
-const HELD: Duration = Duration::from_secs(300);
+const HOLD_TIME: Duration = Duration::from_secs(300);
 const NAMES: usize = 1_000_000;
 /// The number of claims in flight at one time.
-const AT_ONCE: usize = 1000;
+const MAX_IN_FLIGHT: usize = 1000;
 
 /// Acquires many names and holds them. Prints how many are lost, and the cost.
 pub(crate) fn holds() -> Result<(), Failure> {
@@ -21,7 +21,7 @@ pub(crate) fn holds() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (guards, acquired) = acquire_all(&runtime, &locks)?;
     println!("  {acquired}");
-    println!("  {}", held(&guards, HELD)?);
+    println!("  {}", hold_for(&guards, HOLD_TIME)?);
     println!("  {} connections", connections(&server.command(&["CLIENT", "LIST"])));
     Ok(())
 }
@@ -34,7 +34,7 @@ pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard
 }
 
 /// Holds them for `time`, and returns a text with the number of lost holds and the cost.
-pub(crate) fn held(guards: &[Guard], time: Duration) -> Result<String, Failure> {
+pub(crate) fn hold_for(guards: &[Guard], time: Duration) -> Result<String, Failure> {
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
     std::thread::sleep(time);
     let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
@@ -69,12 +69,12 @@ pub(crate) async fn acquire(
     names: std::ops::Range<usize>,
 ) -> Result<Vec<Guard>, Failure> {
     let mut guards = Vec::with_capacity(names.len());
-    for first in names.clone().step_by(AT_ONCE) {
-        let some = (first..names.end.min(first + AT_ONCE)).map(|name| {
+    for first in names.clone().step_by(MAX_IN_FLIGHT) {
+        let batch = (first..names.end.min(first + MAX_IN_FLIGHT)).map(|name| {
             let acquire = locks.mutex(format!("name-{name}")).acquire();
             tokio::spawn(acquire)
         });
-        for guard in some.collect::<Vec<_>>() {
+        for guard in batch.collect::<Vec<_>>() {
             guards.push(guard.await??);
         }
     }

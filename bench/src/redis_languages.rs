@@ -8,14 +8,14 @@ use leasehold_testkit::server::RedisServer;
 
 use crate::{
     Failure,
-    contest::Contest,
-    foreign::Foreign,
+    comparison::Comparison,
+    foreign::ForeignProgram,
     packages::{redisson, redlock, redsync},
     pairs::pairs,
 };
 
 /// Short slices and many rounds, because the speed of a shared machine varies.
-const SLICE: Duration = Duration::from_millis(40);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(40);
 const ROUNDS: usize = 81;
 /// How often each way runs before it is measured, because Java and JavaScript compile code that runs often.
 const WARMING: usize = 25;
@@ -39,41 +39,43 @@ pub(crate) fn bench() -> Result<(), Failure> {
     let server = server.trim().parse()?;
     let start = |mut command: std::process::Command| {
         command.arg(&port);
-        Foreign::start(command)
+        ForeignProgram::start(command)
     };
     let mut others =
         [(REDLOCK, start(redlock()?)?), (REDSYNC, start(redsync()?)?), (REDISSON, start(redisson()?)?)];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let own = Locks::connect(&url)?;
-    let on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
-    let ours = |tasks, locks| pairs(&runtime, SLICE, tasks, locks);
+    let locks_on_thread = Locks::connect(&url)?;
+    let locks_on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url)?;
+    let leasehold_pairs = |tasks, locks| pairs(&runtime, MEASUREMENT_TIME, tasks, locks);
     for tasks in [1, 16, 64] {
         println!("  {tasks} at once, a name each");
         for _ in 0..WARMING {
             for (_, program) in &mut others {
-                theirs(program, tasks)?;
+                foreign_pairs(program, tasks)?;
             }
-            ours(tasks, &own)?;
-            ours(tasks, &on_runtime)?;
+            leasehold_pairs(tasks, &locks_on_thread)?;
+            leasehold_pairs(tasks, &locks_on_runtime)?;
         }
         let costs = RefCell::new(Vec::new());
-        let mut contest = Contest::new("pairs/s").rounds(ROUNDS);
+        let mut comparison = Comparison::new("pairs/s").rounds(ROUNDS);
         for (name, program) in &mut others {
             let cost = &costs;
-            contest =
-                contest.way(name, || Cost::of(cost, server, name, program.id(), || theirs(program, tasks)));
+            comparison = comparison.candidate(name, || {
+                Cost::of(cost, server, name, program.id(), || foreign_pairs(program, tasks))
+            });
         }
-        for (name, locks) in [(OWN, &own), (ON_RUNTIME, &on_runtime)] {
+        for (name, locks) in [(OWN, &locks_on_thread), (ON_RUNTIME, &locks_on_runtime)] {
             let cost = &costs;
-            contest =
-                contest.way(name, || Cost::of(cost, server, name, std::process::id(), || ours(tasks, locks)));
+            comparison = comparison.candidate(name, || {
+                Cost::of(cost, server, name, std::process::id(), || leasehold_pairs(tasks, locks))
+            });
         }
-        let medians = contest.measured()?;
-        for (at, (name, _)) in others.iter().enumerate() {
+        let medians = comparison.run_for_medians()?;
+        for (index, (name, _)) in others.iter().enumerate() {
             println!(
                 "  pairs compared with {name}: {:.2}; {:.2}",
-                medians[3] / medians[at],
-                medians[4] / medians[at]
+                medians[3] / medians[index],
+                medians[4] / medians[index]
             );
         }
         costs.take().iter().for_each(Cost::print);
@@ -81,8 +83,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-fn theirs(program: &mut Foreign, tasks: usize) -> Result<f64, Failure> {
-    program.figure(&format!("{tasks} {}", SLICE.as_millis()))
+fn foreign_pairs(program: &mut ForeignProgram, tasks: usize) -> Result<f64, Failure> {
+    program.figure(&format!("{tasks} {}", MEASUREMENT_TIME.as_millis()))
 }
 
 /// The processor time of one way.
@@ -100,18 +102,18 @@ impl Cost {
         server: u32,
         name: &'static str,
         process: u32,
-        slice: impl FnOnce() -> Result<f64, Failure>,
+        measurement_time: impl FnOnce() -> Result<f64, Failure>,
     ) -> Result<f64, Failure> {
-        let before = (used(process)?, used(server)?);
-        let rate = slice()?;
-        let (client, server) = (used(process)? - before.0, used(server)? - before.1);
+        let before = (cpu_time(process)?, cpu_time(server)?);
+        let rate = measurement_time()?;
+        let (client, server) = (cpu_time(process)? - before.0, cpu_time(server)? - before.1);
         let mut costs = costs.borrow_mut();
-        let at = costs.iter().position(|cost| cost.name == name).unwrap_or_else(|| {
+        let index = costs.iter().position(|cost| cost.name == name).unwrap_or_else(|| {
             costs.push(Self { name, pairs: 0.0, client: 0.0, server: 0.0 });
             costs.len() - 1
         });
-        let cost = &mut costs[at];
-        cost.pairs += rate * SLICE.as_secs_f64();
+        let cost = &mut costs[index];
+        cost.pairs += rate * MEASUREMENT_TIME.as_secs_f64();
         cost.client += client;
         cost.server += server;
         Ok(rate)
@@ -124,7 +126,7 @@ impl Cost {
 }
 
 /// The processor time of a process so far, in seconds.
-fn used(process: u32) -> Result<f64, Failure> {
+fn cpu_time(process: u32) -> Result<f64, Failure> {
     let output = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, words) = output.rsplit_once(')').ok_or("no name of a program")?;
     // After the name: state, then ten others, then the times of users and of the kernel.

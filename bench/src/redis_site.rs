@@ -13,7 +13,7 @@ pub(crate) enum Site {
 }
 
 /// The work of all servers of a site so far.
-pub(crate) struct Done {
+pub(crate) struct ServerWork {
     /// The number of calls of each command, by clients and by scripts.
     pub(crate) calls: BTreeMap<String, u64>,
     /// Processor time, in seconds.
@@ -49,25 +49,25 @@ impl Site {
         }
     }
 
-    pub(crate) fn done(&self) -> Result<Done, Failure> {
-        let mut done = Done { calls: BTreeMap::new(), cpu: 0.0 };
+    pub(crate) fn work(&self) -> Result<ServerWork, Failure> {
+        let mut work = ServerWork { calls: BTreeMap::new(), cpu: 0.0 };
         for line in self.command(&["INFO", "all"]).concat() {
             if let Some((command, rest)) =
                 line.strip_prefix("cmdstat_").and_then(|rest| rest.split_once(":calls="))
             {
                 let calls: u64 = rest.split(',').next().unwrap_or_default().parse()?;
-                *done.calls.entry(command.to_owned()).or_default() += calls;
+                *work.calls.entry(command.to_owned()).or_default() += calls;
             } else if let Some((_, used)) =
                 line.split_once(':').filter(|(name, _)| ["used_cpu_user", "used_cpu_sys"].contains(name))
             {
-                done.cpu += used.trim().parse::<f64>()?;
+                work.cpu += used.trim().parse::<f64>()?;
             }
         }
-        Ok(done)
+        Ok(work)
     }
 }
 
-impl Done {
+impl ServerWork {
     /// The work since `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         for (command, calls) in &mut self.calls {
@@ -84,13 +84,13 @@ impl Done {
     }
 
     /// The number of commands that scripts called.
-    pub(crate) fn called(&self) -> u64 {
-        const OF_OTHERS: [&str; 6] = ["evalsha", "info", "ping", "config|get", "script|load", "hello"];
-        let of_scripts = |(command, _): &(&String, &u64)| {
-            !OF_OTHERS.contains(&command.as_str())
+    pub(crate) fn script_commands(&self) -> u64 {
+        const BY_CLIENTS: [&str; 6] = ["evalsha", "info", "ping", "config|get", "script|load", "hello"];
+        let is_of_script = |(command, _): &(&String, &u64)| {
+            !BY_CLIENTS.contains(&command.as_str())
                 && !command.starts_with("cluster")
                 && !command.starts_with("client")
         };
-        self.calls.iter().filter(of_scripts).map(|(_, calls)| calls).sum()
+        self.calls.iter().filter(is_of_script).map(|(_, calls)| calls).sum()
     }
 }

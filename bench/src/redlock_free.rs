@@ -10,43 +10,48 @@ use leasehold::{Connect, Keeper, Locks};
 use leasehold_testkit::server::RedisServer;
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::Contest, pairs::pairs, redis_free::rslock_pairs};
+use crate::{Failure, comparison::Comparison, pairs::pairs, redis_free::rslock_pairs};
 
 const TASKS: usize = 64;
-const SLICE: Duration = Duration::from_millis(150);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
 /// How far the clocks of the nodes are ahead, in seconds: the nodes then seem to have run for long, so each has a vote.
-const AGE: i64 = 1_000_000;
+const CLOCK_AHEAD: i64 = 1_000_000;
 /// How long a node has hung when the measurement begins: by then it is known to be late.
-const SETTLED: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let three = nodes(3);
-    let (own, on_runtime) = (Locks::connect(&url(&three))?, on(&runtime, &three)?);
+    let (locks_on_thread, locks_on_runtime) =
+        (Locks::connect(&url(&three))?, locks_on_runtime(&runtime, &three)?);
     let urls = three.iter().map(|node| format!("redis://127.0.0.1:{}", node.port())).collect();
-    let peer = Arc::new(runtime.block_on(async { rslock::LockManager::new(urls) }));
+    let rslock_manager = Arc::new(runtime.block_on(async { rslock::LockManager::new(urls) }));
     println!("  three nodes, {TASKS} tasks of one thread, a name each");
-    Contest::new("pairs/s")
+    Comparison::new("pairs/s")
         .rounds(ROUNDS)
-        .way("rslock", || rslock_pairs(&runtime, &peer, TASKS))
-        .way("leasehold", || pairs(&runtime, SLICE, TASKS, &own))
-        .way("leasehold, keeper on the tasks' runtime", || pairs(&runtime, SLICE, TASKS, &on_runtime))
+        .candidate("rslock", || rslock_pairs(&runtime, &rslock_manager, TASKS))
+        .candidate("leasehold", || pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_thread))
+        .candidate("leasehold, keeper on the tasks' runtime", || {
+            pairs(&runtime, MEASUREMENT_TIME, TASKS, &locks_on_runtime)
+        })
         .run()?;
-    drop((own, on_runtime, peer, three));
+    drop((locks_on_thread, locks_on_runtime, rslock_manager, three));
     for count in [3, 5] {
         let nodes = nodes(count);
         let (whole, hung) = (Locks::connect(&url(&nodes))?, Locks::connect(&url(&nodes))?);
         for (title, tasks) in [("1 task", 1), ("64 tasks", TASKS)] {
             println!("  {count} nodes, {title}");
-            let time = |pairs: Result<f64, Failure>| pairs.map(|pairs| tasks as f64 * 1e6 / pairs);
-            Contest::new("us a pair")
+            let micros_per_pair = |pairs: Result<f64, Failure>| pairs.map(|pairs| tasks as f64 * 1e6 / pairs);
+            Comparison::new("us a pair")
                 .rounds(ROUNDS)
-                .way("all nodes answer", || time(pairs(&runtime, SLICE, tasks, &whole)))
-                .way("one node hangs", || {
+                .candidate("all nodes answer", || {
+                    micros_per_pair(pairs(&runtime, MEASUREMENT_TIME, tasks, &whole))
+                })
+                .candidate("one node hangs", || {
                     nodes[0].pause();
                     settle(&runtime, tasks, &hung)?;
-                    let measured = time(pairs(&runtime, SLICE, tasks, &hung));
+                    let measured = micros_per_pair(pairs(&runtime, MEASUREMENT_TIME, tasks, &hung));
                     nodes[0].resume();
                     measured
                 })
@@ -59,8 +64,8 @@ pub(crate) fn bench() -> Result<(), Failure> {
 /// Uses the locks until the node that hangs is known to be late.
 fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
     let begin = Instant::now();
-    while begin.elapsed() < SETTLED {
-        pairs(runtime, SLICE, tasks, locks)?;
+    while begin.elapsed() < SETTLE_TIME {
+        pairs(runtime, MEASUREMENT_TIME, tasks, locks)?;
     }
     Ok(())
 }
@@ -68,7 +73,7 @@ fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure>
 fn nodes(count: usize) -> Vec<RedisServer> {
     let nodes: Vec<_> = (0..count).map(|_| RedisServer::with_clock(&[])).collect();
     for node in &nodes {
-        node.set_clock(AGE);
+        node.set_clock(CLOCK_AHEAD);
         node.command(&["SET", "leasehold:{}B", "1 1000"]);
     }
     nodes
@@ -79,6 +84,6 @@ fn url(nodes: &[RedisServer]) -> String {
     format!("redlock://{}", nodes.join(","))
 }
 
-fn on(runtime: &Runtime, nodes: &[RedisServer]) -> Result<Locks, Failure> {
+fn locks_on_runtime(runtime: &Runtime, nodes: &[RedisServer]) -> Result<Locks, Failure> {
     Ok(Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(&url(nodes))?)
 }

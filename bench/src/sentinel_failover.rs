@@ -10,7 +10,7 @@ use leasehold::{Guard, Locks};
 use leasehold_testkit::server::RedisSentinels;
 use tokio::runtime::Runtime;
 
-use crate::{Failure, contest::quantile};
+use crate::{Failure, comparison::quantile};
 
 const ROUNDS: usize = 7;
 /// The number of holds that the replicas have, and of holds that they lack.
@@ -19,22 +19,22 @@ const UNREPLICATED: usize = 20;
 const TTL: Duration = Duration::from_secs(12);
 
 /// The results of one round, in ms.
-struct Found {
+struct RoundFigures {
     /// From the kill until a majority of Sentinels named a node that reported to be a master.
-    named: f64,
+    until_new_master: f64,
     /// From then until a name was granted.
-    granted: f64,
+    until_grant: f64,
     /// From the kill until the last hold that the new master lacks was reported as lost.
-    reported: f64,
+    until_reported: f64,
     replicated: usize,
     lost: usize,
 }
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let found = (0..ROUNDS).map(|_| once(&runtime)).collect::<Result<Vec<_>, _>>()?;
-    let figure = |about: &str, of: fn(&Found) -> f64| {
-        let mut all: Vec<f64> = found.iter().map(of).collect();
+    let rounds = (0..ROUNDS).map(|_| run_round(&runtime)).collect::<Result<Vec<_>, _>>()?;
+    let figure = |about: &str, of: fn(&RoundFigures) -> f64| {
+        let mut all: Vec<f64> = rounds.iter().map(of).collect();
         println!(
             "  {about:52} median {:7.1} ms, longest {:7.1}",
             quantile(&mut all, 0.5),
@@ -42,20 +42,20 @@ pub(crate) fn bench() -> Result<(), Failure> {
         );
     };
     println!("  {ROUNDS} rounds, down-after 1 s, ttl {TTL:?}");
-    figure("from the kill until a majority names another", |found| found.named);
-    figure("from then until that one grants a name", |found| found.granted);
-    figure("from the kill until all lost holds are reported", |found| found.reported);
+    figure("from the kill until a majority names another", |round| round.until_new_master);
+    figure("from then until that one grants a name", |round| round.until_grant);
+    figure("from the kill until all lost holds are reported", |round| round.until_reported);
     println!(
         "  of {} replicated holds {} survived; of {} unreplicated holds {} were reported as lost",
         REPLICATED * ROUNDS,
-        found.iter().map(|found| found.replicated).sum::<usize>(),
+        rounds.iter().map(|round| round.replicated).sum::<usize>(),
         UNREPLICATED * ROUNDS,
-        found.iter().map(|found| found.lost).sum::<usize>()
+        rounds.iter().map(|round| round.lost).sum::<usize>()
     );
     Ok(())
 }
 
-fn once(runtime: &Runtime) -> Result<Found, Failure> {
+fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     let mut group = RedisSentinels::start();
     let locks = Locks::connect(&group.url())?;
     let replicated = runtime.block_on(hold(&locks, "replicated", REPLICATED))?;
@@ -63,9 +63,9 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
     while (1..3).any(|node| group.command(node, &["EXISTS", "echo"]) != ["1"]) {
         thread::sleep(Duration::from_millis(5));
     }
-    group.part([0, 1]);
-    group.part([0, 2]);
-    let unreplicated = runtime.block_on(hold(&locks, "lacked", UNREPLICATED))?;
+    group.cut_between([0, 1]);
+    group.cut_between([0, 2]);
+    let unreplicated = runtime.block_on(hold(&locks, "unreplicated", UNREPLICATED))?;
     group.kill(0);
     let killed = Instant::now();
     let losses: Vec<_> = unreplicated
@@ -78,27 +78,28 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
             })
         })
         .collect();
-    let over = AtomicBool::new(false);
-    let (named, grants) = thread::scope(|scope| {
+    let must_stop = AtomicBool::new(false);
+    let (new_master_at, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
-            let named = named(&group);
+            let new_master_at = wait_for_new_master(&group);
             // By then one is granted for certain.
             thread::sleep(Duration::from_secs(3));
-            over.store(true, Relaxed);
-            named
+            must_stop.store(true, Relaxed);
+            new_master_at
         });
-        let grants = runtime.block_on(granted(&locks, &over));
+        let grants = runtime.block_on(grant_new_names(&locks, &must_stop));
         (naming.join(), grants)
     });
-    let named = named.map_err(|_| "no master was named")?;
-    let granted = grants?.into_iter().find(|granted| *granted >= named).ok_or("nothing was granted")?;
-    let mut reported = killed;
+    let new_master_at = new_master_at.map_err(|_| "no master was named")?;
+    let granted_at =
+        grants?.into_iter().find(|granted_at| *granted_at >= new_master_at).ok_or("nothing was granted")?;
+    let mut last_reported = killed;
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
             // The lease is over then.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
-                reported = reported.max(when?);
+                last_reported = last_reported.max(when?);
                 lost += 1;
             }
         }
@@ -114,17 +115,17 @@ fn once(runtime: &Runtime) -> Result<Found, Failure> {
         count
     });
     let ms = |since: Instant, until: Instant| until.duration_since(since).as_secs_f64() * 1e3;
-    Ok(Found {
-        named: ms(killed, named),
-        granted: ms(named, granted),
-        reported: ms(killed, reported),
+    Ok(RoundFigures {
+        until_new_master: ms(killed, new_master_at),
+        until_grant: ms(new_master_at, granted_at),
+        until_reported: ms(killed, last_reported),
         replicated: survived,
         lost,
     })
 }
 
 /// When a majority of Sentinels named another node that reported to be a master.
-fn named(group: &RedisSentinels) -> Instant {
+fn wait_for_new_master(group: &RedisSentinels) -> Instant {
     while group.master() == 0 {
         thread::sleep(Duration::from_millis(2));
     }
@@ -140,10 +141,10 @@ async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Fai
 }
 
 /// Acquires one new name after another, and returns when each was granted.
-async fn granted(locks: &Locks, over: &AtomicBool) -> Result<Vec<Instant>, Failure> {
+async fn grant_new_names(locks: &Locks, must_stop: &AtomicBool) -> Result<Vec<Instant>, Failure> {
     let mut grants = Vec::new();
     for number in 0.. {
-        if over.load(Relaxed) {
+        if must_stop.load(Relaxed) {
             break;
         }
         let guard = locks.mutex(format!("new-{number}")).acquire().await?;

@@ -16,7 +16,7 @@ use nix::{
 };
 use rusqlite::Connection;
 
-use crate::{Failure, child, contest::quantile, handover::now};
+use crate::{Failure, child, comparison::quantile, handover::now};
 
 const NOTES: usize = 100;
 
@@ -36,10 +36,10 @@ impl Bare {
     }
 
     /// How long each pair of taking and freeing took, in nanoseconds.
-    pub(crate) fn pairs(&self, slice: Duration) -> Result<Vec<u64>, Failure> {
+    pub(crate) fn pairs(&self, measurement_time: Duration) -> Result<Vec<u64>, Failure> {
         let begin = Instant::now();
         let mut times = Vec::new();
-        while begin.elapsed() < slice {
+        while begin.elapsed() < measurement_time {
             let from = Instant::now();
             self.0.prepare_cached(TAKE)?.execute(["bench"])?;
             self.0.prepare_cached(FREE)?.execute(["bench"])?;
@@ -56,7 +56,7 @@ impl Bare {
 
 /// The wanted quantile of the time from before a commit until another process saw it, woken by a change of the file's
 /// times.
-pub(crate) fn seen(path: &Path, at: f64) -> Result<f64, Failure> {
+pub(crate) fn commit_notice_time(path: &Path, at: f64) -> Result<f64, Failure> {
     let bare = Bare::open(path)?;
     let first = bare.token()?;
     let mut other = child::start(&["sqlite-seen", &path.display().to_string(), &first.to_string()])?;

@@ -14,12 +14,12 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
+    comparison::{Comparison, quantile},
     sqlite_bare::Bare,
 };
 
 /// The approximate length of one measurement: the speed of a disk varies in phases of a tenth of a second.
-const SLICE: Duration = Duration::from_millis(400);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 11;
 const PROCESSES: usize = 4;
 
@@ -38,20 +38,20 @@ pub(crate) fn bench() -> Result<(), Failure> {
         [("pairs/s", rate), ("us, p50", |times| at(times, 0.5)), ("us, p99", |times| at(times, 0.99))];
     for (unit, figure) in figures {
         let measured = |times: Times| times.map(figure);
-        Contest::new(unit)
+        Comparison::new(unit)
             .rounds(ROUNDS)
-            .way("one bare writer", || measured(bare.pairs(SLICE)))
-            .way("leasehold, 1 task", || measured(pairs(&runtime, &locks, 1)))
-            .way("leasehold, 16 tasks", || measured(pairs(&runtime, &locks, 16)))
-            .way("leasehold, 4 processes of 1 task", || measured(processes(&path, 1)))
-            .way("leasehold, 4 processes of 4 tasks", || measured(processes(&path, 4)))
+            .candidate("one bare writer", || measured(bare.pairs(MEASUREMENT_TIME)))
+            .candidate("leasehold, 1 task", || measured(pairs(&runtime, &locks, 1)))
+            .candidate("leasehold, 16 tasks", || measured(pairs(&runtime, &locks, 16)))
+            .candidate("leasehold, 4 processes of 1 task", || measured(processes(&path, 1)))
+            .candidate("leasehold, 4 processes of 4 tasks", || measured(processes(&path, 4)))
             .run()?;
     }
     Ok(())
 }
 
 fn rate(times: Vec<u64>) -> f64 {
-    times.len() as f64 / SLICE.as_secs_f64()
+    times.len() as f64 / MEASUREMENT_TIME.as_secs_f64()
 }
 
 fn at(times: Vec<u64>, at: f64) -> f64 {
@@ -69,7 +69,7 @@ fn pairs(runtime: &Runtime, locks: &Locks, tasks: usize) -> Times {
         let request = locks.mutex(format!("bench-{}-{task}", std::process::id()));
         async move {
             let mut times = Vec::new();
-            while begin.elapsed() < SLICE {
+            while begin.elapsed() < MEASUREMENT_TIME {
                 let from = Instant::now();
                 request.acquire().await?.release().await?;
                 times.push(from.elapsed().as_nanos() as u64);

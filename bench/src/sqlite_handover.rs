@@ -8,8 +8,8 @@ use leasehold_sql::sqlite::engine;
 
 use crate::{
     Failure, child,
-    contest::Contest,
-    handover::between,
+    comparison::Comparison,
+    handover::handover_time,
     sqlite_bare,
     stamped::{Turns, take_turns},
 };
@@ -23,21 +23,23 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) fn bench() -> Result<(), Failure> {
     let dir = tempfile::tempdir()?;
     let (bare, path) = (dir.path().join("bare.db"), dir.path().join("locks.db"));
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        Contest::new(unit)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        Comparison::new(unit)
             .rounds(11)
-            .way("bare commit -> seen", || sqlite_bare::seen(&bare, at))
-            .way("leasehold, from the release that leaves", || handovers("thread", &path, at))
-            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", &path, at))
+            .candidate("bare commit -> seen", || sqlite_bare::commit_notice_time(&bare, fraction))
+            .candidate("leasehold, from the release that leaves", || handovers("thread", &path, fraction))
+            .candidate("the same, keeper on the caller's runtime", || {
+                handovers("on_runtime", &path, fraction)
+            })
             .run()?;
     }
     Ok(())
 }
 
 /// The wanted quantile of the time between release and grant, in microseconds.
-fn handovers(keeper: &str, path: &Path, at: f64) -> Result<f64, Failure> {
+fn handovers(keeper: &str, path: &Path, fraction: f64) -> Result<f64, Failure> {
     let start = || child::start(&["sqlite-handover", keeper, &path.display().to_string()]);
-    between([start()?, start()?], TURNS, at)
+    handover_time([start()?, start()?], TURNS, fraction)
 }
 
 /// Takes the lock repeatedly; prints when it was granted, and when its release was sent.

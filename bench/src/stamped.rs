@@ -25,12 +25,18 @@ pub(crate) struct Turns {
     pub(crate) pause: Duration,
 }
 
-/// Takes the lock repeatedly; prints when it was granted, and when its release began (`from` is `dropped`) or was sent.
-pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: Turns) -> Result<(), Failure> {
+/// Takes the lock repeatedly. Prints when it was granted, and either when its guard was dropped (`release_point` is
+/// `dropped`) or when its release was sent.
+pub(crate) fn take_turns(
+    engine: impl Engine,
+    keeper: &str,
+    release_point: &str,
+    turns: Turns,
+) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let stamped = Arc::new(Stamped { engine, left: AtomicU64::new(0) });
+    let timed_engine = Arc::new(TimedEngine { engine, release_sent_at: AtomicU64::new(0) });
     let keeper = if keeper == "on_runtime" { Keeper::on(runtime.handle().clone()) } else { Keeper::thread() };
-    let locks = Locks::builder(Arc::clone(&stamped) as Arc<dyn Engine>).keeper(keeper).build();
+    let locks = Locks::builder(Arc::clone(&timed_engine) as Arc<dyn Engine>).keeper(keeper).build();
     let mut stamps = Vec::with_capacity(turns.count);
     runtime.block_on(async {
         let request = locks.mutex("handover");
@@ -41,8 +47,8 @@ pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: T
             let dropped = now()?;
             drop(guard);
             tokio::time::sleep(turns.pause).await;
-            let left = stamped.left.load(Relaxed);
-            stamps.push((granted, if from == "sent" { left } else { dropped }));
+            let sent = timed_engine.release_sent_at.load(Relaxed);
+            stamps.push((granted, if release_point == "sent" { sent } else { dropped }));
         }
         Ok::<_, Failure>(())
     })?;
@@ -53,13 +59,13 @@ pub(crate) fn take_turns(engine: impl Engine, keeper: &str, from: &str, turns: T
     Ok(())
 }
 
-/// Records when a release is sent.
-struct Stamped<E> {
+/// An engine that records when a release is sent.
+struct TimedEngine<E> {
     engine: E,
-    left: AtomicU64,
+    release_sent_at: AtomicU64,
 }
 
-impl<E: Engine> Engine for Stamped<E> {
+impl<E: Engine> Engine for TimedEngine<E> {
     fn profile(&self) -> &Profile {
         self.engine.profile()
     }
@@ -77,7 +83,7 @@ impl<E: Engine> Engine for Stamped<E> {
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        self.left.store(now().unwrap_or(0), Relaxed);
+        self.release_sent_at.store(now().unwrap_or(0), Relaxed);
         self.engine.release(releases)
     }
 
@@ -86,7 +92,7 @@ impl<E: Engine> Engine for Stamped<E> {
     }
 }
 
-impl<E: Engine> Inspect for Stamped<E> {
+impl<E: Engine> Inspect for TimedEngine<E> {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         self.engine.ping()
     }

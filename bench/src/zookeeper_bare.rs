@@ -19,12 +19,12 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) async fn connect(port: u16, sessions: usize) -> Result<Self, Failure> {
-        let mut made = Vec::with_capacity(sessions);
+        let mut clients = Vec::with_capacity(sessions);
         for _ in 0..sessions {
             let connector = Client::connector().with_session_timeout(SESSION_TIMEOUT);
-            made.push(connector.connect(&format!("127.0.0.1:{port}")).await?);
+            clients.push(connector.connect(&format!("127.0.0.1:{port}")).await?);
         }
-        Ok(Self { sessions: made.into() })
+        Ok(Self { sessions: clients.into() })
     }
 
     fn session(&self, task: usize) -> &Client {
@@ -32,7 +32,7 @@ impl Bare {
     }
 
     /// Creates a directory and its parents.
-    pub(crate) async fn make(&self, dir: &str) -> Result<(), Failure> {
+    pub(crate) async fn create_dir(&self, dir: &str) -> Result<(), Failure> {
         Ok(self.sessions[0].mkdir(dir, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?)
     }
 
@@ -41,8 +41,8 @@ impl Bare {
     pub(crate) async fn pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
-        let (_, number) = session.create(&path, OWNER, &numbered()).await?;
-        is_first(session.list_children(dir).await)?;
+        let (_, number) = session.create(&path, OWNER, &sequential_options()).await?;
+        expect_alone_in_queue(session.list_children(dir).await)?;
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
@@ -51,9 +51,10 @@ impl Bare {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
         // Both requests are sent here, in this order.
-        let (created, listed) = (session.create(&path, OWNER, &numbered()), session.list_children(dir));
+        let (created, listed) =
+            (session.create(&path, OWNER, &sequential_options()), session.list_children(dir));
         let (_, number) = created.await?;
-        is_first(listed.await)?;
+        expect_alone_in_queue(listed.await)?;
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
@@ -63,18 +64,18 @@ impl Bare {
         let session = self.session(task);
         let mut create = session.new_multi_writer();
         for dir in dirs {
-            create.add_create(&format!("{dir}/lock-"), OWNER, &numbered())?;
+            create.add_create(&format!("{dir}/lock-"), OWNER, &sequential_options())?;
         }
         let created = create.commit();
         let listed: Vec<_> = dirs.iter().map(|dir| session.list_children(dir)).collect();
         let mut delete = session.new_multi_writer();
-        for made in created.await? {
-            if let MultiWriteResult::Create { path, .. } = made {
+        for clients in created.await? {
+            if let MultiWriteResult::Create { path, .. } = clients {
                 delete.add_delete(&path, None)?;
             }
         }
         for listed in listed {
-            is_first(listed.await)?;
+            expect_alone_in_queue(listed.await)?;
         }
         delete.commit().await?;
         Ok(())
@@ -108,12 +109,12 @@ impl Bare {
     }
 }
 
-fn numbered() -> zookeeper_client::CreateOptions<'static> {
+fn sequential_options() -> zookeeper_client::CreateOptions<'static> {
     CreateMode::EphemeralSequential.with_acls(Acls::anyone_all())
 }
 
 /// An error unless the own node is alone in the queue: that makes it a lock.
-fn is_first(queue: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
+fn expect_alone_in_queue(queue: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
     match queue?.len() {
         1 => Ok(()),
         others => Err(format!("{others} in a queue where one was expected").into()),

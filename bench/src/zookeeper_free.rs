@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Failure,
-    contest::Contest,
+    comparison::Comparison,
     pairs::{pairs, per_second},
     redis_holds::cpu_seconds,
     zookeeper_bare::Bare,
@@ -21,12 +21,12 @@ use crate::{
 };
 
 /// The approximate length of one measurement: some hundred writes to the disk.
-const SLICE: Duration = Duration::from_millis(200);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 51;
 /// The same with one task: some dozen writes. It is measured often, because a single task waits whenever the machine is
 /// busy with something else.
-const LONE_SLICE: Duration = Duration::from_millis(60);
-const LONE_ROUNDS: usize = 151;
+const SINGLE_TASK_TIME: Duration = Duration::from_millis(60);
+const SINGLE_TASK_ROUNDS: usize = 151;
 /// The number of rounds for the cost of a pair, which varies less.
 const COST_ROUNDS: usize = 15;
 /// How many slices leasehold gets to find the best number of sessions: on a busy machine one is too short.
@@ -52,18 +52,19 @@ pub(crate) fn bench() -> Result<(), Failure> {
 }
 
 fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
-    let own = locks(server.port(), Keeper::thread())?;
-    let on_runtime = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
+    let locks_on_thread = locks(server.port(), Keeper::thread())?;
+    let locks_on_runtime = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
     // The engine finds the best number of sessions under load.
-    let sessions = settled(server, || pairs(runtime, SLICE, tasks, &own))?;
-    let both = settled(server, || pairs(runtime, SLICE, tasks, &on_runtime))?;
+    let sessions =
+        sessions_after_warm_up(server, || pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_thread))?;
+    let both = sessions_after_warm_up(server, || pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime))?;
     if both != 2 * sessions {
         return Err(format!("{sessions} sessions with one keeper, {} with the other", both - sessions).into());
     }
     let bare = runtime.block_on(Bare::connect(server.port(), usize::try_from(sessions)?))?;
     runtime.block_on(async {
         for task in 0..tasks {
-            bare.make(&dir(task)).await?;
+            bare.create_dir(&dir(task)).await?;
         }
         Ok::<_, Failure>(())
     })?;
@@ -71,44 +72,49 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
         "  {tasks} tasks of one thread, a name each; {sessions} sessions each of leasehold and the bare client"
     );
     let alone = format!("{}-alone", dir(0));
-    runtime.block_on(bare.make(&alone))?;
+    runtime.block_on(bare.create_dir(&alone))?;
     let mut socket = (tasks == 1).then(|| Socket::connect(server.port())).transpose()?;
-    let (slice, rounds) = if tasks == 1 { (LONE_SLICE, LONE_ROUNDS) } else { (SLICE, ROUNDS) };
-    let shown = |pairs: f64| if tasks == 1 { 1e6 / pairs } else { pairs };
-    let mut contest = Contest::new(if tasks == 1 { "us a pair" } else { "pairs/s" })
+    let (measurement_time, rounds) =
+        if tasks == 1 { (SINGLE_TASK_TIME, SINGLE_TASK_ROUNDS) } else { (MEASUREMENT_TIME, ROUNDS) };
+    let in_unit = |pairs: f64| if tasks == 1 { 1e6 / pairs } else { pairs };
+    let mut comparison = Comparison::new(if tasks == 1 { "us a pair" } else { "pairs/s" })
         .rounds(rounds)
-        .way(BARE, || bare_pairs(runtime, slice, tasks, &bare).map(shown))
-        .way(QUICK, || quick_pairs(runtime, slice, tasks, &bare).map(shown))
-        .way("leasehold", || pairs(runtime, slice, tasks, &own).map(shown))
-        .way(ON_RUNTIME, || pairs(runtime, slice, tasks, &on_runtime).map(shown));
+        .candidate(BARE, || bare_pairs(runtime, measurement_time, tasks, &bare).map(in_unit))
+        .candidate(QUICK, || quick_pairs(runtime, measurement_time, tasks, &bare).map(in_unit))
+        .candidate("leasehold", || pairs(runtime, measurement_time, tasks, &locks_on_thread).map(in_unit))
+        .candidate(ON_RUNTIME, || pairs(runtime, measurement_time, tasks, &locks_on_runtime).map(in_unit));
     if let Some(socket) = &mut socket {
-        contest = contest.way(SOCKET, || socket.pairs(slice, &alone).map(shown));
+        comparison = comparison.candidate(SOCKET, || socket.pairs(measurement_time, &alone).map(in_unit));
     } else {
-        contest = contest
-            .way(BY_FEW, || joint_pairs(runtime, tasks, FEW, &bare))
-            .way(BY_MANY, || joint_pairs(runtime, tasks, MANY, &bare));
+        comparison = comparison
+            .candidate(BY_FEW, || joint_pairs(runtime, tasks, FEW, &bare))
+            .candidate(BY_MANY, || joint_pairs(runtime, tasks, MANY, &bare));
     }
-    contest.run()?;
+    comparison.run()?;
     println!("  what it costs this process");
-    Contest::new("us of a processor")
+    Comparison::new("us of a processor")
         .rounds(COST_ROUNDS)
-        .way(BARE, || cost(|| bare_pairs(runtime, SLICE, tasks, &bare)))
-        .way(QUICK, || cost(|| quick_pairs(runtime, SLICE, tasks, &bare)))
-        .way("leasehold", || cost(|| pairs(runtime, SLICE, tasks, &own)))
-        .way(ON_RUNTIME, || cost(|| pairs(runtime, SLICE, tasks, &on_runtime)))
+        .candidate(BARE, || cost(|| bare_pairs(runtime, MEASUREMENT_TIME, tasks, &bare)))
+        .candidate(QUICK, || cost(|| quick_pairs(runtime, MEASUREMENT_TIME, tasks, &bare)))
+        .candidate("leasehold", || cost(|| pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_thread)))
+        .candidate(ON_RUNTIME, || cost(|| pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime)))
         .run()?;
     // Otherwise the bare client had fewer sessions than the engine that it was compared with.
     if figure(server, "zk_global_sessions")? != 3 * sessions + u64::from(socket.is_some()) {
         return Err("the number of sessions changed while it was measured".into());
     }
     let (before, begin) = (figure(server, "zk_packets_received")?, Instant::now());
-    let done = pairs(runtime, SLICE, tasks, &own)? * begin.elapsed().as_secs_f64();
-    println!("  {:.2} requests a pair", (figure(server, "zk_packets_received")? - before) as f64 / done);
+    let completed =
+        pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_thread)? * begin.elapsed().as_secs_f64();
+    println!("  {:.2} requests a pair", (figure(server, "zk_packets_received")? - before) as f64 / completed);
     Ok(())
 }
 
 /// The number of sessions after enough work.
-fn settled(server: &ZookeeperServer, work: impl Fn() -> Result<f64, Failure>) -> Result<u64, Failure> {
+fn sessions_after_warm_up(
+    server: &ZookeeperServer,
+    work: impl Fn() -> Result<f64, Failure>,
+) -> Result<u64, Failure> {
     for _ in 0..WARMING {
         work()?;
     }
@@ -132,16 +138,21 @@ pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failur
 /// The processor time of a pair in this process, in microseconds.
 fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let (before, begin) = (cpu_seconds()?, Instant::now());
-    let done = measure()? * begin.elapsed().as_secs_f64();
-    Ok((cpu_seconds()? - before) / done * 1e6)
+    let completed = measure()? * begin.elapsed().as_secs_f64();
+    Ok((cpu_seconds()? - before) / completed * 1e6)
 }
 
 fn dir(task: usize) -> String {
     format!("/bare/bench-{task}")
 }
 
-fn bare_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, slice, tasks, |task| {
+fn bare_pairs(
+    runtime: &Runtime,
+    measurement_time: Duration,
+    tasks: usize,
+    bare: &Bare,
+) -> Result<f64, Failure> {
+    per_second(runtime, measurement_time, tasks, |task| {
         let (bare, dir) = (bare.clone(), dir(task));
         move || {
             let (bare, dir) = (bare.clone(), dir.clone());
@@ -150,8 +161,13 @@ fn bare_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) -> 
     })
 }
 
-fn quick_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) -> Result<f64, Failure> {
-    per_second(runtime, slice, tasks, |task| {
+fn quick_pairs(
+    runtime: &Runtime,
+    measurement_time: Duration,
+    tasks: usize,
+    bare: &Bare,
+) -> Result<f64, Failure> {
+    per_second(runtime, measurement_time, tasks, |task| {
         let (bare, dir) = (bare.clone(), dir(task));
         move || {
             let (bare, dir) = (bare.clone(), dir.clone());
@@ -162,7 +178,7 @@ fn quick_pairs(runtime: &Runtime, slice: Duration, tasks: usize, bare: &Bare) ->
 
 /// As many names in flight, but fewer tasks with several names each.
 fn joint_pairs(runtime: &Runtime, tasks: usize, names: usize, bare: &Bare) -> Result<f64, Failure> {
-    let rate = per_second(runtime, SLICE, tasks / names, |task| {
+    let rate = per_second(runtime, MEASUREMENT_TIME, tasks / names, |task| {
         let dirs: Arc<[String]> = (task * names..(task + 1) * names).map(dir).collect();
         let bare = bare.clone();
         move || {

@@ -10,8 +10,8 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::{
     Failure, child,
-    contest::{Contest, quantile},
-    handover::{between, now},
+    comparison::{Comparison, quantile},
+    handover::{handover_time, now},
     stamped::{Turns, take_turns},
     zookeeper_bare::Bare,
 };
@@ -28,35 +28,36 @@ const READY: &str = "/bare/handover-ready";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
-    for (unit, at) in [("us, p50", 0.5), ("us, p99", 0.99)] {
-        let handovers = |keeper: &str, from: &str| {
-            let start = || child::start(&["zookeeper-handover", keeper, from, &server.port().to_string()]);
-            between([start()?, start()?], TURNS, at)
+    for (unit, fraction) in [("us, p50", 0.5), ("us, p99", 0.99)] {
+        let handovers = |keeper: &str, release_point: &str| {
+            let start =
+                || child::start(&["zookeeper-handover", keeper, release_point, &server.port().to_string()]);
+            handover_time([start()?, start()?], TURNS, fraction)
         };
-        Contest::new(unit)
+        Comparison::new(unit)
             .rounds(5)
-            .way("bare deletion -> watch event -> one list", || watched(server.port(), at))
-            .way("leasehold, from the release that leaves", || handovers("thread", "sent"))
-            .way("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
-            .way("leasehold, from before the drop", || handovers("thread", "dropped"))
+            .candidate("bare deletion -> watch event -> one list", || watch_time(server.port(), fraction))
+            .candidate("leasehold, from the release that leaves", || handovers("thread", "sent"))
+            .candidate("the same, keeper on the caller's runtime", || handovers("on_runtime", "sent"))
+            .candidate("leasehold, from before the drop", || handovers("thread", "dropped"))
             .run()?;
     }
     Ok(())
 }
 
 /// Takes the lock repeatedly.
-pub(crate) fn child(keeper: &str, from: &str, port: &str) -> Result<(), Failure> {
+pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
-    take_turns(engine, keeper, from, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
+    take_turns(engine, keeper, release_point, Turns { count: TURNS, hold: HOLD, pause: PAUSE })
 }
 
-fn watched(port: u16, at: f64) -> Result<f64, Failure> {
+fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     let listener = child::start(&["zookeeper-watched", &port.to_string()])?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let sent = runtime.block_on(async {
         let bare = Bare::connect(port, 1).await?;
-        bare.make(DIR).await?;
+        bare.create_dir(DIR).await?;
         while !bare.is_there(READY).await? {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -76,16 +77,16 @@ fn watched(port: u16, at: f64) -> Result<f64, Failure> {
     for (line, sent) in child::output(listener)?.lines().zip(sent) {
         times.push(line.parse::<u64>()?.saturating_sub(sent) as f64 / 1000.0);
     }
-    Ok(quantile(&mut times, at))
+    Ok(quantile(&mut times, fraction))
 }
 
 /// The other process: prints when it had listed the directory after each deletion.
-pub(crate) fn receive(port: &str) -> Result<(), Failure> {
+pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let times = runtime.block_on(async {
         let bare = Bare::connect(port, 1).await?;
-        bare.make(DIR).await?;
+        bare.create_dir(DIR).await?;
         bare.create(READY).await?;
         let mut times = Vec::new();
         while times.len() < 2 * TURNS {

@@ -17,7 +17,7 @@ use crate::{
 
 const HOLDS: usize = 10_000;
 /// Two leases: each hold is renewed several times.
-const HELD: Duration = Duration::from_secs(60);
+const HOLD_TIME: Duration = Duration::from_secs(60);
 
 /// Acquires many names and holds them. Prints the cost for the process and the server.
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -56,11 +56,13 @@ pub(crate) fn child(port: &str) -> Result<(), Failure> {
     let guards = runtime.block_on(acquire(&locks, 0..HOLDS))?;
     println!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64());
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
-    std::thread::sleep(HELD);
+    std::thread::sleep(HOLD_TIME);
     let share = (cpu_seconds()? - cpu) / begin.elapsed().as_secs_f64() * 100.0;
     let lost = guards.iter().filter(|guard| !guard.check()).count();
     let bytes = (status("VmRSS:")? - memory) * 1024 / HOLDS as u64;
-    println!("after {HELD:?}: {lost} lost, {bytes} bytes a hold, {share:.1} % of a core in this process");
+    println!(
+        "after {HOLD_TIME:?}: {lost} lost, {bytes} bytes a hold, {share:.1} % of a core in this process"
+    );
     // The server's figures are read before the holds end.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     Ok(())

@@ -9,54 +9,60 @@ use tokio::runtime::Runtime;
 
 use crate::{
     Failure,
-    contest::Contest,
-    foreign::{Foreign, recipe},
+    comparison::Comparison,
+    foreign::{ForeignProgram, recipe_path},
     pairs::per_second,
     zookeeper_free::locks,
 };
 
 /// Long enough for the first of sixteen Python threads to notice that the time is over.
-const SLICE: Duration = Duration::from_millis(1000);
+const MEASUREMENT_TIME: Duration = Duration::from_millis(1000);
 const ROUNDS: usize = 9;
 /// How often each way runs before it is measured, because Java compiles code that runs often.
 const WARMING: usize = 4;
 /// The options of a production server, in place of the testkit's options for a quick start.
-const FULL_JAVA: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
+const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let compiled = tempfile::tempdir()?;
     let (mut curator, mut kazoo) = (curator(&server, compiled.path())?, kazoo(&server)?);
-    let separate = || locks(server.port(), Keeper::thread());
-    for (what, clients) in [("free", 1), ("free", 16), ("contended", 8)] {
-        let own: Arc<[Locks]> = (0..clients).map(|_| separate()).collect::<Result<_, _>>()?;
-        let one: Arc<[Locks]> = [separate()?].into();
+    let new_client = || locks(server.port(), Keeper::thread());
+    for (kind, clients) in [("free", 1), ("free", 16), ("contended", 8)] {
+        let separate_clients: Arc<[Locks]> = (0..clients).map(|_| new_client()).collect::<Result<_, _>>()?;
+        let shared_client: Arc<[Locks]> = [new_client()?].into();
         for _ in 0..WARMING {
-            theirs(&mut curator, what, clients)?;
+            foreign_pairs(&mut curator, kind, clients)?;
         }
-        theirs(&mut kazoo, what, clients)?;
-        ours(&runtime, what, clients, &own)?;
-        ours(&runtime, what, clients, &one)?;
-        println!("  {clients} clients, {what}");
-        let mut contest = Contest::new("pairs/s")
+        foreign_pairs(&mut kazoo, kind, clients)?;
+        leasehold_pairs(&runtime, kind, clients, &separate_clients)?;
+        leasehold_pairs(&runtime, kind, clients, &shared_client)?;
+        println!("  {clients} clients, {kind}");
+        let mut comparison = Comparison::new("pairs/s")
             .rounds(ROUNDS)
-            .way("Curator 5.4, InterProcessMutex", || theirs(&mut curator, what, clients))
-            .way("kazoo 2.8, Lock", || theirs(&mut kazoo, what, clients))
-            .way("leasehold", || ours(&runtime, what, clients, &own));
+            .candidate("Curator 5.4, InterProcessMutex", || foreign_pairs(&mut curator, kind, clients))
+            .candidate("kazoo 2.8, Lock", || foreign_pairs(&mut kazoo, kind, clients))
+            .candidate("leasehold", || leasehold_pairs(&runtime, kind, clients, &separate_clients));
         if clients > 1 {
-            contest =
-                contest.way("leasehold, as many tasks of one client", || ours(&runtime, what, clients, &one));
+            comparison = comparison.candidate("leasehold, as many tasks of one client", || {
+                leasehold_pairs(&runtime, kind, clients, &shared_client)
+            });
         }
-        contest.run()?;
+        comparison.run()?;
     }
     Ok(())
 }
 
 /// Repeats acquire and release in `tasks` tasks, which share the clients.
-fn ours(runtime: &Runtime, what: &'static str, tasks: usize, clients: &Arc<[Locks]>) -> Result<f64, Failure> {
-    per_second(runtime, SLICE, tasks, |task| {
-        let name = if what == "free" { format!("bench-{task}") } else { "contended".to_owned() };
+fn leasehold_pairs(
+    runtime: &Runtime,
+    kind: &'static str,
+    tasks: usize,
+    clients: &Arc<[Locks]>,
+) -> Result<f64, Failure> {
+    per_second(runtime, MEASUREMENT_TIME, tasks, |task| {
+        let name = if kind == "free" { format!("bench-{task}") } else { "contended".to_owned() };
         let request = clients[task % clients.len()].mutex(name);
         move || {
             let acquire = request.acquire();
@@ -65,21 +71,21 @@ fn ours(runtime: &Runtime, what: &'static str, tasks: usize, clients: &Arc<[Lock
     })
 }
 
-fn theirs(program: &mut Foreign, what: &str, clients: usize) -> Result<f64, Failure> {
-    program.figure(&format!("{what} {clients} {}", SLICE.as_millis()))
+fn foreign_pairs(program: &mut ForeignProgram, kind: &str, clients: usize) -> Result<f64, Failure> {
+    program.figure(&format!("{kind} {clients} {}", MEASUREMENT_TIME.as_millis()))
 }
 
-fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<Foreign, Failure> {
+fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<ForeignProgram, Failure> {
     let libraries = ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "netty-resolver"];
-    let mut command = java_program(&recipe("CuratorPairs.java"), &libraries, compiled);
-    command.env("_JAVA_OPTIONS", FULL_JAVA);
+    let mut command = java_program(&recipe_path("CuratorPairs.java"), &libraries, compiled);
+    command.env("_JAVA_OPTIONS", JAVA_OPTIONS);
     command.arg(format!("127.0.0.1:{}", server.port()));
-    Foreign::start(command)
+    ForeignProgram::start(command)
 }
 
-fn kazoo(server: &ZookeeperServer) -> Result<Foreign, Failure> {
+fn kazoo(server: &ZookeeperServer) -> Result<ForeignProgram, Failure> {
     let mut command = Command::new("/usr/bin/python3");
-    command.arg(recipe("kazoo_pairs.py"));
+    command.arg(recipe_path("kazoo_pairs.py"));
     command.arg(format!("127.0.0.1:{}", server.port()));
-    Foreign::start(command)
+    ForeignProgram::start(command)
 }

@@ -41,13 +41,13 @@ impl Socket {
     }
 
     /// How many pairs a second it completes: create, list, delete, each after the answer to the one before.
-    pub(crate) fn pairs(&mut self, slice: Duration, dir: &str) -> Result<f64, Failure> {
-        let (begin, mut done) = (Instant::now(), 0);
-        while begin.elapsed() < slice {
+    pub(crate) fn pairs(&mut self, measurement_time: Duration, dir: &str) -> Result<f64, Failure> {
+        let (begin, mut completed) = (Instant::now(), 0);
+        while begin.elapsed() < measurement_time {
             self.pair(dir)?;
-            done += 1;
+            completed += 1;
         }
-        Ok(f64::from(done) / begin.elapsed().as_secs_f64())
+        Ok(f64::from(completed) / begin.elapsed().as_secs_f64())
     }
 
     fn pair(&mut self, dir: &str) -> Result<(), Failure> {

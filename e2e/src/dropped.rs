@@ -7,7 +7,7 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 
 /// The end events of all open attempts of one process, whose executor was dropped at `t`.
 #[must_use]
-pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
+pub fn end_events(events: &[Event], t: u64) -> Vec<Event> {
     let mut open: BTreeMap<AttemptId, (bool, &Event)> = BTreeMap::new();
     for event in events.iter().filter(|event| event.attempt != 0) {
         match event.what {
@@ -27,12 +27,12 @@ pub fn ends(events: &[Event], t: u64) -> Vec<Event> {
         }
     }
     let seq = events.iter().map(|event| event.seq + 1).max().unwrap_or(0);
-    let end = |(seq, (granted, last)): (u64, (bool, &Event))| Event {
+    let end_event = |(seq, (granted, last)): (u64, (bool, &Event))| Event {
         seq,
         // A task that was running at the time of the drop continued to its next await.
         t: t.max(last.t),
         what: if granted { What::RelInv { min_hold: None, sure: None } } else { What::Cancel },
         ..last.clone()
     };
-    (seq..).zip(open.into_values()).map(end).collect()
+    (seq..).zip(open.into_values()).map(end_event).collect()
 }

@@ -9,29 +9,29 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 use crate::adjusted_history::neutral;
 
 /// The times of the faults of these kinds, in nanoseconds. Such a fault ends when the node has its vote again.
-fn times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
-    let (mut begins, mut times) = (BTreeMap::new(), Vec::new());
+fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
+    let (mut begins, mut fault_times) = (BTreeMap::new(), Vec::new());
     for event in events {
         match &event.what {
             What::NemesisBegin { kind } if kinds.contains(&kind.as_str()) => {
                 begins.entry(kind.as_str()).or_insert(event.t);
             }
             What::NemesisEnd { kind } => {
-                times.extend(begins.remove(kind.as_str()).map(|begin| begin..=event.t));
+                fault_times.extend(begins.remove(kind.as_str()).map(|begin| begin..=event.t));
             }
             _ => {}
         }
     }
-    times.extend(begins.into_values().map(|begin| begin..=u64::MAX));
-    times
+    fault_times.extend(begins.into_values().map(|begin| begin..=u64::MAX));
+    fault_times
 }
 
 /// The changes of the history for faults of these kinds, by index: releases that found nothing are unknown, and
 /// operators' views prove nothing.
 pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What> {
-    let times = times(events, kinds);
+    let fault_times = fault_times(events, kinds);
     let overlaps =
-        |begin: u64, end: u64| times.iter().any(|time| begin <= *time.end() && end >= *time.start());
+        |begin: u64, end: u64| fault_times.iter().any(|time| begin <= *time.end() && end >= *time.start());
     let mut grants: BTreeMap<AttemptId, u64> = BTreeMap::new();
     let mut changes = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {

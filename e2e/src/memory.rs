@@ -20,7 +20,7 @@ use tokio::{
 use crate::{
     Failure,
     client::{self, ClientState, THREADS},
-    dropped::ends,
+    dropped::end_events,
     heartbeat::Heartbeat,
     results::ResultStore,
     world::{Fault, Promise, Setting, World},
@@ -221,11 +221,11 @@ impl World for Memory {
         self.clients.clear();
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {
-            let own = recorder.events();
+            let recorded = recorder.events();
             if let Some(dropped_at) = self.dropped.get(&proc) {
-                events.extend(ends(&own, *dropped_at));
+                events.extend(end_events(&recorded, *dropped_at));
             }
-            events.extend(own);
+            events.extend(recorded);
         }
         Ok(events)
     }

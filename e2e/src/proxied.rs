@@ -20,7 +20,7 @@ pub(crate) trait Proxied: Sized + 'static {
     fn workers(&mut self) -> &mut Workers;
 
     /// Calls `act` for each proxy of a client.
-    fn each(&self, client: usize, act: fn(&Proxy));
+    fn for_each_proxy(&self, client: usize, act: fn(&Proxy));
 
     /// The faults.
     const FAULTS: &'static [Fault<Self>] = &[
@@ -39,51 +39,51 @@ pub(crate) trait Proxied: Sized + 'static {
         Fault {
             name: "cut before the request",
             lasts: 5..200,
-            begin: |w, client| w.each(client, Proxy::hold_requests),
-            end: |w, client| w.each(client, Proxy::drop_connections),
+            begin: |w, client| w.for_each_proxy(client, Proxy::hold_requests),
+            end: |w, client| w.for_each_proxy(client, Proxy::drop_connections),
         },
         // A late request: the connection of the client is cut, and its request arrives later.
         Fault {
             name: "cut after the request",
             lasts: 5..400,
             begin: |w, client| {
-                w.each(client, Proxy::hold_requests);
+                w.for_each_proxy(client, Proxy::hold_requests);
                 sleep(Duration::from_millis(2));
-                w.each(client, Proxy::cut_clients);
+                w.for_each_proxy(client, Proxy::cut_clients);
             },
-            end: |w, client| w.each(client, Proxy::release_held),
+            end: |w, client| w.for_each_proxy(client, Proxy::release_held),
         },
         Fault {
             name: "cut before the reply",
             lasts: 5..200,
-            begin: |w, client| w.each(client, Proxy::hold_answers),
-            end: |w, client| w.each(client, Proxy::drop_connections),
+            begin: |w, client| w.for_each_proxy(client, Proxy::hold_answers),
+            end: |w, client| w.for_each_proxy(client, Proxy::drop_connections),
         },
         Fault {
             name: "requests held",
             lasts: 20..Self::MAX_HOLD_BACK,
-            begin: |w, client| w.each(client, Proxy::hold_requests),
-            end: |w, client| w.each(client, Proxy::release_held),
+            begin: |w, client| w.for_each_proxy(client, Proxy::hold_requests),
+            end: |w, client| w.for_each_proxy(client, Proxy::release_held),
         },
         Fault {
             name: "answers held",
             lasts: 20..Self::MAX_HOLD_BACK,
-            begin: |w, client| w.each(client, Proxy::hold_answers),
-            end: |w, client| w.each(client, Proxy::release_held),
+            begin: |w, client| w.for_each_proxy(client, Proxy::hold_answers),
+            end: |w, client| w.for_each_proxy(client, Proxy::release_held),
         },
         Fault {
             name: "half-open",
             lasts: 500..Self::MAX_STOP,
             begin: |w, client| {
-                w.each(client, Proxy::hold_requests);
-                w.each(client, Proxy::hold_answers);
+                w.for_each_proxy(client, Proxy::hold_requests);
+                w.for_each_proxy(client, Proxy::hold_answers);
             },
-            end: |w, client| w.each(client, Proxy::drop_connections),
+            end: |w, client| w.for_each_proxy(client, Proxy::drop_connections),
         },
         Fault {
             name: "reset",
             lasts: 1..10,
-            begin: |w, client| w.each(client, Proxy::reset),
+            begin: |w, client| w.for_each_proxy(client, Proxy::reset),
             end: |_, _| {},
         },
         // A delay applies to new connections only, so the old ones are closed.
@@ -91,12 +91,12 @@ pub(crate) trait Proxied: Sized + 'static {
             name: "slow",
             lasts: 100..800,
             begin: |w, client| {
-                w.each(client, |proxy| proxy.delay(SLOW));
-                w.each(client, Proxy::drop_connections);
+                w.for_each_proxy(client, |proxy| proxy.delay(SLOW));
+                w.for_each_proxy(client, Proxy::drop_connections);
             },
             end: |w, client| {
-                w.each(client, |proxy| proxy.delay(Duration::ZERO));
-                w.each(client, Proxy::drop_connections);
+                w.for_each_proxy(client, |proxy| proxy.delay(Duration::ZERO));
+                w.for_each_proxy(client, Proxy::drop_connections);
             },
         },
     ];

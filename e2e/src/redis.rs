@@ -36,7 +36,7 @@ pub const fn promise_of_many(seed: u64) -> Promise {
 }
 
 /// Sends a command to a server that may still be loading its data.
-fn send(server: &RedisServer, command: &[&str]) {
+fn send_when_loaded(server: &RedisServer, command: &[&str]) {
     for _ in 0..MAX_TRIES {
         if redis_command(server.port(), command).status.success() {
             return;
@@ -52,9 +52,8 @@ fn is_best_effort(guarantee: &Guarantee) -> bool {
 }
 
 /// An address map from the ports of the servers to the ports of their proxies.
-fn map(ports: &[u16], proxies: &[u16]) -> String {
-    let pairs =
-        ports.iter().zip(proxies).map(|(port, proxies)| format!("127.0.0.1:{port}=127.0.0.1:{proxies}"));
+fn address_map(ports: &[u16], proxies: &[u16]) -> String {
+    let pairs = ports.iter().zip(proxies).map(|(port, proxy)| format!("127.0.0.1:{port}=127.0.0.1:{proxy}"));
     pairs.collect::<Vec<_>>().join(",")
 }
 
@@ -67,22 +66,25 @@ fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> 
 /// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they
 /// expire.
 const QUEUE_LIFE: i64 = 70_000;
-/// How long the keys of shared holds may remain, in milliseconds: which are remembered for an hour after their lease.
+/// How long the keys of shared holds may remain, in milliseconds: the server remembers them for an hour after their
+/// lease.
 const HOLDS_LIFE: i64 = 3_601_000;
 
 /// Whether a key may remain at rest for a while: the newest token, tombstones, queue entries of killed clients, and the
 /// record of an unclean end. Of the hold of a killed client all but the lock key stays until the name is claimed again.
 fn may_remain(key: &str, command: impl Fn(&[&str]) -> Vec<String>) -> bool {
-    const REMEMBERS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
+    const REMEMBERS_HOLDS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).mode or cmsgpack.unpack(c).ended) and 1 or 0";
-    let expires_within = |most| {
+    let expires_within = |longest| {
         let left = command(&["PTTL", key]).join("").parse();
-        left.is_ok_and(|left: i64| (1..=most).contains(&left))
+        left.is_ok_and(|left: i64| (1..=longest).contains(&left))
     };
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     // Redisson's layout adds a letter before the kind.
     match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-        Some('c') => expires_within(HOLDS_LIFE) && command(&["EVAL", REMEMBERS, "1", key]).join("") == "1",
+        Some('c') => {
+            expires_within(HOLDS_LIFE) && command(&["EVAL", REMEMBERS_HOLDS, "1", key]).join("") == "1"
+        }
         Some('q' | 'z') => expires_within(QUEUE_LIFE),
         Some('e' | 'h') => expires_within(HOLDS_LIFE),
         Some(kind) => matches!(kind, 'd' | 's' | 't'),

@@ -162,7 +162,7 @@ impl Round<'_> {
         if let Some(observer) = observer {
             observer.record(recorder);
         }
-        recorder.note(What::Probe { phase: Phase::Rest, found: at_rest(&world, &admin)? });
+        recorder.note(What::Probe { phase: Phase::Rest, found: leftovers_at_rest(&world, &admin)? });
         let mut events = events.events().to_vec();
         events.extend(recorder.events());
         let (mut figures, mut complaints) = judge(&events, world.promise(), speed);
@@ -195,7 +195,10 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
 }
 
 /// The records that remain after all clients have ended and everything has had the time to expire.
-fn at_rest<W: World>(world: &W, admin: &leasehold_core::Locks) -> Result<BTreeMap<String, u64>, Failure> {
+fn leftovers_at_rest<W: World>(
+    world: &W,
+    admin: &leasehold_core::Locks,
+) -> Result<BTreeMap<String, u64>, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let watch = Stopwatch::start();
     loop {

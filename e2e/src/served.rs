@@ -100,7 +100,7 @@ impl<S: System> Proxied for Served<S> {
         &mut self.workers
     }
 
-    fn each(&self, client: usize, act: fn(&Proxy)) {
+    fn for_each_proxy(&self, client: usize, act: fn(&Proxy)) {
         self.proxies[client].iter().for_each(act);
     }
 }

@@ -27,11 +27,12 @@ pub const fn promise_of(seed: u64) -> Promise {
 }
 
 /// The faults of a round with a promise of exclusion.
-const LOSES_ONE: &[Fault<Served<Three>>] =
+const FAULTS_WITH_EXCLUSION: &[Fault<Served<Three>>] =
     &[Three::LEADER_KILLED, Three::leader_cut_off(3500), Three::any_cut_off("node cut off", 3500)];
 
 /// The faults of a round without it.
-const STOPS_ONE: &[Fault<Served<Three>>] = &[Three::LEADER_STOPS, Three::any_stops("node stops")];
+const FAULTS_WITHOUT_EXCLUSION: &[Fault<Served<Three>>] =
+    &[Three::LEADER_STOPS, Three::any_stops("node stops")];
 
 impl System for Three {
     const SCHEME: &'static str = "etcd";
@@ -39,7 +40,7 @@ impl System for Three {
     const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
-        if promise == Promise::Exclusion { LOSES_ONE } else { STOPS_ONE }
+        if promise == Promise::Exclusion { FAULTS_WITH_EXCLUSION } else { FAULTS_WITHOUT_EXCLUSION }
     }
 
     fn start(seed: u64, _: Promise) -> Self {

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 use leasehold_core::{Guarantee, Level};
 use leasehold_testkit::server::RedisServer;
 
-use super::{may_remain, send};
+use super::{may_remain, send_when_loaded};
 use crate::{
     served::{Served, System},
     world::{Fault, Promise},
@@ -30,7 +30,7 @@ pub struct Redis<const OF_REDISSON: bool>(RedisServer);
 
 impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
     /// The faults of the server that loses no acknowledged write.
-    const LOSES_NOTHING: &'static [Fault<Served<Self>>] = &[
+    const FAULTS_WITHOUT_LOSS: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "server stops",
             lasts: 20..1500,
@@ -46,19 +46,19 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "connections killed",
             lasts: 1..10,
-            begin: |w, _| send(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
+            begin: |w, _| send_when_loaded(&w.system.0, &["CLIENT", "KILL", "TYPE", "normal"]),
             end: |_, _| {},
         },
         Fault {
             name: "scripts forgotten",
             lasts: 1..10,
-            begin: |w, _| send(&w.system.0, &["SCRIPT", "FLUSH"]),
+            begin: |w, _| send_when_loaded(&w.system.0, &["SCRIPT", "FLUSH"]),
             end: |_, _| {},
         },
     ];
 
     /// The faults of the server that loses data.
-    const LOSES_DATA: &'static [Fault<Served<Self>>] = &[
+    const FAULTS_WITH_LOSS: &'static [Fault<Served<Self>>] = &[
         Fault {
             name: "restart without data",
             lasts: 5..200,
@@ -74,7 +74,7 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         Fault {
             name: "all flushed",
             lasts: 1..10,
-            begin: |w, _| send(&w.system.0, &["FLUSHALL"]),
+            begin: |w, _| send_when_loaded(&w.system.0, &["FLUSHALL"]),
             end: |_, _| {},
         },
     ];
@@ -106,8 +106,8 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
     /// the kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
-        let cut = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
-        if let Some(log) = cut
+        let log_file = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
+        if let Some(log) = log_file
             && let Ok(metadata) = log.metadata()
         {
             let _ = log.set_len(metadata.len() - metadata.len().min(UNSYNCED));
@@ -128,8 +128,8 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
         match promise {
-            Promise::Exclusion => Self::LOSES_NOTHING,
-            Promise::Fence => Self::LOSES_DATA,
+            Promise::Exclusion => Self::FAULTS_WITHOUT_LOSS,
+            Promise::Fence => Self::FAULTS_WITH_LOSS,
             Promise::Doubt => Self::CLOCK_STEPS,
         }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::{RedisCluster, RedisFailover};
 
-use super::{MAX_HOLD_BACK, MAX_STOP, is_best_effort, keys_left, map};
+use super::{MAX_HOLD_BACK, MAX_STOP, address_map, is_best_effort, keys_left};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -24,7 +24,7 @@ pub struct Cluster {
     /// The index of the server under a fault.
     target: usize,
     /// The slot that is migrating.
-    open: Option<u16>,
+    migrating_slot: Option<u16>,
     rng: Rng,
 }
 
@@ -76,12 +76,12 @@ impl Cluster {
     }
 
     /// Begins to migrate the slot of a random lock, and moves the first key of the slot.
-    fn open(&mut self) {
+    fn open_migration(&mut self) {
         let slot = self.slot();
         let owner = self.servers.owner(slot);
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
-        self.open = Some(slot);
+        self.migrating_slot = Some(slot);
         // A node may refuse while another one is under a fault; the end of the fault completes the migration.
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
@@ -92,29 +92,29 @@ impl Cluster {
         let slot = self.slot();
         let owner = masters.iter().find_map(|&node| self.servers.owner_by(node, slot));
         let others: Vec<_> = masters.iter().copied().filter(|&node| Some(node) != owner).collect();
-        let is_there = owner.is_some_and(|owner| masters.contains(&owner));
-        if self.rng.below(2) == 0 || !is_there || others.is_empty() {
+        let owner_is_up = owner.is_some_and(|owner| masters.contains(&owner));
+        if self.rng.below(2) == 0 || !owner_is_up || others.is_empty() {
             return;
         }
         let to = *self.rng.pick(&others);
-        self.open = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
+        self.migrating_slot = self.servers.migrate_slot(slot, to).is_err().then_some(slot);
     }
 
     /// Completes the migration of the migrating slot.
-    fn close(&mut self) {
-        let Some(slot) = self.open.take() else { return };
+    fn complete_migration(&mut self) {
+        let Some(slot) = self.migrating_slot.take() else { return };
         loop {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
                 // The migration did not begin at both nodes, or one of them was replaced and has forgotten it.
-                Err(complaint) if ["not open", "MOVED"].iter().any(|what| complaint.contains(what)) => {
+                Err(error) if ["not open", "MOVED"].iter().any(|what| error.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
                     self.nodes(true).into_iter().for_each(|node| drop(self.servers.command(node, &words)));
                     return;
                 }
-                Err(complaint) => panic!("slot {slot} stays open: {complaint}"),
+                Err(error) => panic!("slot {slot} stays open: {error}"),
             }
         }
         self.servers.close_slot(slot).expect("a cluster without a fault agrees");
@@ -123,9 +123,9 @@ impl Cluster {
     /// Ends a fault, and waits until the cluster has recovered.
     fn end(&mut self, act: fn(&mut RedisCluster, usize)) {
         act(&mut self.servers, self.target);
-        self.servers.settle();
-        self.close();
-        self.servers.settle();
+        self.servers.wait_until_stable();
+        self.complete_migration();
+        self.servers.wait_until_stable();
     }
 }
 
@@ -139,12 +139,12 @@ const MIGRATES: Fault<Served<Cluster>> = Fault {
 const STAYS_OPEN: Fault<Served<Cluster>> = Fault {
     name: "slot stays open",
     lasts: 100..3500,
-    begin: |w, _| w.system.open(),
+    begin: |w, _| w.system.open_migration(),
     end: |w, _| w.system.end(|_, _| {}),
 };
 
 /// Faults that end no hold.
-const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
+const FAULTS_WITHOUT_FAILOVER: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
     Fault {
@@ -168,7 +168,7 @@ const LOSES_OTHERS: &[Fault<Served<Cluster>>] = &[
 ];
 
 /// Faults that may make another node the owner of slots.
-const LOSES_OWNER: &[Fault<Served<Cluster>>] = &[
+const FAULTS_WITH_FAILOVER: &[Fault<Served<Cluster>>] = &[
     MIGRATES,
     STAYS_OPEN,
     Fault {
@@ -215,11 +215,11 @@ impl System for Cluster {
     const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
-        if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_OWNER }
+        if promise == Promise::Exclusion { FAULTS_WITHOUT_FAILOVER } else { FAULTS_WITH_FAILOVER }
     }
 
     fn start(seed: u64, _: Promise) -> Self {
-        Self { servers: RedisCluster::start(), target: 0, open: None, rng: Rng::new(seed, 80) }
+        Self { servers: RedisCluster::start(), target: 0, migrating_slot: None, rng: Rng::new(seed, 80) }
     }
 
     fn ports(&self) -> Vec<u16> {
@@ -228,7 +228,7 @@ impl System for Cluster {
 
     fn url_of(&self, ports: &[u16]) -> String {
         let hosts: Vec<_> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        format!("{}://{}?map={}", Self::SCHEME, hosts.join(","), map(&self.servers.ports(), ports))
+        format!("{}://{}?map={}", Self::SCHEME, hosts.join(","), address_map(&self.servers.ports(), ports))
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {

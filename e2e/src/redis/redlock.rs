@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, thread::sleep, time::Duration};
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::RedisServer;
 
-use super::{is_best_effort, send};
+use super::{is_best_effort, send_when_loaded};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -67,7 +67,7 @@ const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
         name: EMPTIED,
         lasts: 1..10,
-        begin: |w, _| w.system.apply(|server| send(server, &["FLUSHALL"])),
+        begin: |w, _| w.system.apply(|server| send_when_loaded(server, &["FLUSHALL"])),
         end: |w, _| w.system.end(|_| {}),
     },
     Fault {
@@ -79,7 +79,9 @@ const FAULTS: &[Fault<Served<Nodes>>] = &[
     Fault {
         name: "connections of a node killed",
         lasts: 1..10,
-        begin: |w, _| w.system.apply(|server| send(server, &["CLIENT", "KILL", "TYPE", "normal"])),
+        begin: |w, _| {
+            w.system.apply(|server| send_when_loaded(server, &["CLIENT", "KILL", "TYPE", "normal"]))
+        },
         end: |w, _| w.system.end(|_| {}),
     },
     Fault {
@@ -109,7 +111,7 @@ impl System for Nodes {
         let servers: Vec<_> = (0..NODES).map(|_| RedisServer::with_clock(&[])).collect();
         for server in &servers {
             server.set_clock(CLOCK_AHEAD);
-            send(server, &["SET", "leasehold:{}B", "1 1000"]);
+            send_when_loaded(server, &["SET", "leasehold:{}B", "1 1000"]);
         }
         Self { servers, target: 0, rng: Rng::new(seed, 83) }
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Guarantee;
 use leasehold_testkit::server::RedisSentinels;
 
-use super::{MAX_HOLD_BACK, MAX_STOP, is_best_effort, keys_left, map};
+use super::{MAX_HOLD_BACK, MAX_STOP, address_map, is_best_effort, keys_left};
 use crate::{
     rng::Rng,
     served::{Served, System},
@@ -47,12 +47,12 @@ impl Group {
     /// Ends a fault, and waits until the group has recovered.
     fn end(&mut self, act: fn(&mut RedisSentinels, usize)) {
         act(&mut self.servers, self.target);
-        self.servers.settle();
+        self.servers.wait_until_stable();
     }
 }
 
 /// Faults that end no hold.
-const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
+const FAULTS_WITHOUT_FAILOVER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "sentinel killed",
         lasts: 5..2500,
@@ -86,7 +86,7 @@ const LOSES_OTHERS: &[Fault<Served<Group>>] = &[
 ];
 
 /// Faults that may make another node the master.
-const LOSES_MASTER: &[Fault<Served<Group>>] = &[
+const FAULTS_WITH_FAILOVER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "master killed",
         lasts: 5..4500,
@@ -116,7 +116,7 @@ const LOSES_MASTER: &[Fault<Served<Group>>] = &[
     Fault {
         name: "fail-over without Sentinels",
         lasts: 1..10,
-        begin: |w, _| w.system.apply_to_replica(RedisSentinels::hand_over),
+        begin: |w, _| w.system.apply_to_replica(RedisSentinels::failover_without_sentinels),
         end: |w, _| w.system.end(|_, _| {}),
     },
 ];
@@ -127,7 +127,7 @@ impl System for Group {
     const MAX_HOLD_BACK: u64 = MAX_HOLD_BACK;
 
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>] {
-        if promise == Promise::Exclusion { LOSES_OTHERS } else { LOSES_MASTER }
+        if promise == Promise::Exclusion { FAULTS_WITHOUT_FAILOVER } else { FAULTS_WITH_FAILOVER }
     }
 
     fn start(seed: u64, _: Promise) -> Self {
@@ -143,7 +143,7 @@ impl System for Group {
         let nodes = self.servers.ports();
         let (sentinels, proxies) = ports.split_at(self.servers.sentinel_ports().len());
         let sentinels: Vec<_> = sentinels.iter().map(|port| format!("127.0.0.1:{port}")).collect();
-        let (name, map) = (self.servers.name(), map(&nodes, proxies));
+        let (name, map) = (self.servers.name(), address_map(&nodes, proxies));
         format!("{}://{}/{name}?map={map}", Self::SCHEME, sentinels.join(","))
     }
 

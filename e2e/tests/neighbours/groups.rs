@@ -200,12 +200,15 @@ fn redis_py_by_sentinels() {
         },
         end: |servers, node| {
             servers.restart(node);
-            servers.settle();
+            servers.wait_until_stable();
         },
         loses: true,
     };
-    let planned =
-        ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    let planned = ServerFault {
+        begin: RedisSentinels::failover,
+        end: |servers, _| servers.wait_until_stable(),
+        loses: true,
+    };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
@@ -232,12 +235,13 @@ fn redis_py_on_a_cluster() {
         },
         end: |servers, node| {
             servers.restart(node);
-            servers.settle();
+            servers.wait_until_stable();
         },
         loses: true,
     };
-    let planned = ServerFault { begin: fail_over, end: |servers, _| servers.settle(), loses: false };
-    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    let planned =
+        ServerFault { begin: fail_over, end: |servers, _| servers.wait_until_stable(), loses: false };
+    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.wait_until_stable(), loses: false };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);

@@ -158,8 +158,11 @@ fn by_sentinels() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("{}?layout=redisson", servers.url());
     let mut contest = Contest::of(dir.path(), &url, java::command_line(&["until", "lock", &addresses, KEY]));
-    let planned =
-        ServerFault { begin: RedisSentinels::failover, end: |servers, _| servers.settle(), loses: true };
+    let planned = ServerFault {
+        begin: RedisSentinels::failover,
+        end: |servers, _| servers.wait_until_stable(),
+        loses: true,
+    };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);
@@ -187,7 +190,7 @@ fn on_a_cluster_whose_slot_moves() {
     let mut servers = RedisCluster::start();
     let dir = tempfile::tempdir().unwrap();
     let mut contest = in_cluster(&servers, "plain-cluster", dir.path());
-    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.settle(), loses: false };
+    let moved = ServerFault { begin: move_slot, end: |servers, _| servers.wait_until_stable(), loses: false };
     for _ in 0..ROUNDS {
         for side in SIDES {
             contest.kill(side);

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 
 use crate::{
     World,
-    cleanup::{client, paused, world},
-    late::slowly,
+    cleanup::{new_client, new_store, paused_runtime},
+    late::slow_client,
 };
 
 /// How long the exit waits for an engine that answers.
@@ -41,9 +41,9 @@ async fn reached(locks: &Locks) {
 
 #[test]
 fn exit_does_not_wait_after_an_unanswered_claim() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client(&store, &env);
         reached(&locks).await;
         slow.hold_requests(Verb::Claim);
         slow.hold_requests(Verb::Release);
@@ -59,9 +59,9 @@ fn exit_does_not_wait_after_an_unanswered_claim() {
 
 #[test]
 fn exit_does_not_wait_after_a_claim_during_an_outage() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, _) = new_client(&store, &env);
         reached(&locks).await;
         faulty.next(Verb::Claim, Fault::SessionGone);
         let error = locks.mutex("x").acquire_within(LIMIT).await.unwrap_err();
@@ -74,9 +74,9 @@ fn exit_does_not_wait_after_a_claim_during_an_outage() {
 
 #[test]
 fn exit_does_not_wait_after_an_unanswered_confirmation() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client(&store, &env);
         reached(&locks).await;
         let guard = locks.mutex("x").acquire().await.unwrap();
         slow.hold_requests(Verb::Renew);
@@ -92,9 +92,9 @@ fn exit_does_not_wait_after_an_unanswered_confirmation() {
 
 #[test]
 fn exit_does_not_wait_after_a_confirmation_during_an_outage() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, _) = new_client(&store, &env);
         reached(&locks).await;
         let guard = locks.mutex("x").acquire().await.unwrap();
         faulty.next(Verb::Renew, Fault::RequestLost);

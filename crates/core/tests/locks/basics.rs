@@ -4,7 +4,7 @@ use std::{future::Future, time::Duration};
 
 use leasehold_core::{Broken, ErrorKind, Guard, Level, Locks, Owner, Previous};
 
-use crate::{World, eventually, waiters};
+use crate::{World, eventually, waiter_count};
 
 const fn assert_send_sync<T: Send + Sync>() {}
 const fn assert_static<T: 'static>() {}
@@ -33,7 +33,7 @@ fn a_guard_excludes_until_it_is_released() {
     let again = b.mutex("x").blocking().try_acquire().unwrap();
     assert_eq!(again.previous(), Previous::Clean);
     drop(again);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn wrong_arguments_are_refused_before_anything_is_sent() {
         let error = request.blocking().try_acquire().unwrap_err();
         assert!(error.is_invalid() && error.to_string().contains(reason), "{error}");
     }
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_grant_of_a_dropped_request_does_not_hide_the_previous_end() {
     let mut waits = Box::pin(request.acquire());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(waits.as_mut().poll(&mut cx).is_pending());
-    eventually("the other waits", || waiters(&one, "x") == 1);
+    eventually("the other waits", || waiter_count(&one, "x") == 1);
     let panicked = std::thread::spawn(move || {
         let _guard = guard;
         panic!("on purpose");
@@ -127,7 +127,7 @@ fn an_owner_can_acquire_its_hold_again() {
         "the inner guard still holds the name"
     );
     drop(inner);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 
     let reader = locks.rw("y").read().owner(me.clone()).blocking().acquire().unwrap();
     let error = locks.rw("y").write().owner(me).blocking().acquire().unwrap_err();
@@ -153,7 +153,7 @@ fn closing_ends_waits_and_waits_for_guards() {
     assert!(waiter.join().unwrap().unwrap_err().is_closed());
     assert!(locks.mutex("y").blocking().acquire().unwrap_err().is_closed());
     drop(guard);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
     let second = world.client();
     drop(second.mutex("x").blocking().acquire().unwrap());
     assert_eq!(pollster::block_on(second.close(crate::PATIENCE)), 0);

@@ -39,7 +39,7 @@ where
             || drop(holder.borrow_mut().take()),
             |_| {
                 drop(holder.borrow_mut().take());
-                world.assert_at_rest();
+                world.assert_no_leftovers();
             },
         );
     }
@@ -68,14 +68,14 @@ fn release_and_confirm_and_run() {
     let world = World::new();
     let (locks, _) = world.remote_client();
     let hold = || locks.mutex("x").blocking().acquire().unwrap();
-    drop_at_every_poll(|| hold().release(), || (), |_| world.assert_at_rest());
+    drop_at_every_poll(|| hold().release(), || (), |_| world.assert_no_leftovers());
     drop_at_every_poll(
         || {
             let guard = hold();
             async move { guard.confirm().await }
         },
         || (),
-        |_| world.assert_at_rest(),
+        |_| world.assert_no_leftovers(),
     );
     drop_at_every_poll(
         || {
@@ -83,7 +83,7 @@ fn release_and_confirm_and_run() {
             async move { guard.run(std::future::ready(())).await }
         },
         || (),
-        |_| world.assert_at_rest(),
+        |_| world.assert_no_leftovers(),
     );
 }
 
@@ -91,15 +91,15 @@ fn release_and_confirm_and_run() {
 fn inspect_and_close() {
     let world = World::new();
     let (locks, _) = world.remote_client();
-    drop_at_every_poll(|| locks.list(""), || (), |_| world.assert_at_rest());
-    drop_at_every_poll(|| locks.show("x"), || (), |_| world.assert_at_rest());
-    drop_at_every_poll(|| locks.break_hold("x", 1, false), || (), |_| world.assert_at_rest());
+    drop_at_every_poll(|| locks.list(""), || (), |_| world.assert_no_leftovers());
+    drop_at_every_poll(|| locks.show("x"), || (), |_| world.assert_no_leftovers());
+    drop_at_every_poll(|| locks.break_hold("x", 1, false), || (), |_| world.assert_no_leftovers());
     drop_at_every_poll(
         || {
             let (locks, _) = world.remote_client();
             async move { locks.close(Duration::from_secs(1)).await }
         },
         || (),
-        |_| world.assert_at_rest(),
+        |_| world.assert_no_leftovers(),
     );
 }

@@ -12,16 +12,16 @@ use tokio::{runtime::Runtime, time};
 const TTL: Duration = Duration::from_secs(1);
 
 /// The clock of a paused runtime.
-struct Paused(time::Instant);
+struct PausedClock(time::Instant);
 
-impl Clock for Paused {
+impl Clock for PausedClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(1_000_000_000).after(time::Instant::now() - self.0)
     }
 }
 
 /// A client of `store` whose connection may be faulty.
-pub(crate) fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
+pub(crate) fn new_client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>, Arc<Counting>) {
     let faulty = Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let counting = Arc::new(Counting::new(Arc::clone(&faulty) as _));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
@@ -29,21 +29,23 @@ pub(crate) fn client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Faulty>
     (locks, faulty, counting)
 }
 
-pub(crate) fn paused() -> Runtime {
+/// A runtime whose time passes only while all its tasks wait.
+pub(crate) fn paused_runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap()
 }
 
-pub(crate) fn world() -> (Arc<MemoryStore>, Env) {
-    let env = Env { clock: Arc::new(Paused(time::Instant::now())), ..Env::system() };
+/// A store on paused time, and the environment for its clients.
+pub(crate) fn new_store() -> (Arc<MemoryStore>, Env) {
+    let env = Env { clock: Arc::new(PausedClock(time::Instant::now())), ..Env::system() };
     (MemoryStore::new(Lineage::new(7), Arc::clone(&env.clock)), env)
 }
 
 #[test]
 fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (holder, ..) = client(&store, &env);
-        let (waiter, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (holder, ..) = new_client(&store, &env);
+        let (waiter, faulty, _) = new_client(&store, &env);
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
@@ -60,10 +62,10 @@ fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
 
 #[test]
 fn a_hold_broken_before_its_grant_was_known_does_not_block_its_claim() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (holder, ..) = client(&store, &env);
-        let (waiter, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (holder, ..) = new_client(&store, &env);
+        let (waiter, faulty, _) = new_client(&store, &env);
         let guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
@@ -81,10 +83,10 @@ fn a_hold_broken_before_its_grant_was_known_does_not_block_its_claim() {
 
 #[test]
 fn a_gone_claim_is_still_released() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (holder, ..) = client(&store, &env);
-        let (waiter, _, counting) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (holder, ..) = new_client(&store, &env);
+        let (waiter, _, counting) = new_client(&store, &env);
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
@@ -97,9 +99,9 @@ fn a_gone_claim_is_still_released() {
 
 #[test]
 fn an_abandoned_release_sends_nothing_more() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, faulty, counting) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, counting) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         faulty.lose_session().await;
         assert!(guard.release().await.unwrap_err().is_unknown());

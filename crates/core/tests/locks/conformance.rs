@@ -35,7 +35,7 @@ impl Harness for Directory {
     }
 
     /// Lock files stay, by design; holds, waiters and open wake pipes must not.
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let views = leasehold_core::Inspect::list(&self.engine(), "").await.unwrap();
             views.into_iter().map(|view| format!("{view:?}")).collect()

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Keeper, Locks};
 
-use crate::{World, until_renewed};
+use crate::{World, wait_until_renewed};
 
 /// Long enough for a renewal on a busy machine, short enough to be renewed within a test: after a third of it.
 const TTL: Duration = Duration::from_secs(6);
@@ -21,7 +21,7 @@ fn under_tokio_smol_and_plain_threads() {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(section(locks.clone()));
     smol::block_on(section(locks.clone()));
     pollster::block_on(section(locks.clone()));
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn a_blocked_executor_does_not_stop_renewals() {
         async move {
             let guard = request.acquire().await.unwrap();
             // Blocks the executor.
-            until_renewed(&guard);
+            wait_until_renewed(&guard);
             guard.release().await.unwrap();
         }
     };
@@ -43,7 +43,7 @@ fn a_blocked_executor_does_not_stop_renewals() {
         scope.spawn(move || runtime.block_on(on_tokio));
         scope.spawn(move || smol::block_on(on_smol));
     });
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -53,10 +53,10 @@ fn a_dropped_executor_does_not_stop_renewals() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
     let guard = runtime.block_on(locks.mutex("x").ttl(TTL).acquire()).unwrap();
     drop(runtime);
-    until_renewed(&guard);
+    wait_until_renewed(&guard);
     assert!(guard.check());
     drop(guard);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_dropped_keeper_runtime_ends_holds_and_waits() {
     let locks =
         Locks::builder(std::sync::Arc::new(engine)).keeper(Keeper::on(runtime.handle().clone())).build();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
-    until_renewed(&guard);
+    wait_until_renewed(&guard);
     assert!(guard.check(), "renewed on the caller's runtime");
     let waiting = locks.mutex("x");
     let waiter = std::thread::spawn(move || waiting.blocking().acquire());
@@ -104,7 +104,7 @@ fn a_blocking_call_on_the_only_keeper_thread_panics() {
         guard.await.unwrap().unwrap().release().await.unwrap();
     });
     drop((locks, runtime));
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -119,8 +119,8 @@ fn several_locks_may_share_a_keeper() {
     let first = a.mutex("x").blocking().acquire().unwrap();
     let request = b.mutex("x");
     let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    crate::eventually("b waits", || crate::waiters(&a, "x") == 1);
+    crate::eventually("b waits", || crate::waiter_count(&a, "x") == 1);
     drop(first);
     waiter.join().unwrap().unwrap();
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }

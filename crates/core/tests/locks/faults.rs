@@ -17,7 +17,7 @@ use leasehold_testkit::{
     stopwatch::Stopwatch,
 };
 
-use crate::{PATIENCE, World, eventually, until_renewed};
+use crate::{PATIENCE, World, eventually, wait_until_renewed};
 
 const FAULTS: [Fault; 5] =
     [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated, Fault::SessionGone];
@@ -42,7 +42,7 @@ fn a_claim_under_faults_is_granted_and_leaves_nothing() {
         assert!(guard.check(), "{fault:?}");
         assert!(world.client().mutex("x").blocking().try_acquire().unwrap_err().is_taken(), "{fault:?}");
         guard.release_blocking().unwrap();
-        world.assert_at_rest();
+        world.assert_no_leftovers();
     }
 }
 
@@ -59,7 +59,7 @@ fn a_failed_try_reports_an_error_and_leaves_nothing() {
         }
         // R9: the delayed request arrives after its release, and must not create a hold that no client knows.
         heal(&faulty);
-        world.assert_at_rest();
+        world.assert_no_leftovers();
         assert!(world.client().mutex("x").blocking().try_acquire().is_ok(), "{fault:?}");
     }
 }
@@ -76,7 +76,7 @@ fn a_failed_release_is_retried_until_it_is_certain() {
         heal(&faulty);
         let released = releasing.join().unwrap();
         assert!(released.is_ok(), "{fault:?}: {released:?}");
-        world.assert_at_rest();
+        world.assert_no_leftovers();
     }
 }
 
@@ -93,11 +93,11 @@ fn a_failed_renewal_does_not_lose_the_hold() {
                 eventually("the fault was met", || faulty.pending() == 0);
                 heal(&faulty);
             });
-            until_renewed(&guard);
+            wait_until_renewed(&guard);
         });
         assert!(guard.check(), "{fault:?}");
         drop(guard);
-        world.assert_at_rest();
+        world.assert_no_leftovers();
     };
     thread::scope(|scope| {
         for fault in [Fault::RequestLost, Fault::ReplyLost, Fault::Late, Fault::Duplicated] {
@@ -118,11 +118,11 @@ fn a_lost_session_is_reported_and_waiters_queue_again() {
     assert!(!guard.check());
     let request = locks.mutex("x");
     let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    eventually("queued again", || crate::waiters(&world.client(), "x") == 1);
+    eventually("queued again", || crate::waiter_count(&world.client(), "x") == 1);
     drop(other);
     drop(guard);
     waiter.join().unwrap().unwrap();
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -134,11 +134,11 @@ fn lost_notifications_only_delay() {
         let guard = other.mutex("x").blocking().acquire().unwrap();
         let request = locks.mutex("x");
         let waiter = std::thread::spawn(move || request.blocking().acquire().map(drop));
-        eventually("queued", || crate::waiters(&other, "x") == 1);
+        eventually("queued", || crate::waiter_count(&other, "x") == 1);
         faulty.next(Verb::Notification, fault);
         drop(guard);
         waiter.join().unwrap().unwrap();
-        world.assert_at_rest();
+        world.assert_no_leftovers();
     }
 }
 

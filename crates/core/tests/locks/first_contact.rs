@@ -9,7 +9,7 @@ use leasehold_core::{
 use leasehold_testkit::decorators::{Slow, Verb};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::cleanup::{client as other, paused, world};
+use crate::cleanup::{new_client as new_other_client, new_store, paused_runtime};
 
 /// Shorter than the time limit of a request here.
 const TIMEOUT: Duration = Duration::from_millis(800);
@@ -43,8 +43,8 @@ fn asks(locks: &Locks) -> [Asking; 4] {
 #[test]
 fn an_unreachable_engine_is_given_up_in_time() {
     for which in 0..4 {
-        paused().block_on(async {
-            let (store, env) = world();
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
             let (locks, slow, contact) = client(&store, &env);
             contact.failed(Fault::Retry, REFUSED);
             let begin = Instant::now();
@@ -67,7 +67,7 @@ fn an_unreachable_engine_is_given_up_in_time() {
             // A request that the engine sends after all, together with others, finds its claim released.
             slow.open(Verb::Claim);
             locks.close(TIMEOUT).await;
-            drop(other(&store, &env).0.mutex("x").try_acquire().await.unwrap());
+            drop(new_other_client(&store, &env).0.mutex("x").try_acquire().await.unwrap());
         });
     }
 }
@@ -75,8 +75,8 @@ fn an_unreachable_engine_is_given_up_in_time() {
 #[test]
 fn a_slow_first_answer_is_no_outage() {
     for which in 0..4 {
-        paused().block_on(async {
-            let (store, env) = world();
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
             let (locks, slow, contact) = client(&store, &env);
             contact.failed(Fault::Retry, REFUSED);
             let mut asking = asks(&locks).into_iter().nth(which).unwrap();
@@ -97,8 +97,8 @@ fn a_slow_first_answer_is_no_outage() {
 
 #[test]
 fn a_ping_ends_at_the_connect_timeout() {
-    paused().block_on(async {
-        let (store, env) = world();
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
         let (locks, slow, contact) = client(&store, &env);
         for connected in [false, true] {
             if connected {

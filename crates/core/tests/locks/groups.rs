@@ -10,7 +10,7 @@ use leasehold_testkit::decorators::{Count, Counting, Verb};
 use tokio::time::sleep;
 
 use crate::{
-    cleanup::{paused, world},
+    cleanup::{new_store, paused_runtime},
     inspect_macro::inspects_by,
 };
 
@@ -49,7 +49,7 @@ impl Engine for Grouped {
 inspects_by!(Grouped, |this| this.0);
 
 fn client() -> (Locks, Arc<Counting>) {
-    let (store, env) = world();
+    let (store, env) = new_store();
     let counting = Arc::new(Counting::new(Arc::new(Grouped(MemoryEngine::new(store)))));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
     (Locks::builder(Arc::clone(&counting) as _).keeper(keeper).env(env).build(), counting)
@@ -72,7 +72,7 @@ async fn four_rounds(name: impl Fn(u64) -> String) -> Count {
 
 #[test]
 fn a_group_is_renewed_by_one_request() {
-    paused().block_on(async {
+    paused_runtime().block_on(async {
         let grouped = four_rounds(|number| format!("{number}.{}", number % 3)).await;
         assert!((HOLDS * 4 - 100..=HOLDS * 4 + 100).contains(&grouped.items), "{grouped:?}");
         assert!(grouped.calls <= 3 * 4 + 1, "{grouped:?}");
@@ -83,7 +83,7 @@ fn a_group_is_renewed_by_one_request() {
 
 #[test]
 fn a_short_hold_costs_no_renewal() {
-    paused().block_on(async {
+    paused_runtime().block_on(async {
         let (locks, counting) = client();
         for number in 0..50 {
             let guard = locks.mutex(format!("a.{number}")).ttl(TTL).acquire().await.unwrap();

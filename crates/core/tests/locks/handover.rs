@@ -22,10 +22,10 @@ use tokio::{
 
 use crate::{
     PATIENCE, World,
-    cleanup::{client, paused, world},
+    cleanup::{new_client, new_store, paused_runtime},
     eventually,
-    late::slowly,
-    waiters,
+    late::slow_client,
+    waiter_count,
 };
 
 /// A pause in which the tasks that are ready run.
@@ -37,7 +37,7 @@ struct Counts {
     local: AtomicUsize,
     engine: AtomicUsize,
     /// The length of the running series of hand-overs, and of the longest.
-    row: Mutex<(usize, usize)>,
+    series: Mutex<(usize, usize)>,
 }
 
 impl Observe for Counts {
@@ -45,9 +45,9 @@ impl Observe for Counts {
         if let Event::Granted { local, .. } = event {
             let counter = if *local { &self.local } else { &self.engine };
             counter.fetch_add(1, Ordering::Relaxed);
-            let mut row = self.row.lock().unwrap();
-            row.0 = if *local { row.0 + 1 } else { 0 };
-            row.1 = row.1.max(row.0);
+            let mut series = self.series.lock().unwrap();
+            series.0 = if *local { series.0 + 1 } else { 0 };
+            series.1 = series.1.max(series.0);
         }
     }
 }
@@ -57,7 +57,7 @@ fn tasks_hand_over_one_at_a_time_with_growing_tokens() {
     let counts = Arc::new(Counts::default());
     // A run of hand-overs ends by time or by tokens. With a stopped clock it ends by tokens, however slow the machine
     // is.
-    let clock: Arc<dyn Clock> = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
+    let clock: Arc<dyn Clock> = Arc::new(StoppedClock(AtomicU64::new(1_000_000_000)));
     let env = Env { clock, ..Env::system() };
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
     let engine = MemoryEngine::new(Arc::clone(&world.store));
@@ -92,8 +92,8 @@ fn tasks_hand_over_one_at_a_time_with_growing_tokens() {
     let (local, engine) = (counts.local.load(Ordering::Relaxed), counts.engine.load(Ordering::Relaxed));
     assert_eq!(local + engine, 6400);
     assert!(local > engine * 10, "{local} local, {engine} through the engine");
-    assert!(counts.row.lock().unwrap().1 <= 64, "at most 64 in a row");
-    world.assert_at_rest();
+    assert!(counts.series.lock().unwrap().1 <= 64, "at most 64 in a row");
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn another_process_is_granted_within_the_bound() {
         let mut wait = Box::pin(b.mutex("x").acquire());
         let mut context = Context::from_waker(Waker::noop());
         while wait.as_mut().poll(&mut context).is_pending() {
-            if waiters(&b, "x") > 0 {
+            if waiter_count(&b, "x") > 0 {
                 // b is in the queue: from here on at most one run of local hand-overs may pass it, and none while b
                 // holds.
                 let before = granted.load(Ordering::Relaxed);
@@ -137,7 +137,7 @@ fn another_process_is_granted_within_the_bound() {
     }
     stop.store(true, Ordering::Relaxed);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -155,15 +155,15 @@ fn a_hold_is_not_handed_over_to_other_terms() {
 }
 
 /// A stopped clock.
-pub(crate) struct Manual(AtomicU64);
+pub(crate) struct StoppedClock(AtomicU64);
 
-impl Manual {
+impl StoppedClock {
     pub(crate) fn advance(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
     }
 }
 
-impl Clock for Manual {
+impl Clock for StoppedClock {
     fn now(&self) -> Instant {
         Instant::from_nanos(self.0.load(Ordering::SeqCst))
     }
@@ -171,8 +171,8 @@ impl Clock for Manual {
 
 /// A world and a client of it on a stopped clock, with a keeper that does not run: nothing happens in the
 /// background.
-pub(crate) fn still() -> (World, Locks, Arc<Manual>, Runtime) {
-    let clock = Arc::new(Manual(AtomicU64::new(1_000_000_000)));
+pub(crate) fn world_on_stopped_clock() -> (World, Locks, Arc<StoppedClock>, Runtime) {
+    let clock = Arc::new(StoppedClock(AtomicU64::new(1_000_000_000)));
     let env = Env { clock: Arc::clone(&clock) as _, ..Env::system() };
     let world = World { store: MemoryStore::new(env.lineage(), Arc::clone(&env.clock)) };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -188,14 +188,14 @@ fn is_granted<F: Future<Output = Result<Guard, Error>>>(wait: Pin<&mut F>) -> bo
 #[test]
 fn hand_over_is_bounded_in_time_for_other_processes() {
     for (held, stays) in [(Duration::from_millis(49), true), (Duration::from_millis(50), false)] {
-        let (world, locks, clock, _runtime) = still();
+        let (world, locks, clock, _runtime) = world_on_stopped_clock();
         let guard = locks.mutex("x").blocking().acquire().unwrap();
         let mut local = Box::pin(locks.mutex("x").acquire());
         assert!(!is_granted(local.as_mut()));
         let other = world.client();
         let mut remote = Box::pin(other.mutex("x").acquire());
         assert!(!is_granted(remote.as_mut()));
-        eventually("the remote claim is queued", || waiters(&other, "x") == 1);
+        eventually("the remote claim is queued", || waiter_count(&other, "x") == 1);
         clock.advance(held);
         drop(guard);
         assert_eq!(is_granted(local.as_mut()), stays, "after {held:?}");
@@ -204,14 +204,14 @@ fn hand_over_is_bounded_in_time_for_other_processes() {
 
 #[test]
 fn hand_over_is_bounded_by_the_tokens() {
-    let (world, locks, _clock, _runtime) = still();
+    let (world, locks, _clock, _runtime) = world_on_stopped_clock();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
     let mut locals: Vec<_> = (0..100).map(|_| Box::pin(locks.mutex("x").acquire())).collect();
     assert!(!locals.iter_mut().any(|wait| is_granted(wait.as_mut())));
     let other = world.client();
     let mut remote = Box::pin(other.mutex("x").acquire());
     assert!(!is_granted(remote.as_mut()));
-    eventually("the remote claim is queued", || waiters(&other, "x") == 1);
+    eventually("the remote claim is queued", || waiter_count(&other, "x") == 1);
     drop(guard);
     // Each releases at once.
     let granted = locals.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
@@ -220,7 +220,7 @@ fn hand_over_is_bounded_by_the_tokens() {
 
 #[test]
 fn a_hold_with_a_minimum_hold_is_not_handed_over() {
-    let (world, locks, _clock, _runtime) = still();
+    let (world, locks, _clock, _runtime) = world_on_stopped_clock();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
     let mut local = Box::pin(locks.mutex("x").acquire());
     assert!(!is_granted(local.as_mut()));
@@ -241,7 +241,7 @@ fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
         ("one owner", MIN_HOLD / 2),
         ("readers", MIN_HOLD),
     ] {
-        let (world, locks, clock, _runtime) = still();
+        let (world, locks, clock, _runtime) = world_on_stopped_clock();
         let me = Owner::new("me");
         let guard = || match mode {
             "readers" => locks.rw("x").read().ttl(MIN_HOLD * 2).blocking().acquire().unwrap(),
@@ -267,7 +267,7 @@ fn a_minimum_hold_of_one_guard_starts_at_the_last_release() {
 
 #[test]
 fn a_guard_with_an_unnoticed_loss_hands_nothing_over() {
-    let (_world, locks, clock, _runtime) = still();
+    let (_world, locks, clock, _runtime) = world_on_stopped_clock();
     let max_hold = Duration::from_millis(10);
     let guard = locks.mutex("x").max_hold(max_hold).blocking().acquire().unwrap();
     let mut local = Box::pin(locks.mutex("x").acquire());
@@ -281,22 +281,22 @@ fn a_guard_with_an_unnoticed_loss_hands_nothing_over() {
 /// knowledge.
 #[test]
 fn a_lapsed_shared_hold_is_reported_to_each_guard() {
-    let (_world, locks, clock, _runtime) = still();
+    let (_world, locks, clock, _runtime) = world_on_stopped_clock();
     let (me, ttl) = (Owner::new("me"), Duration::from_secs(10));
     let writer = || locks.mutex("x").owner(me.clone()).ttl(ttl).blocking().acquire().unwrap();
     let reader = || locks.rw("y").read().ttl(ttl).blocking().acquire().unwrap();
     let (outer, inner, early) = (writer(), writer(), writer());
-    let (one, two) = (reader(), reader());
+    let (reader_a, reader_b) = (reader(), reader());
     early.release_blocking().expect("it was held until now");
     clock.advance(ttl);
-    for guard in [inner, outer, two, one] {
+    for guard in [inner, outer, reader_b, reader_a] {
         assert!(guard.release_blocking().unwrap_err().is_lost());
     }
 }
 
 #[test]
 fn a_reader_joins_no_hold_past_a_waiting_writer() {
-    let (_world, locks, _clock, _runtime) = still();
+    let (_world, locks, _clock, _runtime) = world_on_stopped_clock();
     let lock = locks.rw("x");
     let reader = lock.read().blocking().acquire().unwrap();
     drop(lock.read().blocking().try_acquire().expect("readers share"));
@@ -311,24 +311,24 @@ fn a_reader_joins_no_hold_past_a_waiting_writer() {
 /// request. The claim is then useless, and must not become the next holder, of which no client knows.
 #[test]
 fn a_claim_whose_request_got_a_local_hold_leaves_the_queue() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (other, ..) = client(&store, &env);
-        let (locks, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (other, ..) = new_client(&store, &env);
+        let (locks, slow) = slow_client(&store, &env);
         slow.hold_replies(Verb::Claim);
         let request = locks.mutex("x");
         let (mut trying, mut waiting) = (Box::pin(request.try_acquire()), Box::pin(request.acquire()));
         assert!(timeout(MOMENT, &mut trying).await.is_err());
         assert!(timeout(MOMENT, &mut waiting).await.is_err());
         slow.open(Verb::Claim);
-        let tried = trying.await.unwrap();
+        let try_guard = trying.await.unwrap();
         assert!(timeout(MOMENT, &mut waiting).await.is_err());
         assert_eq!(other.show("x").await.unwrap().waiters.len(), 1);
-        tried.release().await.unwrap();
-        let handed_on = waiting.await.unwrap();
+        try_guard.release().await.unwrap();
+        let guard = waiting.await.unwrap();
         sleep(MOMENT).await;
         assert!(other.show("x").await.unwrap().waiters.is_empty(), "no claim waits");
-        handed_on.release().await.unwrap();
+        guard.release().await.unwrap();
         assert!(other.mutex("x").try_acquire().await.unwrap().check());
     });
 }

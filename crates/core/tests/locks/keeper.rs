@@ -11,9 +11,9 @@ use tokio::time::{sleep, timeout};
 
 use crate::{
     CLEAN_UP, World,
-    cleanup::{client, paused, world},
+    cleanup::{new_client, new_store, paused_runtime},
     eventually,
-    late::slowly as slowly_on_paused_time,
+    late::slow_client as slow_client_on_paused_time,
 };
 
 const TTL: Duration = Duration::from_secs(2);
@@ -29,7 +29,7 @@ fn on_a_runtime(engine: Arc<dyn leasehold_core::Engine>) -> (Locks, tokio::runti
 }
 
 /// `Locks` on a connection that a test may delay.
-fn slowly(world: &World) -> (Arc<Slow>, Locks) {
+fn slow_client(world: &World) -> (Arc<Slow>, Locks) {
     let slow = Arc::new(Slow::new(Arc::new(Faulty::new(engine(world)))));
     (Arc::clone(&slow), Locks::new(slow))
 }
@@ -59,7 +59,7 @@ fn a_keeper_on_a_dead_runtime_is_an_error() {
     let (locks, runtime) = on_a_runtime(engine(&world));
     drop(runtime);
     assert!(locks.mutex("x").blocking().acquire().unwrap_err().is_closed());
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn tries_end_at_close_and_when_dropped() {
 #[test]
 fn a_silent_engine_is_not_reported_as_taken() {
     let world = World::new();
-    let (slow, locks) = slowly(&world);
+    let (slow, locks) = slow_client(&world);
     slow.hold_requests(Verb::Claim);
     let limit = Duration::from_millis(50);
     for request in [locks.mutex("x"), locks.mutex("x").attempts(3)] {
@@ -97,7 +97,7 @@ fn a_silent_engine_is_not_reported_as_taken() {
         assert!(!error.is_taken(), "{error}");
     }
     slow.open(Verb::Claim);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn a_claim_that_never_arrived_is_not_released() {
 #[test]
 fn a_late_answer_to_a_try_is_no_restored_engine() {
     let world = World::new();
-    let (slow, locks) = slowly(&world);
+    let (slow, locks) = slow_client(&world);
     let request = locks.semaphore("x", 8);
     slow.hold_replies(Verb::Claim);
     let early = request.clone();
@@ -157,9 +157,9 @@ fn a_late_answer_to_a_try_is_no_restored_engine() {
 
 #[test]
 fn another_task_gets_the_lock_after_max_hold() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, ..) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
         let request = locks.mutex("x").ttl(Duration::from_millis(300));
         let stuck = request.clone().max_hold(Duration::from_millis(50)).acquire().await.unwrap();
         let next = request.acquire_within(TTL).await.unwrap();
@@ -219,9 +219,9 @@ fn close_reaches_requests_that_arrive_meanwhile() {
 #[test]
 fn renewals_and_releases_are_batched() {
     const HOLDS: u64 = 500;
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, _, counting) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, _, counting) = new_client(&store, &env);
         let mut guards = Vec::new();
         for number in 0..HOLDS {
             guards.push(locks.mutex(format!("name {number}")).ttl(TTL * 2).acquire().await.unwrap());
@@ -243,9 +243,9 @@ fn renewals_and_releases_are_batched() {
 
 #[test]
 fn a_lease_counts_from_before_its_request_left() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, slow) = slowly_on_paused_time(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client_on_paused_time(&store, &env);
         slow.hold_replies(Verb::Claim);
         let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
         let delay = Duration::from_millis(400);
@@ -277,5 +277,5 @@ fn a_deferred_keeper_starts_on_demand() {
     let token = guard.token();
     guard.release_blocking().unwrap();
     assert!(waiter.join().unwrap() > token);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }

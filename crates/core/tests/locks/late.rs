@@ -9,16 +9,16 @@ use leasehold_core::{
 use leasehold_testkit::decorators::{Fault, Slow, Verb};
 use tokio::time::{sleep, timeout};
 
-use crate::cleanup::{client, paused, world};
+use crate::cleanup::{new_client, new_store, paused_runtime};
 
 const TTL: Duration = Duration::from_millis(200);
 /// A pause in which the tasks that are ready run.
 const MOMENT: Duration = Duration::from_millis(1);
 
-type Asking = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
+type Acquiring = Pin<Box<dyn Future<Output = Result<Guard, Error>>>>;
 
 /// A client of `store` on a connection that a test may delay.
-pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
+pub(crate) fn slow_client(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) {
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(store)))));
     let keeper = Keeper::on(tokio::runtime::Handle::current());
     (Locks::builder(Arc::clone(&slow) as _).keeper(keeper).env(env.clone()).build(), slow)
@@ -27,16 +27,16 @@ pub(crate) fn slowly(store: &Arc<MemoryStore>, env: &Env) -> (Locks, Arc<Slow>) 
 #[test]
 fn a_grant_answered_after_its_lease_is_not_valid() {
     for tries in [false, true] {
-        paused().block_on(async {
-            let (store, env) = world();
-            let (locks, slow) = slowly(&store, &env);
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
+            let (locks, slow) = slow_client(&store, &env);
             let request = locks.mutex("x").ttl(TTL);
             slow.hold_replies(Verb::Claim);
-            let mut asking: Asking =
+            let mut acquiring: Acquiring =
                 if tries { Box::pin(request.try_acquire()) } else { Box::pin(request.acquire()) };
-            assert!(timeout(TTL, &mut asking).await.is_err());
+            assert!(timeout(TTL, &mut acquiring).await.is_err());
             slow.open(Verb::Claim);
-            match asking.await {
+            match acquiring.await {
                 Ok(guard) => assert!(!tries && guard.check(), "through a second claim"),
                 Err(error) => assert!(tries && error.is_unreachable(), "{error}"),
             }
@@ -47,14 +47,14 @@ fn a_grant_answered_after_its_lease_is_not_valid() {
 /// For example, when another transaction had locked the row of the name.
 #[test]
 fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, slow) = slow_client(&store, &env);
         slow.hold_replies(Verb::Claim);
-        let mut asking = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
-        assert!(timeout(TTL * 3 / 4, &mut asking).await.is_err());
+        let mut acquiring = Box::pin(locks.mutex("x").ttl(TTL).renew(false).acquire());
+        assert!(timeout(TTL * 3 / 4, &mut acquiring).await.is_err());
         slow.open(Verb::Claim);
-        let guard = asking.await.unwrap();
+        let guard = acquiring.await.unwrap();
         assert!(guard.remaining() > Some(TTL * 3 / 4), "{:?}", guard.remaining());
         guard.release().await.unwrap();
     });
@@ -62,10 +62,10 @@ fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
 
 #[test]
 fn a_grant_pushed_late_is_extended_first() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (holder, ..) = client(&store, &env);
-        let (waiter, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (holder, ..) = new_client(&store, &env);
+        let (waiter, slow) = slow_client(&store, &env);
         let guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).renew(false).acquire());
         slow.hold_requests(Verb::Notification);
@@ -81,10 +81,10 @@ fn a_grant_pushed_late_is_extended_first() {
 
 #[test]
 fn a_grant_pushed_during_a_request_is_used() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (holder, ..) = client(&store, &env);
-        let (waiter, slow) = slowly(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (holder, ..) = new_client(&store, &env);
+        let (waiter, slow) = slow_client(&store, &env);
         let guard = holder.mutex("x").acquire().await.unwrap();
         slow.hold_replies(Verb::Claim);
         let mut waiting = Box::pin(waiter.mutex("x").acquire());
@@ -103,24 +103,25 @@ fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
     // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight
     // for long and is not given up yet.
     let while_silent = |limit: Duration| {
-        paused().block_on(async {
-            let (store, env) = world();
-            let (holder, ..) = client(&store, &env);
-            let (waiter, slow) = slowly(&store, &env);
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
+            let (holder, ..) = new_client(&store, &env);
+            let (waiter, slow) = slow_client(&store, &env);
             let _guard = holder.mutex("x").ttl(Duration::from_secs(60)).acquire().await.unwrap();
             let begin = tokio::time::Instant::now();
             let mut waiting = Box::pin(waiter.mutex("x").acquire_within(limit));
             assert!(timeout(MOMENT, &mut waiting).await.is_err());
             slow.hold_requests(Verb::Claim);
-            let mut asked = None;
+            let mut silent_since = None;
             let error = loop {
-                if let Ok(ended) = timeout(MOMENT, &mut waiting).await {
-                    break ended.unwrap_err();
+                if let Ok(result) = timeout(MOMENT, &mut waiting).await {
+                    break result.unwrap_err();
                 }
-                asked = asked.or_else(|| (slow.waiting(Verb::Claim) > 0).then(|| begin.elapsed()));
+                silent_since =
+                    silent_since.or_else(|| (slow.waiting(Verb::Claim) > 0).then(|| begin.elapsed()));
             };
             slow.open(Verb::Claim);
-            let silent = limit - asked?;
+            let silent = limit - silent_since?;
             ((600..900).contains(&silent.as_millis())).then_some(error)
         })
     };
@@ -137,9 +138,9 @@ fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
 /// I10: the second request finds nothing, which says nothing about the first, nor about the lease.
 #[test]
 fn a_release_answered_after_the_lease_is_not_reported_as_freed() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, _) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         // Lost at 0, 50 and 150 ms.
         (0..3).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use crate::{
     PATIENCE, World,
-    cleanup::{client, paused, world},
-    handover::still,
+    cleanup::{new_client, new_store, paused_runtime},
+    handover::world_on_stopped_clock,
 };
 
 const TTL: Duration = Duration::from_millis(150);
@@ -53,16 +53,16 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
 /// before.
 #[test]
 fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, ..) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
         let reads = || locks.rw("x").read().ttl(TTL);
         let ended = reads().max_hold(TTL).acquire().await.unwrap();
         let lasts = reads().acquire().await.unwrap();
         assert_eq!(ended.lost().await, Loss::MaxHold);
         assert!(lasts.check());
         lasts.release().await.unwrap();
-        let (other, ..) = client(&store, &env);
+        let (other, ..) = new_client(&store, &env);
         let next = other.rw("x").write().try_acquire().await.unwrap();
         assert_eq!(next.previous(), Previous::Clean);
         drop(ended);
@@ -72,15 +72,15 @@ fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
 
 #[test]
 fn max_hold_ends_a_hold_that_is_renewed() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, ..) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).max_hold(TTL * 3 / 2).acquire().await.unwrap();
         let from = Instant::now();
         assert_eq!(guard.lost().await, Loss::MaxHold);
         let held = from.elapsed();
         assert!(held >= TTL && !guard.check(), "held for {held:?}");
-        let (other, ..) = client(&store, &env);
+        let (other, ..) = new_client(&store, &env);
         let next = other.mutex("x").acquire_within(TTL * 2).await.unwrap();
         assert_eq!(
             next.previous(),
@@ -94,9 +94,9 @@ fn max_hold_ends_a_hold_that_is_renewed() {
 
 #[test]
 fn a_forgotten_hold_is_noticed_at_the_next_renewal() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, ..) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         store.forget_all();
         let from = Instant::now();
@@ -134,10 +134,10 @@ fn confirm_asks_the_engine_now() {
 
 #[test]
 fn a_minimum_hold_blocks_without_a_holder() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, ..) = client(&store, &env);
-        let (other, ..) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, ..) = new_client(&store, &env);
+        let (other, ..) = new_client(&store, &env);
         let (from, min_hold) = (Instant::now(), Duration::from_millis(200));
         let guard = locks.mutex("x").acquire().await.unwrap();
         guard.release_at_least(min_hold).await.unwrap();
@@ -149,7 +149,7 @@ fn a_minimum_hold_blocks_without_a_holder() {
 
 #[test]
 fn a_holder_stopped_for_three_ttl_is_not_valid() {
-    let (world, locks, clock, runtime) = still();
+    let (world, locks, clock, runtime) = world_on_stopped_clock();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
     // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is reported.
@@ -180,9 +180,9 @@ const RENEWAL_ERROR: &str = "a planned fault";
 
 #[test]
 fn a_lapse_is_reported_with_the_error_of_the_renewal() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (_, faulty, wire) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (_, faulty, wire) = new_client(&store, &env);
         let losses = Arc::new(Losses::default());
         let locks = Locks::builder(wire)
             .keeper(Keeper::on(tokio::runtime::Handle::current()))
@@ -222,9 +222,9 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
 
 #[test]
 fn a_past_renewal_error_is_no_reason_of_a_later_loss() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let (locks, faulty, _) = client(&store, &env);
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let (locks, faulty, _) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         faulty.next(Verb::Renew, Fault::RequestLost);
         assert!(guard.confirm().await.unwrap_err().is_unknown());

@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Nothing is held and no claim waits, within the time that cleanup may take (I11).
-    pub(crate) fn assert_at_rest(&self) {
+    pub(crate) fn assert_no_leftovers(&self) {
         let client = self.client();
         let watch = Stopwatch::start();
         loop {
@@ -88,7 +88,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// Waits, without help of other threads, until the deadline of the hold is later than now.
-pub(crate) fn until_renewed(guard: &Guard) {
+pub(crate) fn wait_until_renewed(guard: &Guard) {
     // The clock is read first: a pause between the two readings makes the result earlier, and never later.
     let deadline = || std::time::Instant::now() + guard.remaining().expect("it is a lease");
     let first = deadline();
@@ -96,6 +96,6 @@ pub(crate) fn until_renewed(guard: &Guard) {
 }
 
 /// The number of waiters for `name` on the engine.
-pub(crate) fn waiters(locks: &Locks, name: &str) -> usize {
+pub(crate) fn waiter_count(locks: &Locks, name: &str) -> usize {
     pollster::block_on(locks.show(name)).unwrap().waiters.len()
 }

@@ -12,7 +12,7 @@ use tokio::time::{self, Instant};
 
 use crate::{
     CLEAN_UP,
-    cleanup::{client, paused, world},
+    cleanup::{new_client, new_store, paused_runtime},
     inspect_macro::inspects_by,
 };
 
@@ -21,13 +21,13 @@ const TTL: Duration = Duration::from_millis(300);
 const MIN_HOLD: Duration = Duration::from_millis(1000);
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// The memory engine, with holds that end with their process, as those of sessions do.
-struct Sessions {
+/// The memory engine, with holds that end with their process, as those of engines with sessions do.
+struct SessionEngine {
     inner: MemoryEngine,
     profile: Profile,
 }
 
-impl Engine for Sessions {
+impl Engine for SessionEngine {
     fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -57,26 +57,26 @@ impl Engine for Sessions {
     }
 }
 
-inspects_by!(Sessions, |this| this.inner);
+inspects_by!(SessionEngine, |this| this.inner);
 
-/// Two such clients: on one the calls of the engine never wait, on the other they might.
-fn sessions(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
+/// Two clients of such an engine: on one the calls of the engine never wait, on the other they might.
+fn session_clients(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     [true, false].map(|inline| {
         let inner = MemoryEngine::new(Arc::clone(store));
         let mut profile = inner.profile().clone();
         (profile.inline, profile.supports_min_hold) = (inline, false);
         let keeper = Keeper::on(tokio::runtime::Handle::current());
-        Locks::builder(Arc::new(Sessions { inner, profile })).keeper(keeper).env(env.clone()).build()
+        Locks::builder(Arc::new(SessionEngine { inner, profile })).keeper(keeper).env(env.clone()).build()
     })
 }
 
-/// Runs `test` on each of them, with a client that stands for another process.
-fn each(test: impl AsyncFn(Locks, Locks, Arc<MemoryStore>)) {
-    for at in 0..2 {
-        paused().block_on(async {
-            let (store, env) = world();
-            let (other, ..) = client(&store, &env);
-            let locks = sessions(&store, &env)[at].clone();
+/// Runs `test` on each of these clients, with a client that stands for another process.
+fn for_each_client(test: impl AsyncFn(Locks, Locks, Arc<MemoryStore>)) {
+    for index in 0..2 {
+        paused_runtime().block_on(async {
+            let (store, env) = new_store();
+            let (other, ..) = new_client(&store, &env);
+            let locks = session_clients(&store, &env)[index].clone();
             test(locks, other.clone(), store).await;
             time::sleep(CLEAN_UP).await;
             assert!(other.list("").await.unwrap().is_empty(), "left behind");
@@ -90,7 +90,7 @@ async fn is_taken(other: &Locks) -> bool {
 
 #[test]
 fn the_process_holds_until_the_minimum_is_over() {
-    each(async |locks, other, _| {
+    for_each_client(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).owner("me").acquire().await.unwrap();
         let release = tokio::spawn(guard.release_at_least(MIN_HOLD));
@@ -109,7 +109,7 @@ fn the_process_holds_until_the_minimum_is_over() {
 
 #[test]
 fn neither_a_fixed_lease_nor_max_hold_shortens_the_minimum() {
-    each(async |locks, _, _| {
+    for_each_client(async |locks, _, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).renew(false).max_hold(TTL / 2).acquire().await.unwrap();
         guard.release_at_least(MIN_HOLD).await.unwrap();
@@ -119,7 +119,7 @@ fn neither_a_fixed_lease_nor_max_hold_shortens_the_minimum() {
 
 #[test]
 fn a_minimum_that_has_passed_releases_at_once() {
-    each(async |locks, other, _| {
+    for_each_client(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
         time::sleep(MOMENT).await;
         let begin = Instant::now();
@@ -131,7 +131,7 @@ fn a_minimum_that_has_passed_releases_at_once() {
 
 #[test]
 fn the_minimum_lasts_when_the_release_future_is_dropped() {
-    each(async |locks, other, _| {
+    for_each_client(async |locks, other, _| {
         let begin = Instant::now();
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         drop(guard.release_at_least(MIN_HOLD));
@@ -144,7 +144,7 @@ fn the_minimum_lasts_when_the_release_future_is_dropped() {
 #[test]
 fn the_owner_cannot_acquire_during_the_minimum() {
     let me: Owner = "me".parse().unwrap();
-    each(async |locks, _, _| {
+    for_each_client(async |locks, _, _| {
         let begin = Instant::now();
         let request = || locks.mutex("x").owner(me.clone());
         let guard = request().acquire().await.unwrap();
@@ -160,7 +160,7 @@ fn the_owner_cannot_acquire_during_the_minimum() {
 
 #[test]
 fn a_loss_during_the_minimum_is_reported() {
-    each(async |locks, other, store| {
+    for_each_client(async |locks, other, store| {
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
         let release = guard.release_at_least(Duration::from_secs(3600));
         store.forget_all();
@@ -173,7 +173,7 @@ fn a_loss_during_the_minimum_is_reported() {
 
 #[test]
 fn closing_ends_the_minimum() {
-    each(async |locks, other, _| {
+    for_each_client(async |locks, other, _| {
         let guard = locks.mutex("x").acquire().await.unwrap();
         let release = guard.release_at_least(Duration::from_secs(3600));
         assert_eq!(locks.close(MOMENT).await, 1);
@@ -185,13 +185,13 @@ fn closing_ends_the_minimum() {
 
 #[test]
 fn each_waiter_starts_after_the_minimum_of_the_one_before() {
-    paused().block_on(async {
-        let (store, env) = world();
-        let two = [client(&store, &env).0, client(&store, &env).0];
+    paused_runtime().block_on(async {
+        let (store, env) = new_store();
+        let clients = [new_client(&store, &env).0, new_client(&store, &env).0];
         let begin = Instant::now();
         let mut waits = tokio::task::JoinSet::new();
-        for at in 0..5 {
-            let locks = two[at % 2].clone();
+        for index in 0..5 {
+            let locks = clients[index % 2].clone();
             waits.spawn(async move {
                 let guard = locks.mutex("x").acquire().await.unwrap();
                 let start = begin.elapsed();

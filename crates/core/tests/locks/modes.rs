@@ -1,6 +1,6 @@
 //! Tests of the modes: readers and writers, permits, and conflicts of modes and limits on one name.
 
-use crate::{PATIENCE, World, eventually, waiters};
+use crate::{PATIENCE, World, eventually, waiter_count};
 
 #[test]
 fn readers_share_and_a_writer_excludes() {
@@ -17,7 +17,7 @@ fn readers_share_and_a_writer_excludes() {
     let writer = b.rw("x").write().blocking().try_acquire().unwrap();
     assert!(a.rw("x").read().blocking().try_acquire().unwrap_err().is_taken());
     drop(writer);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn readers_that_come_after_a_waiting_writer_wait_behind_it() {
         assert!(b.rw("x").read().blocking().try_acquire().is_err() || std::ptr::eq(writers, &a));
         drop(reader);
         drop(writer.join().unwrap());
-        world.assert_at_rest();
+        world.assert_no_leftovers();
     }
 }
 
@@ -48,7 +48,7 @@ fn permits_are_counted_across_clients() {
     drop(two);
     let again = a.semaphore("x", 3).permits(2).blocking().try_acquire().unwrap();
     drop((one, again));
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn waiting_readers_are_granted_together() {
         })
         .collect();
     let other = world.client();
-    assert_eq!(waiters(&other, "x"), 0, "while this process holds, its waiters cost the engine nothing");
+    assert_eq!(waiter_count(&other, "x"), 0, "while this process holds, its waiters cost the engine nothing");
     drop(writer);
     for reader in readers {
         reader.join().unwrap();
     }
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn a_reader_behind_a_cancelled_writer_is_granted() {
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let mut writer = Box::pin(a.rw("x").write().acquire());
     assert!(writer.as_mut().poll(&mut context).is_pending());
-    eventually("the writer is queued", || waiters(&b, "x") == 1);
+    eventually("the writer is queued", || waiter_count(&b, "x") == 1);
     let mut next = Box::pin(a.rw("x").read().acquire_within(PATIENCE));
     assert!(next.as_mut().poll(&mut context).is_pending());
     drop(writer);
     let next = pollster::block_on(next).unwrap();
     assert!(reader.check() && next.check());
     drop((reader, next));
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }

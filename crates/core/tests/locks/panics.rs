@@ -9,25 +9,25 @@ use leasehold_core::{
 };
 use leasehold_testkit::decorators::{Faulty, Slow, Verb};
 
-use crate::{PATIENCE, World, eventually, until_renewed, waiters};
+use crate::{PATIENCE, World, eventually, wait_until_renewed, waiter_count};
 
 const TTL: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Whether a call does its work before it panics.
+/// Whether the call panics before the inner engine is called, or after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
     Before,
     After,
 }
 
-/// Panics in the next call of one verb.
-struct Panics {
+/// An engine that panics in the next call of one verb.
+struct PanickingEngine {
     inner: Arc<dyn Engine>,
     next: Mutex<Option<(Verb, When)>>,
 }
 
-impl Panics {
-    fn in_next(&self, verb: Verb, when: When) {
+impl PanickingEngine {
+    fn panic_in_next(&self, verb: Verb, when: When) {
         *self.next.lock().unwrap() = Some((verb, when));
     }
 
@@ -35,7 +35,7 @@ impl Panics {
         self.next.lock().unwrap().is_some()
     }
 
-    async fn passing<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
+    async fn forward<T>(&self, verb: Verb, call: impl Future<Output = T>) -> T {
         let when = self.next.lock().unwrap().take_if(|(known, _)| *known == verb).map(|(_, when)| when);
         assert_ne!(when, Some(When::Before), "an unexpected row");
         let answer = call.await;
@@ -44,7 +44,7 @@ impl Panics {
     }
 }
 
-impl Engine for Panics {
+impl Engine for PanickingEngine {
     fn profile(&self) -> &Profile {
         self.inner.profile()
     }
@@ -54,29 +54,29 @@ impl Engine for Panics {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(self.passing(Verb::Claim, self.inner.claim(claim, how)))
+        Box::pin(self.forward(Verb::Claim, self.inner.claim(claim, how)))
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
-        Box::pin(self.passing(Verb::Renew, self.inner.renew(holds)))
+        Box::pin(self.forward(Verb::Renew, self.inner.renew(holds)))
     }
 
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>> {
-        Box::pin(self.passing(Verb::Release, self.inner.release(releases)))
+        Box::pin(self.forward(Verb::Release, self.inner.release(releases)))
     }
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
-        Box::pin(self.passing(Verb::Notification, self.inner.notifications()))
+        Box::pin(self.forward(Verb::Notification, self.inner.notifications()))
     }
 }
 
-impl Inspect for Panics {
+impl Inspect for PanickingEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         self.inner.ping()
     }
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
-        Box::pin(self.passing(Verb::Inspect, self.inner.guarantee()))
+        Box::pin(self.forward(Verb::Inspect, self.inner.guarantee()))
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
@@ -97,14 +97,14 @@ impl Inspect for Panics {
     }
 }
 
-fn client(world: &World) -> (Locks, Arc<Panics>) {
+fn client(world: &World) -> (Locks, Arc<PanickingEngine>) {
     // Behind a decorator whose calls wait, so that the keeper sends the requests in its tasks.
-    panicking(Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store))))))
+    client_of_panicking(Arc::new(Faulty::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store))))))
 }
 
-fn panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<Panics>) {
-    let panics = Arc::new(Panics { inner, next: Mutex::new(None) });
-    (Locks::new(Arc::clone(&panics) as _), panics)
+fn client_of_panicking(inner: Arc<dyn Engine>) -> (Locks, Arc<PanickingEngine>) {
+    let engine = Arc::new(PanickingEngine { inner, next: Mutex::new(None) });
+    (Locks::new(Arc::clone(&engine) as _), engine)
 }
 
 #[test]
@@ -112,18 +112,18 @@ fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
     for when in [When::Before, When::After] {
         for tries in [false, true] {
             let world = World::new();
-            let (locks, panics) = client(&world);
-            panics.in_next(Verb::Claim, when);
+            let (locks, engine) = client(&world);
+            engine.panic_in_next(Verb::Claim, when);
             let request = locks.mutex("x");
-            let asked = if tries {
+            let result = if tries {
                 request.blocking().try_acquire()
             } else {
                 request.blocking().acquire_within(PATIENCE)
             };
-            let error = asked.expect_err("it panicked");
+            let error = result.expect_err("it panicked");
             assert_eq!(error.kind(), ErrorKind::Internal, "{when:?}, tries: {tries}: {error}");
             assert!(error.to_string().contains("an unexpected row"), "{error}");
-            world.assert_at_rest();
+            world.assert_no_leftovers();
             assert!(locks.mutex("x").blocking().try_acquire().is_ok(), "the next request works");
         }
     }
@@ -133,35 +133,35 @@ fn a_panic_of_a_claim_is_reported_and_leaves_nothing() {
 fn a_waiter_behind_a_failed_one_continues() {
     let world = World::new();
     let slow = Arc::new(Slow::new(Arc::new(MemoryEngine::new(Arc::clone(&world.store)))));
-    let (locks, panics) = panicking(Arc::clone(&slow) as _);
+    let (locks, engine) = client_of_panicking(Arc::clone(&slow) as _);
     slow.hold_requests(Verb::Claim);
-    panics.in_next(Verb::Claim, When::After);
-    let asks = || {
-        let mut asking = Box::pin(locks.mutex("x").acquire());
+    engine.panic_in_next(Verb::Claim, When::After);
+    let start_acquire = || {
+        let mut acquiring = Box::pin(locks.mutex("x").acquire());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        assert!(Future::poll(asking.as_mut(), &mut context).is_pending());
-        asking
+        assert!(Future::poll(acquiring.as_mut(), &mut context).is_pending());
+        acquiring
     };
-    let first = asks();
+    let first = start_acquire();
     pollster::block_on(slow.requests_held(Verb::Claim, 1));
-    let second = asks();
+    let second = start_acquire();
     slow.open(Verb::Claim);
     assert_eq!(pollster::block_on(first).expect_err("it panicked").kind(), ErrorKind::Internal);
     pollster::block_on(second).unwrap().release_blocking().unwrap();
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
 fn a_hold_outlives_a_renewal_that_panicked() {
     let world = World::new();
-    let (locks, panics) = client(&world);
+    let (locks, engine) = client(&world);
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
-    panics.in_next(Verb::Renew, When::Before);
+    engine.panic_in_next(Verb::Renew, When::Before);
     let error = pollster::block_on(guard.confirm()).expect_err("it panicked");
     assert!(error.to_string().contains("an unexpected row"), "{error}");
-    panics.in_next(Verb::Renew, When::After);
-    eventually("the renewal panicked", || !panics.is_armed());
-    until_renewed(&guard);
+    engine.panic_in_next(Verb::Renew, When::After);
+    eventually("the renewal panicked", || !engine.is_armed());
+    wait_until_renewed(&guard);
     assert!(guard.check());
     guard.release_blocking().unwrap();
 }
@@ -170,21 +170,21 @@ fn a_hold_outlives_a_renewal_that_panicked() {
 fn a_release_is_sent_again_after_a_panic() {
     for when in [When::Before, When::After] {
         let world = World::new();
-        let (locks, panics) = client(&world);
+        let (locks, engine) = client(&world);
         let guard = locks.mutex("x").blocking().acquire().unwrap();
-        panics.in_next(Verb::Release, when);
+        engine.panic_in_next(Verb::Release, when);
         guard.release_blocking().unwrap();
-        assert!(!panics.is_armed());
-        world.assert_at_rest();
+        assert!(!engine.is_armed());
+        world.assert_no_leftovers();
     }
 }
 
 #[test]
 fn a_panic_of_a_confirmation_is_reported_and_loses_nothing() {
     let world = World::new();
-    let (locks, panics) = client(&world);
+    let (locks, engine) = client(&world);
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    panics.in_next(Verb::Inspect, When::Before);
+    engine.panic_in_next(Verb::Inspect, When::Before);
     let error = pollster::block_on(locks.guarantee()).expect_err("it panicked");
     assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
     assert!(guard.check());
@@ -195,15 +195,15 @@ fn a_panic_of_a_confirmation_is_reported_and_loses_nothing() {
 #[test]
 fn a_panic_of_the_keeper_ends_all_holds_and_waits() {
     let world = World::new();
-    let (locks, panics) = client(&world);
+    let (locks, engine) = client(&world);
     let held = world.client().mutex("wanted").blocking().acquire().unwrap();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
     let waiting = std::thread::spawn({
         let locks = locks.clone();
         move || locks.mutex("wanted").blocking().acquire_within(PATIENCE)
     });
-    eventually("it waits", || waiters(&world.client(), "wanted") == 1);
-    panics.in_next(Verb::Notification, When::Before);
+    eventually("it waits", || waiter_count(&world.client(), "wanted") == 1);
+    engine.panic_in_next(Verb::Notification, When::Before);
     // This wakes the keeper, which then reads notifications again.
     drop(locks.mutex("other").blocking().acquire());
     assert!(waiting.join().unwrap().expect_err("its keeper is gone").is_closed());

@@ -32,10 +32,10 @@ fn recorded_histories_keep_the_invariants() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let admin = world.client();
-        let (done, seen) = (&done, &recorders[CLIENTS as usize]);
+        let (done, admin_recorder) = (&done, &recorders[CLIENTS as usize]);
         scope.spawn(move || {
             while !done.load(Ordering::Relaxed) {
-                NAMES.iter().for_each(|name| look(&admin, seen, name));
+                NAMES.iter().for_each(|name| record_view(&admin, admin_recorder, name));
                 thread::sleep(Duration::from_millis(1));
             }
         });
@@ -78,38 +78,40 @@ fn work(locks: &Locks, recorder: &Recorder, task: u32) {
                 (locks.semaphore(name, 3).permits(count), Mode::Permits { count, limit: 3 })
             }
         };
-        one(&request.ttl(TTL), mode, name, recorder, task, round);
+        attempt_once(&request.ttl(TTL), mode, name, recorder, task, round);
     }
 }
 
-fn one(request: &Request, mode: Mode, name: &str, recorder: &Recorder, task: u32, round: u32) {
+/// Makes one attempt: a try, a wait, a wait with a limit, or a wait that is given up, depending on the round.
+fn attempt_once(request: &Request, mode: Mode, name: &str, recorder: &Recorder, task: u32, round: u32) {
     let patience = Duration::from_millis(5);
     match round % 7 {
         0..3 => {
             let attempt = recorder.attempt(task, name, mode, Some(0));
-            hold(attempt, request.blocking().try_acquire());
+            record_hold(attempt, request.blocking().try_acquire());
         }
         3 => {
             let attempt = recorder.attempt(task, name, mode, Some(patience.as_nanos() as u64));
-            hold(attempt, request.blocking().acquire_within(patience));
+            record_hold(attempt, request.blocking().acquire_within(patience));
         }
         4 => {
             let attempt = recorder.attempt(task, name, mode, None);
             let mut acquire = pin!(request.acquire());
             let polled = acquire.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             match polled {
-                Poll::Ready(result) => hold(attempt, result),
+                Poll::Ready(result) => record_hold(attempt, result),
                 Poll::Pending => attempt.cancelled(),
             }
         }
         _ => {
             let attempt = recorder.attempt(task, name, mode, None);
-            hold(attempt, request.blocking().acquire());
+            record_hold(attempt, request.blocking().acquire());
         }
     }
 }
 
-fn hold(attempt: Attempt<'_>, result: Result<Guard, Error>) {
+/// Records the result of an attempt. If the attempt was granted, holds, checks and releases.
+fn record_hold(attempt: Attempt<'_>, result: Result<Guard, Error>) {
     let guard = match result {
         Ok(guard) => guard,
         Err(error) if error.is_taken() => return attempt.taken(),
@@ -122,17 +124,17 @@ fn hold(attempt: Attempt<'_>, result: Result<Guard, Error>) {
         attempt.granted(Granted { token: guard.token(), ttl_nanos, watched: false, fixed: false }, left);
     thread::sleep(Duration::from_micros(200));
     active.check(|| guard.check(), left);
-    let leaving = active.releasing(None);
+    let release = active.releasing(None);
     match guard.release_blocking() {
-        Ok(()) => leaving.freed(),
-        Err(error) if error.is_lost() => leaving.not_held(),
-        Err(error) => leaving.unknown(&error.to_string()),
+        Ok(()) => release.freed(),
+        Err(error) if error.is_lost() => release.not_held(),
+        Err(error) => release.unknown(&error.to_string()),
     }
 }
 
 /// Records the engine's view of a name.
-fn look(admin: &Locks, recorder: &Recorder, name: &str) {
-    let asked = now_nanos();
+fn record_view(admin: &Locks, recorder: &Recorder, name: &str) {
+    let request_time = now_nanos();
     let view = pollster::block_on(admin.show(name)).unwrap();
     let until = now_nanos();
     let holders = view.holders.iter().map(|holder| Held {
@@ -140,6 +142,6 @@ fn look(admin: &Locks, recorder: &Recorder, name: &str) {
         token: holder.token,
         expires: holder.remaining.map(|left| until + left.as_nanos() as u64),
     });
-    let truth = What::Truth { until, holders: holders.collect(), waiters: Vec::new() };
-    recorder.note_lock(asked, name, truth);
+    let server_view = What::Truth { until, holders: holders.collect(), waiters: Vec::new() };
+    recorder.note_lock(request_time, name, server_view);
 }

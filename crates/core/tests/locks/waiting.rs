@@ -7,7 +7,7 @@ use std::{
 
 use leasehold_testkit::stopwatch::Stopwatch;
 
-use crate::{PATIENCE, World, eventually, waiters};
+use crate::{PATIENCE, World, eventually, waiter_count};
 
 #[test]
 fn a_limited_wait_ends_in_time() {
@@ -22,7 +22,7 @@ fn a_limited_wait_ends_in_time() {
         assert!(waited >= Duration::from_millis(80), "gave up after {waited:?}");
         watch.assert_within(Duration::from_millis(80 + 1000), "I12");
     }
-    eventually("no waiter is left", || waiters(&b, "x") == 0);
+    eventually("no waiter is left", || waiter_count(&b, "x") == 0);
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn attempts_are_counted() {
     let trying = std::thread::spawn(move || request.blocking().acquire_within(PATIENCE));
     drop(guard);
     drop(trying.join().unwrap().unwrap());
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -54,12 +54,12 @@ fn grants_are_first_come_first_served_across_clients() {
             order.lock().unwrap().push(position);
             drop(guard);
         }));
-        eventually("queued", || waiters(&clients[0], "x") == position + 1);
+        eventually("queued", || waiter_count(&clients[0], "x") == position + 1);
     }
     drop(guard);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(*order.lock().unwrap(), [0, 1]);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -70,16 +70,16 @@ fn a_dropped_wait_leaves_nothing_and_wakes_the_next() {
     let mut first = Box::pin(b.mutex("x").acquire());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     assert!(first.as_mut().poll(&mut context).is_pending());
-    eventually("b is queued", || waiters(&a, "x") == 1);
+    eventually("b is queued", || waiter_count(&a, "x") == 1);
     let request = c.mutex("x");
     let second = std::thread::spawn(move || request.blocking().acquire().map(drop));
-    eventually("c is queued", || waiters(&a, "x") == 2);
+    eventually("c is queued", || waiter_count(&a, "x") == 2);
     // Granted to b, whose future is not polled; then b is dropped.
     drop(guard);
     eventually("b holds", || pollster::block_on(a.show("x")).unwrap().holders.len() == 1);
     drop(first);
     second.join().unwrap().unwrap();
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn ten_thousand_waiting_tasks_share_one_claim() {
             .await;
             waiting.push(task);
         }
-        eventually("one claim is queued", || waiters(&a, "x") == 1);
+        eventually("one claim is queued", || waiter_count(&a, "x") == 1);
         drop(guard);
         for task in waiting {
             drop(task.await.unwrap());
@@ -108,7 +108,7 @@ fn ten_thousand_waiting_tasks_share_one_claim() {
         }
     });
     assert_eq!(served.into_inner(), 10_000);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn ten_thousand_cancelled_waits_leave_nothing() {
         waiting.push(task);
     }
     drop(waiting);
-    eventually("no claim waits", || waiters(&a, "x") == 0);
+    eventually("no claim waits", || waiter_count(&a, "x") == 0);
     drop(guard);
-    world.assert_at_rest();
+    world.assert_no_leftovers();
 }

@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     server::EtcdCluster,
-    suite::{self, Disturbance, Harness, left_at_rest},
+    suite::{self, Disturbance, Harness, wait_for_no_leftovers},
 };
 
 use crate::rig::{Rig, local, locks};
@@ -26,8 +26,8 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.keys()))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| self.keys()))
     }
 }
 
@@ -50,8 +50,10 @@ impl Harness for Three {
         Box::pin(std::future::ready(forgets))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| locks(self.cluster.command(1, &["get", "", "--prefix", "--keys-only"]))))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| {
+            locks(self.cluster.command(1, &["get", "", "--prefix", "--keys-only"]))
+        }))
     }
 }
 

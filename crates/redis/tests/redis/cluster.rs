@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Env, Name};
 use leasehold_redis::RedisEngine;
 use leasehold_testkit::{
     server::{RedisServer, redis_command},
-    suite::{self, Disturbance, Harness, left_at_rest},
+    suite::{self, Disturbance, Harness, wait_for_no_leftovers},
 };
 
 use crate::{
@@ -42,8 +42,8 @@ impl Harness for ClusterRig {
         !self.redisson || after_brace.find('}').is_some_and(|length| length > 0)
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.leftovers()))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| self.leftovers()))
     }
 }
 

@@ -167,7 +167,7 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
             assert!(error.message.contains("CLUSTER"), "{error:?}");
         }
         rig.cluster().assign_slot(slot, 1 - owner);
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
         granted(&engine, &rig.claim("a")).await;
     });
 }
@@ -190,7 +190,7 @@ fn a_cluster_without_a_majority_refuses_claims() {
         assert_eq!(error.fault, Fault::Retry, "{error:?}");
         rig.cluster().restart(0);
         rig.cluster().restart(1);
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
         assert!(engine.claim(&rig.claim(&name), How::Create).await.is_ok());
     });
 }
@@ -210,7 +210,7 @@ fn nodes_come_and_go() {
         assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?} beside {grant:?}");
         rig.cluster().migrate_slot(slot, from).unwrap();
         rig.cluster().forget(new);
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
         let answer = engine.claim(&rig.claim("{x}"), How::Create).await;
         assert!(matches!(answer, Ok(leasehold_core::Answer::Waiting(_))), "{answer:?}");
         Inspect::list(&*engine, "").await.unwrap();

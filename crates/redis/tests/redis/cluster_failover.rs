@@ -98,7 +98,7 @@ fn no_kind_of_fail_over_ends_a_hold() {
     rig.until("it waits", || rig.show("{x}").waiters.len() == 1);
     let mut owner = first;
     for kind in [RedisFailover::Plain, RedisFailover::Force, RedisFailover::Takeover] {
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
         wait_for_replica(&rig, owner);
         let replica = if owner == first { first + 3 } else { first };
         rig.cluster().failover(replica, kind).unwrap();
@@ -153,7 +153,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
         let next = rig.run(next).unwrap();
         assert!(!both.load(Ordering::Relaxed), "two holds were valid at once");
         next.release_blocking().unwrap();
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
     }
     let _ = from;
 }
@@ -189,7 +189,7 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
         let error = Inspect::show(&*engine, &name(false)).await.unwrap_err();
         assert_eq!(error.fault, leasehold_core::Fault::Retry, "{error:?}");
         rig.cluster().restart(0);
-        rig.cluster().settle();
+        rig.cluster().wait_until_stable();
         assert!(
             Inspect::show(&*engine, &name(false)).await.unwrap().holders.is_empty(),
             "the node saved no data"

@@ -31,7 +31,7 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
             loop {

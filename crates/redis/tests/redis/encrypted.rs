@@ -74,7 +74,7 @@ fn a_cluster_can_be_reached_by_tls_only() {
     all("a");
     let (held, other) = (acquire(&locks, "w"), locks_of(config(full.clone()).map(map.clone())));
     let waits = std::thread::spawn(move || acquire(&other, "w").release_blocking());
-    cluster.settle();
+    cluster.wait_until_stable();
     cluster.failover(3, RedisFailover::Plain).unwrap();
     all("b");
     held.release_blocking().unwrap();

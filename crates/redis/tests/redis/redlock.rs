@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use leasehold_core::{Answer, BoxFuture, Engine, Env, How, Mode};
 use leasehold_redis::RedlockEngine;
-use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+use leasehold_testkit::suite::{self, Disturbance, Harness, wait_for_no_leftovers};
 
 use crate::{
     redlock_rig::RedlockRig,
@@ -33,8 +33,8 @@ impl Harness for RedlockRig {
         AT_ONCE / self.nodes.len()
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.leftovers()))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| self.leftovers()))
     }
 }
 

@@ -114,7 +114,7 @@ fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let owner = rig.cluster().add();
     rig.cluster().migrate_slot(slot, owner).unwrap();
     let replica = rig.cluster().add_replica(owner);
-    rig.cluster().settle();
+    rig.cluster().wait_until_stable();
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
@@ -130,7 +130,7 @@ fn a_restarted_replica_puts_no_hold_in_doubt() {
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.cluster().kill(1);
     rig.cluster().restart(1);
-    rig.cluster().settle();
+    rig.cluster().wait_until_stable();
     let is_asked = || {
         let calls = rig.cluster().command(1, &["INFO", "commandstats"]);
         calls.iter().any(|line| line.starts_with("cmdstat_cluster|slots:"))
@@ -169,7 +169,7 @@ fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let locks = rig.locks();
     let guard = locks.mutex("a").ttl(LONG).blocking().acquire_within(PATIENCE).unwrap();
     rig.replicate(0);
-    rig.redis.hand_over(1);
+    rig.redis.failover_without_sentinels(1);
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_secs(1)).unwrap_err();
     assert!(error.is_unreachable(), "{error}");
     assert!(!guard.check(), "after the refusal the hold is in doubt");

@@ -66,7 +66,7 @@ fn holds_survive_a_planned_sentinel_fail_over() {
 #[test]
 fn an_unfinished_fail_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
-    rig.redis.part([1, 2]);
+    rig.redis.cut_between([1, 2]);
     let (locks, _guard) = acquire_long(&rig, "a");
     rig.redis.kill(0);
     let _ = rig.redis.master();
@@ -127,7 +127,7 @@ fn tokens_grow_past_tokens_lost_in_a_fail_over() {
 fn a_lease_ended_early_by_a_promoted_clock_is_reported_lost() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { clocks: true, ..late_failover() });
     (1..3).for_each(|node| rig.redis.set_clock(node, 120));
-    rig.redis.settle();
+    rig.redis.wait_until_stable();
     let locks = rig.locks();
     let ttl = Duration::from_secs(60);
     let guard = locks.mutex("a").ttl(ttl).renew(false).blocking().acquire_within(PATIENCE).unwrap();

@@ -98,7 +98,7 @@ impl Harness for SentinelRig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let limit = tokio::time::Instant::now() + Duration::from_secs(80);
             loop {

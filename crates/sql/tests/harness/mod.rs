@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_core::{BoxFuture, Engine};
 use leasehold_sql::SqlEngine;
-use leasehold_testkit::suite::{self, Disturbance, Harness, left_at_rest};
+use leasehold_testkit::suite::{self, Disturbance, Harness, wait_for_no_leftovers};
 
 use crate::until::PATIENCE;
 
@@ -59,7 +59,7 @@ impl<D: Conforms> Harness for Adapter<'_, D> {
         PATIENCE
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.0.rows()))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| self.0.rows()))
     }
 }

@@ -1,7 +1,7 @@
 //! Builds the history of an attempt, event by event.
 
 use super::attempt_history::{
-    Acceptance, AttemptHistory, Checked, Failure, Granted, Outcome, ReleaseCall, Renewal, Write,
+    Acceptance, AttemptHistory, CheckCall, Failure, Granted, Outcome, ReleaseCall, Renewal, Write,
 };
 use crate::history::{Event, What};
 
@@ -16,31 +16,31 @@ pub(super) fn apply_event<'h>(
         What::AcqInv { .. } => {}
         What::Enq => attempt.queued = attempt.queued.or(Some(t)),
         What::AcqOk { token, lineage, deadline, ttl, asked, watched, fixed } => {
-            let (deadline, ttl, asked, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);
-            let grant = Granted { at: t, token: *token, lineage, deadline, ttl, asked, watched, fixed };
+            let (deadline, ttl, sent_at, watched, fixed) = (*deadline, *ttl, *asked, *watched, *fixed);
+            let grant = Granted { at: t, token: *token, lineage, deadline, ttl, sent_at, watched, fixed };
             if attempt.returned().is_some() {
                 return Some("an acquire returned twice");
             }
             attempt.grant = Some(grant);
         }
-        What::AcqTaken => return fail(attempt, t, Failure::Taken),
-        What::AcqFail { .. } => return fail(attempt, t, Failure::Definite),
-        What::AcqUnknown { .. } => return fail(attempt, t, Failure::Unknown),
-        What::Cancel => return fail(attempt, t, Failure::Cancelled),
-        What::RenewInv => attempt.renewing.ask(t),
-        What::RenewFail { .. } => drop(attempt.renewing.answer()),
+        What::AcqTaken => return record_failure(attempt, t, Failure::Taken),
+        What::AcqFail { .. } => return record_failure(attempt, t, Failure::Definite),
+        What::AcqUnknown { .. } => return record_failure(attempt, t, Failure::Unknown),
+        What::Cancel => return record_failure(attempt, t, Failure::Cancelled),
+        What::RenewInv => attempt.renewing.record_request(t),
+        What::RenewFail { .. } => drop(attempt.renewing.record_answer()),
         What::RenewOk { deadline, ttl } => {
-            let asked = attempt.renewing.answer();
+            let sent_at = attempt.renewing.record_answer();
             attempt.renewals.push(Renewal {
                 at: t,
                 deadline: *deadline,
                 ttl: *ttl,
-                asked,
+                sent_at,
                 event: event_index,
             });
         }
         What::Check { valid, deadline } => {
-            attempt.checks.push(Checked { at: t, valid: *valid, deadline: *deadline, event: event_index });
+            attempt.checks.push(CheckCall { at: t, valid: *valid, deadline: *deadline, event: event_index });
         }
         What::Lost { .. } => attempt.lost = attempt.lost.or(Some(t)),
         What::RelInv { min_hold, sure } => {
@@ -53,18 +53,18 @@ pub(super) fn apply_event<'h>(
                 min_hold_certain: sure.or(*min_hold).unwrap_or(0),
             });
         }
-        What::RelOk => return answer(attempt, t, Outcome::Freed),
-        What::RelNotheld => return answer(attempt, t, Outcome::NotHeld),
-        What::RelUnknown { .. } => return answer(attempt, t, Outcome::Unknown),
+        What::RelOk => return record_release_answer(attempt, t, Outcome::Freed),
+        What::RelNotheld => return record_release_answer(attempt, t, Outcome::NotHeld),
+        What::RelUnknown { .. } => return record_release_answer(attempt, t, Outcome::Unknown),
         What::WriteInv { to, token, element } => {
             let (token, element) = (*token, *element);
             attempt.writes.push(Write { to, token, element, sent: t, event: event_index, answer: None });
         }
         What::WriteOk { element } => {
-            return written(attempt, *element, (t, Acceptance::Acknowledged, event_index));
+            return record_write_answer(attempt, *element, (t, Acceptance::Acknowledged, event_index));
         }
         What::WriteFenced { element } => {
-            return written(attempt, *element, (t, Acceptance::Fenced, event_index));
+            return record_write_answer(attempt, *element, (t, Acceptance::Fenced, event_index));
         }
         What::Crash { .. } | What::Stop { .. } | What::Cont { .. } | What::Stall { .. } => {
             return Some("an event of a process names an attempt");
@@ -83,7 +83,7 @@ pub(super) fn apply_event<'h>(
 }
 
 /// Records that the acquire failed at `t`.
-fn fail(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'static str> {
+fn record_failure(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'static str> {
     if attempt.returned().is_some() {
         return Some("an acquire returned twice");
     }
@@ -92,7 +92,7 @@ fn fail(attempt: &mut AttemptHistory<'_>, t: u64, failure: Failure) -> Option<&'
 }
 
 /// Records that the release was answered at `t`.
-fn answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
+fn record_release_answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<&'static str> {
     if attempt.release.is_none() || attempt.answer.is_some() {
         return Some("an answer to a release that was not called, or a second answer");
     }
@@ -101,7 +101,7 @@ fn answer(attempt: &mut AttemptHistory<'_>, t: u64, outcome: Outcome) -> Option<
 }
 
 /// Records the answer to the newest unanswered write of `element`.
-fn written(
+fn record_write_answer(
     attempt: &mut AttemptHistory<'_>,
     element: u64,
     answer: (u64, Acceptance, usize),

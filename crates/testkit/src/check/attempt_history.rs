@@ -20,7 +20,7 @@ pub(super) struct AttemptHistory<'h> {
     /// The longest wait; 0: the attempt does not wait; `None`: no limit.
     pub(super) limit: Option<u64>,
     /// The attempt whose hold this re-entrant attempt enters again.
-    pub(super) within: Option<AttemptId>,
+    pub(super) outer_attempt: Option<AttemptId>,
     /// The attempt may make several claims, one after the other.
     pub(super) retries: bool,
     /// When the claim was first seen in the queue.
@@ -31,7 +31,7 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) renewals: Vec<Renewal>,
     /// The renewals in flight.
     pub(super) renewing: Renewing,
-    pub(super) checks: Vec<Checked>,
+    pub(super) checks: Vec<CheckCall>,
     pub(super) writes: Vec<Write<'h>>,
     /// When the loss of the hold was reported.
     pub(super) lost: Option<u64>,
@@ -40,7 +40,7 @@ pub(super) struct AttemptHistory<'h> {
     /// When and how the release was answered.
     pub(super) answer: Option<(u64, Outcome)>,
     /// When the process of the attempt was killed.
-    pub(super) crashed: Option<u64>,
+    pub(super) killed_at: Option<u64>,
     /// All events of the attempt.
     pub(super) events: Vec<usize>,
 }
@@ -57,7 +57,7 @@ pub(super) struct Granted<'h> {
     /// The granted time.
     pub(super) ttl: Option<u64>,
     /// When the granted request was sent, if that is known.
-    pub(super) asked: Option<u64>,
+    pub(super) sent_at: Option<u64>,
     /// A task of the client waits for the loss and records it.
     pub(super) watched: bool,
     /// The lease is not renewed.
@@ -71,7 +71,7 @@ pub(super) struct Renewal {
     pub(super) deadline: u64,
     pub(super) ttl: Option<u64>,
     /// When the renewal was sent, if that is known.
-    pub(super) asked: Option<u64>,
+    pub(super) sent_at: Option<u64>,
     pub(super) event: usize,
 }
 
@@ -80,26 +80,26 @@ pub(super) struct Renewal {
 pub(super) struct Renewing {
     count: usize,
     /// When the only renewal in flight was sent.
-    asked: Option<u64>,
+    sent_at: Option<u64>,
 }
 
 impl Renewing {
     /// Records that a renewal was sent at `t`.
-    pub(super) fn ask(&mut self, t: u64) {
+    pub(super) fn record_request(&mut self, t: u64) {
         self.count += 1;
-        self.asked = Some(t).filter(|_| self.count == 1);
+        self.sent_at = Some(t).filter(|_| self.count == 1);
     }
 
     /// Records an answer. Returns when the answered renewal was sent, if that is known.
-    pub(super) fn answer(&mut self) -> Option<u64> {
+    pub(super) fn record_answer(&mut self) -> Option<u64> {
         self.count = self.count.saturating_sub(1);
-        self.asked.take()
+        self.sent_at.take()
     }
 }
 
 /// A call of `check` at `at`, with its result and the deadline that was read after the call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Checked {
+pub(super) struct CheckCall {
     pub(super) at: u64,
     pub(super) valid: bool,
     pub(super) deadline: Option<u64>,
@@ -172,7 +172,7 @@ impl AttemptHistory<'_> {
     /// deadline. `None`: never granted.
     pub(super) fn active_hold(&self) -> Option<Range<u64>> {
         let grant = self.grant?;
-        let ends = [self.release.map(|release| release.at), self.lost, self.crashed, self.deadline()];
+        let ends = [self.release.map(|release| release.at), self.lost, self.killed_at, self.deadline()];
         let end = ends.into_iter().flatten().min().unwrap_or(u64::MAX);
         Some(grant.at..end.max(grant.at))
     }

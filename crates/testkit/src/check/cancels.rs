@@ -5,20 +5,21 @@ use super::{
     Invariant, Verdict,
     attempt_history::AttemptHistory,
     finding::Finding,
-    history_index::{HistoryIndex, Truth},
+    history_index::{HistoryIndex, ServerView},
     report::millis,
 };
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Cancels);
-    for truth in &index.truths {
-        let reported = truth.holders.iter().map(|held| held.attempt).chain(truth.waiters.iter().copied());
+    for server_view in &index.server_views {
+        let reported =
+            server_view.holders.iter().map(|held| held.attempt).chain(server_view.waiters.iter().copied());
         for attempt in reported.filter_map(|id| index.attempt(id)) {
-            let Some((ended, due)) = ended_and_due(index, attempt, truth) else { continue };
+            let Some((ended, due)) = ended_and_due(index, attempt, server_view) else { continue };
             finding.checked();
-            if truth.at > due {
-                let age = millis(truth.at - ended);
-                finding.violated(&[attempt], &[truth.event], || {
+            if server_view.at > due {
+                let age = millis(server_view.at - ended);
+                finding.violated(&[attempt], &[server_view.event], || {
                     format!(
                         "the server still has the attempt of {attempt} {age} after it ended without a grant"
                     )
@@ -34,11 +35,11 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 fn ended_and_due(
     index: &HistoryIndex<'_>,
     attempt: &AttemptHistory<'_>,
-    truth: &Truth<'_>,
+    server_view: &ServerView<'_>,
 ) -> Option<(u64, u64)> {
     if let Some((at, _)) = attempt.failure {
-        return Some((at, index.gone_by(attempt)));
+        return Some((at, index.latest_end(attempt)));
     }
-    let (at, _) = attempt.answer.filter(|_| truth.waiters.contains(&attempt.id))?;
-    Some((at, index.cleaned_by(attempt, Some(at))))
+    let (at, _) = attempt.answer.filter(|_| server_view.waiters.contains(&attempt.id))?;
+    Some((at, index.latest_cleanup(attempt, Some(at))))
 }

@@ -4,7 +4,7 @@ use super::{
     Invariant, Verdict,
     attempt_history::AttemptHistory,
     finding::Finding,
-    history_index::{HistoryIndex, Truth},
+    history_index::{HistoryIndex, ServerView},
     report::millis,
     terms::nanos,
 };
@@ -13,16 +13,20 @@ use crate::history::Held;
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Deadlines);
     for attempt in &index.attempts {
-        by_request(index, attempt, &mut finding);
+        compare_with_request(index, attempt, &mut finding);
     }
     if !index.terms.lossy {
-        by_truth(index, &mut finding);
+        compare_with_server(index, &mut finding);
     }
     finding.done()
 }
 
 /// Compares each deadline with the time when the acknowledged request was sent.
-fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding: &mut Finding<'_, 'h>) {
+fn compare_with_request<'h>(
+    index: &HistoryIndex<'h>,
+    attempt: &AttemptHistory<'h>,
+    finding: &mut Finding<'_, 'h>,
+) {
     let Some(grant) = attempt.grant else { return };
     let terms = index.terms;
     // A waiting attempt sends several requests, and the first one gets no grant. The only thing known of the last
@@ -30,12 +34,12 @@ fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, findin
     // to connect first.
     let soon = nanos(terms.report_limit);
     let connected = !index.storms.iter().any(|&(from, until)| from < grant.at && until > attempt.invoked);
-    let tried =
-        (attempt.tries_once() && connected).then(|| index.latest(attempt.proc, attempt.invoked, soon));
-    let sent = grant.asked.or(tried).unwrap_or(grant.at).min(grant.at);
+    let sent_by =
+        (attempt.tries_once() && connected).then(|| index.latest_time(attempt.proc, attempt.invoked, soon));
+    let sent = grant.sent_at.or(sent_by).unwrap_or(grant.at).min(grant.at);
     let first = (sent, grant.deadline, grant.ttl, None);
     let renewals = attempt.renewals.iter().map(|renewal| {
-        (renewal.asked.unwrap_or(renewal.at), Some(renewal.deadline), renewal.ttl, Some(renewal.event))
+        (renewal.sent_at.unwrap_or(renewal.at), Some(renewal.deadline), renewal.ttl, Some(renewal.event))
     });
     for (sent, deadline, ttl, event) in std::iter::once(first).chain(renewals) {
         let (Some(deadline), Some(ttl)) = (deadline, ttl) else { continue };
@@ -57,10 +61,10 @@ fn by_request<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, findin
 }
 
 /// A hold that is valid while the server is asked must exist on the server, and must not outlive the server's expiry.
-fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
+fn compare_with_server<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     let mut next_truth = 0;
-    let mut truths: Vec<_> = index.truths.iter().collect();
-    truths.sort_by_key(|truth| (truth.lock, truth.at));
+    let mut server_views: Vec<_> = index.server_views.iter().collect();
+    server_views.sort_by_key(|server_view| (server_view.lock, server_view.at));
     for (lock, attempts) in &index.locks {
         let mut begins: Vec<_> = attempts
             .iter()
@@ -68,17 +72,19 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
             .collect();
         begins.sort_by_key(|(active_hold, _)| active_hold.start);
         let (mut begins, mut active) = (begins.into_iter().peekable(), Vec::new());
-        while truths.get(next_truth).is_some_and(|truth| truth.lock < *lock) {
+        while server_views.get(next_truth).is_some_and(|server_view| server_view.lock < *lock) {
             next_truth += 1;
         }
-        while let Some(truth) = truths.get(next_truth).filter(|truth| truth.lock == *lock) {
+        while let Some(server_view) =
+            server_views.get(next_truth).filter(|server_view| server_view.lock == *lock)
+        {
             next_truth += 1;
-            while let Some(next) = begins.next_if(|(active_hold, _)| active_hold.start <= truth.at) {
+            while let Some(next) = begins.next_if(|(active_hold, _)| active_hold.start <= server_view.at) {
                 active.push(next);
             }
-            active.retain(|(active_hold, _)| active_hold.end > truth.at);
+            active.retain(|(active_hold, _)| active_hold.end > server_view.at);
             for (active_hold, attempt) in &active {
-                compare(index, truth, &index.attempts[*attempt], active_hold.end, finding);
+                compare(index, server_view, &index.attempts[*attempt], active_hold.end, finding);
             }
         }
     }
@@ -87,39 +93,40 @@ fn by_truth<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
 /// Compares a hold that is valid until `end` with what the server reported meanwhile.
 fn compare<'h>(
     index: &HistoryIndex<'h>,
-    truth: &Truth<'h>,
+    server_view: &ServerView<'h>,
     attempt: &AttemptHistory<'h>,
     end: u64,
     finding: &mut Finding<'_, 'h>,
 ) {
-    let Some(held) = holder(truth, attempt) else {
-        if end > truth.until {
+    let Some(held) = holder(server_view, attempt) else {
+        if end > server_view.until {
             finding.checked();
-            let left = millis(end - truth.until);
-            finding.violated(&[attempt], &[truth.event], || {
+            let left = millis(end - server_view.until);
+            finding.violated(&[attempt], &[server_view.event], || {
                 format!("{attempt} is valid for {left} more, but the server does not have it")
             });
         }
         return;
     };
     // A hold released during the look may appear on the server as a minimum hold.
-    if attempt.release.is_some_and(|release| release.at <= truth.until) {
+    if attempt.release.is_some_and(|release| release.at <= server_view.until) {
         return;
     }
-    let (Some(expires), Some(deadline)) = (held.expires, attempt.deadline_at(truth.at)) else { return };
+    let (Some(expires), Some(deadline)) = (held.expires, attempt.deadline_at(server_view.at)) else { return };
     finding.checked();
     if deadline > expires.saturating_add(nanos(index.terms.precision)) {
         let over = millis(deadline - expires);
-        finding.violated(&[attempt], &[truth.event], || {
+        finding.violated(&[attempt], &[server_view.event], || {
             format!("the deadline of {attempt} is {over} later than its expiry on the server")
         });
     }
 }
 
 /// The holder on the server that stands for this attempt: found by attempt id, or by the first token of its block.
-fn holder<'t>(truth: &'t Truth<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
-    let is_own = |held: &&Held| held.attempt == attempt.id || attempt.within == Some(held.attempt);
+fn holder<'t>(server_view: &'t ServerView<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
+    let is_own = |held: &&Held| held.attempt == attempt.id || attempt.outer_attempt == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);
-    let earlier_blocks = truth.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
-    truth.holders.iter().find(is_own).or_else(|| earlier_blocks.max_by_key(|held| held.token))
+    let earlier_blocks =
+        server_view.holders.iter().filter(|held| held.token.is_some_and(|first| first <= token));
+    server_view.holders.iter().find(is_own).or_else(|| earlier_blocks.max_by_key(|held| held.token))
 }

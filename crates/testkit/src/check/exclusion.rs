@@ -7,7 +7,7 @@ use super::{
     attempt_history::AttemptHistory,
     finding::Finding,
     history_index::HistoryIndex,
-    load::{Load, clash, count},
+    hold_counts::{HoldCounts, can_conflict, permit_count},
     report::millis,
 };
 
@@ -58,7 +58,7 @@ fn root(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     let mut root = attempt;
     // Each step goes back in time, so the loop ends.
     while let Some(outer) =
-        root.within.and_then(|id| index.attempt(id)).filter(|outer| outer.invoked < root.invoked)
+        root.outer_attempt.and_then(|id| index.attempt(id)).filter(|outer| outer.invoked < root.invoked)
     {
         root = outer;
     }
@@ -80,16 +80,16 @@ fn sweep<'h>(
     }
     // `false` sorts first: at the same instant, ends come before begins.
     marks.sort_unstable();
-    let (mut active, mut load, mut most) = (BTreeSet::new(), Load::default(), 0);
+    let (mut active, mut hold_counts, mut most) = (BTreeSet::new(), HoldCounts::default(), 0);
     for (_, begins, span_index) in marks {
         let span = &spans[span_index];
         if !begins {
             active.remove(&span_index);
-            load.remove(span.attempt.mode);
+            hold_counts.remove(span.attempt.mode);
             continue;
         }
         finding.checked();
-        if !load.admits(span.attempt.mode) {
+        if !hold_counts.admits(span.attempt.mode) {
             let others = || active.iter().map(|&other| &spans[other]);
             if index.terms.lossy && forgotten(index, span, others()) {
                 *excused += 1;
@@ -98,7 +98,7 @@ fn sweep<'h>(
             }
         }
         active.insert(span_index);
-        load.add(span.attempt.mode);
+        hold_counts.add(span.attempt.mode);
         most = most.max(active.len());
     }
     most
@@ -110,7 +110,7 @@ fn forgotten<'s>(
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,
 ) -> bool {
-    let clashing = active.filter(|other| clash(span.attempt.mode, other.attempt.mode));
+    let clashing = active.filter(|other| can_conflict(span.attempt.mode, other.attempt.mode));
     clashing
         .chain([span])
         .any(|other| index.may_be_forgotten_since(other.attempt).is_some_and(|since| since <= span.begin))
@@ -123,14 +123,15 @@ fn report_overlap<'s>(
     finding: &mut Finding<'_, '_>,
 ) {
     let width = |other: &Span<'_, '_>| span.end.min(other.end) - span.begin;
-    let clashing: Vec<_> = active.filter(|other| clash(span.attempt.mode, other.attempt.mode)).collect();
+    let clashing: Vec<_> =
+        active.filter(|other| can_conflict(span.attempt.mode, other.attempt.mode)).collect();
     let Some(other) = clashing.iter().max_by_key(|other| width(other)) else { return };
     let message = || {
         let width = if width(other) > u64::MAX / 2 { "for ever".into() } else { millis(width(other)) };
         match span.attempt.mode.limit() {
             Some(limit) if other.attempt.mode.limit() == Some(limit) => {
-                let held: u64 = clashing.iter().map(|other| count(other.attempt.mode)).sum::<u64>()
-                    + count(span.attempt.mode);
+                let held: u64 = clashing.iter().map(|other| permit_count(other.attempt.mode)).sum::<u64>()
+                    + permit_count(span.attempt.mode);
                 format!(
                     "{held} of {limit} permits are held at once, {} beside {} for {width}",
                     span.attempt, other.attempt

@@ -20,7 +20,7 @@ pub(super) struct HistoryIndex<'h> {
     /// The attempts of each lock, in the order of their calls.
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     /// The recorded states of locks.
-    pub(super) truths: Vec<Truth<'h>>,
+    pub(super) server_views: Vec<ServerView<'h>>,
     /// The longest known lease of each lock. 0: its holds end with their processes.
     pub(super) longest_lease: HashMap<&'h str, u64>,
     /// When each process was stopped. A stop without an end lasts until the end of the history.
@@ -42,7 +42,7 @@ pub(super) struct HistoryIndex<'h> {
 }
 
 /// The state of a lock as an administrator's connection read it.
-pub(super) struct Truth<'h> {
+pub(super) struct ServerView<'h> {
     pub(super) lock: &'h str,
     /// Before the request was sent.
     pub(super) at: u64,
@@ -64,7 +64,7 @@ impl<'h> HistoryIndex<'h> {
             attempts: Vec::new(),
             by_id: HashMap::new(),
             locks: BTreeMap::new(),
-            truths: Vec::new(),
+            server_views: Vec::new(),
             longest_lease: HashMap::new(),
             stops: HashMap::new(),
             stalls: Stalls::default(),
@@ -93,7 +93,7 @@ impl<'h> HistoryIndex<'h> {
         index.cuts = merged(index.cuts);
         index.stalls.merge();
         for attempt in &mut index.attempts {
-            attempt.crashed = index.crashes.get(&attempt.proc).copied();
+            attempt.killed_at = index.crashes.get(&attempt.proc).copied();
             if attempt.grant.is_some() {
                 let longest_lease = index.longest_lease.entry(attempt.lock).or_default();
                 *longest_lease = (*longest_lease).max(attempt.longest_ttl().unwrap_or(0));
@@ -113,7 +113,7 @@ impl<'h> HistoryIndex<'h> {
     }
 
     /// The time at which the process ran again, if it was stopped at `t` or within `slack` after `t`; otherwise `t`.
-    pub(super) fn awake(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
+    pub(super) fn resumed_at(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
                 break;
@@ -151,7 +151,7 @@ impl<'h> HistoryIndex<'h> {
                 mode: mode.0,
                 invoked: event.t,
                 limit: *limit,
-                within: *within,
+                outer_attempt: *within,
                 retries: *retries,
                 queued: None,
                 grant: None,
@@ -163,7 +163,7 @@ impl<'h> HistoryIndex<'h> {
                 lost: None,
                 release: None,
                 answer: None,
-                crashed: None,
+                killed_at: None,
                 events: vec![event_index],
             };
             if self.by_id.insert(event.attempt, self.attempts.len()).is_some() {
@@ -207,7 +207,7 @@ impl<'h> HistoryIndex<'h> {
                     self.add_disturbance(kind, from, event.t);
                 }
             }
-            What::Truth { until, holders, waiters } => self.truths.push(Truth {
+            What::Truth { until, holders, waiters } => self.server_views.push(ServerView {
                 lock: &event.lock,
                 at: event.t,
                 until: *until,

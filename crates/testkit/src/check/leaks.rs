@@ -9,13 +9,13 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::Leaks);
     let mut starts: BTreeMap<u32, (usize, &BTreeMap<String, u64>)> = BTreeMap::new();
     let mut rests: BTreeMap<u32, (usize, &BTreeMap<String, u64>)> = BTreeMap::new();
-    for (at, event) in index.events.iter().enumerate() {
+    for (event_index, event) in index.events.iter().enumerate() {
         match &event.what {
             What::Probe { phase: Phase::Start, found } => {
-                starts.entry(event.proc).or_insert((at, found));
+                starts.entry(event.proc).or_insert((event_index, found));
             }
             What::Probe { phase: Phase::Rest, found } => {
-                rests.insert(event.proc, (at, found));
+                rests.insert(event.proc, (event_index, found));
             }
             _ => {}
         }

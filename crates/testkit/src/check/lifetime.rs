@@ -17,72 +17,72 @@ impl HistoryIndex<'_> {
     /// The earliest time at which the lease of a hold may end on the server. Deadlines are assumed to be honest, which
     /// another invariant checks. A deadline earlier than the requested lease allows takes precedence, because a grant
     /// may be shorter than requested.
-    pub(super) fn lapses(&self, attempt: &AttemptHistory<'_>) -> u64 {
+    pub(super) fn earliest_expiry(&self, attempt: &AttemptHistory<'_>) -> u64 {
         let Some(grant) = attempt.grant else { return attempt.invoked };
         let precision = nanos(self.terms.precision);
-        let certain_end = |asked: Option<u64>, ttl: Option<u64>| {
+        let certain_end = |sent_at: Option<u64>, ttl: Option<u64>| {
             let lease = self.terms.shortest(ttl?);
-            Some(asked?.saturating_add(lease).saturating_sub(precision))
+            Some(sent_at?.saturating_add(lease).saturating_sub(precision))
         };
-        let first = certain_end(grant.asked, grant.ttl).into_iter().chain(grant.deadline).min();
+        let first = certain_end(grant.sent_at, grant.ttl).into_iter().chain(grant.deadline).min();
         let renewed = attempt.renewals.iter().map(|renewal| {
-            certain_end(renewal.asked, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
+            certain_end(renewal.sent_at, renewal.ttl).map_or(renewal.deadline, |at| at.min(renewal.deadline))
         });
         let read = attempt.checks.iter().filter(|check| check.valid).filter_map(|check| check.deadline);
         // A hold that never lapses ends with its process.
-        first.map_or(attempt.crashed.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
+        first.map_or(attempt.killed_at.unwrap_or(u64::MAX), |first| renewed.chain(read).fold(first, u64::max))
     }
 
     /// The time from which nothing of an attempt is left on the server. `u64::MAX`: unknown.
-    pub(super) fn gone_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
+    pub(super) fn latest_end(&self, attempt: &AttemptHistory<'_>) -> u64 {
         // With several tries, a try before the granted one may have left a claim.
         let earlier = attempt
             .grant
             .filter(|_| attempt.retries)
-            .map_or(0, |grant| self.cleaned_by(attempt, Some(grant.at)));
+            .map_or(0, |grant| self.latest_cleanup(attempt, Some(grant.at)));
         earlier.max(match (attempt.grant, attempt.answer) {
-            (None, _) => self.gone_by_without_grant(attempt),
+            (None, _) => self.latest_end_without_grant(attempt),
             (_, Some((at, Outcome::NotHeld))) => at,
             (_, Some((at, Outcome::Freed))) => match attempt.release.and_then(|release| release.min_hold) {
                 Some(min_hold) => at.saturating_add(self.terms.longest(min_hold)),
                 None => at,
             },
-            _ => self.ended_by(attempt),
+            _ => self.latest_expiry(attempt),
         })
     }
 
     /// For an attempt without a grant: when nothing of it is left.
-    fn gone_by_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
+    fn latest_end_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
         match attempt.failure {
             Some((at, Failure::Taken)) if attempt.is_try() => at,
-            failure => self.cleaned_by(attempt, failure.map(|(at, _)| at)),
+            failure => self.latest_cleanup(attempt, failure.map(|(at, _)| at)),
         }
     }
 
     /// When the remains of an attempt that ended at `ended` are cleaned up. If the process cannot clean up: when the
     /// lease has ended.
-    pub(super) fn cleaned_by(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
+    pub(super) fn latest_cleanup(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let entry_life = nanos(self.terms.entry_life);
         let ttl = self.longest_lease.get(attempt.lock).map(|ttl| entry_life.max(*ttl));
-        let killed = |at: u64| attempt.crashed.filter(|crashed| *crashed < at.saturating_add(slack));
+        let killed = |at: u64| attempt.killed_at.filter(|killed_at| *killed_at < at.saturating_add(slack));
         let due = match ended {
-            Some(at) if killed(at).is_none() => self.latest(attempt.proc, at, slack),
-            _ => attempt
-                .crashed
-                .map_or(u64::MAX, |crashed| self.lapsed(attempt, self.last_contact(crashed), ttl)),
+            Some(at) if killed(at).is_none() => self.latest_time(attempt.proc, at, slack),
+            _ => attempt.killed_at.map_or(u64::MAX, |killed_at| {
+                self.end_of_lease(attempt, self.latest_arrival(killed_at), ttl)
+            }),
         };
         self.after_storms(attempt, due, ttl)
     }
 
     /// For a hold without a confirmed release: when its last lease has ended.
-    fn ended_by(&self, attempt: &AttemptHistory<'_>) -> u64 {
+    fn latest_expiry(&self, attempt: &AttemptHistory<'_>) -> u64 {
         let fixed = attempt.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
-        let contact = attempt.crashed.map(|crashed| self.last_contact(crashed));
-        let lost = attempt.lost.map(|lost| self.last_contact(lost));
+        let contact = attempt.killed_at.map(|killed_at| self.latest_arrival(killed_at));
+        let lost = attempt.lost.map(|lost| self.latest_arrival(lost));
         let renewed_until = [attempt.release.map(|release| release.at), lost, contact, fixed];
         let Some(last) = renewed_until.into_iter().flatten().min() else { return u64::MAX };
-        let ttl = match (attempt.longest_ttl(), attempt.crashed) {
+        let ttl = match (attempt.longest_ttl(), attempt.killed_at) {
             (Some(ttl), _) => Some(ttl),
             // A hold that never lapses ends with its process.
             (None, Some(_)) => Some(0),
@@ -95,20 +95,21 @@ impl HistoryIndex<'_> {
                 at.saturating_add(self.terms.longest(min_hold)).saturating_add(nanos(self.terms.cancelled))
             },
         );
-        let due = self.lapsed(attempt, last, ttl).max(attempt.deadline().unwrap_or(0)).max(min_hold_end);
+        let due =
+            self.end_of_lease(attempt, last, ttl).max(attempt.deadline().unwrap_or(0)).max(min_hold_end);
         self.after_storms(attempt, due, ttl)
     }
 
     /// The latest time at which the last renewal may reach the system, for a process that was killed or was notified of
     /// the loss at `ended`.
-    fn last_contact(&self, ended: u64) -> u64 {
+    fn latest_arrival(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
-    /// The end of a lease whose request was sent at `asked` and reached the system as soon as the machine allowed. With
-    /// the `ttl` `None` the lease never ends.
-    fn lapsed(&self, attempt: &AttemptHistory<'_>, asked: u64, ttl: Option<u64>) -> u64 {
-        let served = self.given(attempt.proc, asked, nanos(self.terms.report_limit));
+    /// The end of a lease whose request was sent at `sent_at` and reached the system as soon as the machine allowed. If
+    /// `ttl` is `None`, the lease never ends.
+    fn end_of_lease(&self, attempt: &AttemptHistory<'_>, sent_at: u64, ttl: Option<u64>) -> u64 {
+        let served = self.extended_by_stalls(attempt.proc, sent_at, nanos(self.terms.report_limit));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
@@ -119,7 +120,7 @@ impl HistoryIndex<'_> {
             if begin >= due {
                 break;
             }
-            due = due.max(self.lapsed(attempt, end, ttl));
+            due = due.max(self.end_of_lease(attempt, end, ttl));
         }
         due
     }

@@ -17,16 +17,16 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     for attempt in &index.attempts {
         // A try has no limit of its own. The engine limits how long a request takes.
         let Some(limit) = attempt.limit.filter(|limit| *limit > 0) else { continue };
-        let called = index.latest(attempt.proc, attempt.invoked, nanos(CALL)) - nanos(CALL);
+        let called = index.latest_time(attempt.proc, attempt.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);
-        let latest = index.latest(attempt.proc, due, slack);
-        let returned = attempt.returned().or(attempt.crashed).unwrap_or(index.end);
-        if attempt.crashed.is_some_and(|crashed| crashed <= latest) {
+        let latest_time = index.latest_time(attempt.proc, due, slack);
+        let returned = attempt.returned().or(attempt.killed_at).unwrap_or(index.end);
+        if attempt.killed_at.is_some_and(|killed_at| killed_at <= latest_time) {
             continue;
         }
         finding.checked();
         worst = worst.max(returned.saturating_sub(due));
-        if returned > latest {
+        if returned > latest_time {
             let over = millis(returned - due);
             finding.violated(&[attempt], &[], || {
                 format!("{attempt} waited {over} longer than its limit of {}", millis(limit))

@@ -2,7 +2,7 @@
 
 use super::{
     Invariant, Terms, Verdict,
-    attempt_history::{AttemptHistory, Checked},
+    attempt_history::{AttemptHistory, CheckCall},
     finding::Finding,
     history_index::HistoryIndex,
     report::millis,
@@ -20,7 +20,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 
 /// Checks the answers of `check`.
 fn checks<'h>(attempt: &AttemptHistory<'h>, terms: &Terms, finding: &mut Finding<'_, 'h>) {
-    let mut first_invalid: Option<&Checked> = None;
+    let mut first_invalid: Option<&CheckCall> = None;
     for check in &attempt.checks {
         finding.checked();
         if !check.valid {
@@ -58,13 +58,13 @@ fn reported<'h>(index: &HistoryIndex<'h>, attempt: &AttemptHistory<'h>, finding:
     let Some(due) = fixed.into_iter().chain(denied).min() else { return };
     let slack = nanos(index.terms.report_limit);
     let due = due.max(grant.at);
-    let latest = index.latest(attempt.proc, due, slack);
-    let gave_up = attempt.release.map(|release| release.at).into_iter().chain(attempt.crashed).min();
-    if gave_up.is_some_and(|gave_up| gave_up <= latest) || index.end < latest {
+    let latest_time = index.latest_time(attempt.proc, due, slack);
+    let gave_up = attempt.release.map(|release| release.at).into_iter().chain(attempt.killed_at).min();
+    if gave_up.is_some_and(|gave_up| gave_up <= latest_time) || index.end < latest_time {
         return;
     }
     finding.checked();
-    if attempt.lost.is_none_or(|lost| lost > latest) {
+    if attempt.lost.is_none_or(|lost| lost > latest_time) {
         let late =
             attempt.lost.map_or_else(|| "never".into(), |lost| format!("{} later", millis(lost - due)));
         finding.violated(&[attempt], &[], || format!("{attempt} was lost at {due}, reported {late}"));

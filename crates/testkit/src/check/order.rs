@@ -41,7 +41,7 @@ fn overtakes<'h>(
 ) {
     let mut granted: Vec<_> = attempts
         .iter()
-        .filter(|attempt| attempt.grant.is_some() && attempt.within.is_none())
+        .filter(|attempt| attempt.grant.is_some() && attempt.outer_attempt.is_none())
         .copied()
         .collect();
     let mut ranks: Vec<_> = granted.iter().filter_map(|attempt| grant_key(attempt)).collect();
@@ -94,7 +94,7 @@ fn waiter<'b, 'h>(
     attempt: &'b AttemptHistory<'h>,
     granted: &[&AttemptHistory<'h>],
 ) -> Option<Waiter<'b, 'h>> {
-    let queued = attempt.queued.filter(|_| attempt.crashed.is_none() && attempt.within.is_none())?;
+    let queued = attempt.queued.filter(|_| attempt.killed_at.is_none() && attempt.outer_attempt.is_none())?;
     let until = attempt.returned().unwrap_or(index.end);
     // A waiter that lost contact with the server for too long may have lost its queue entry.
     let storm = index.storms.partition_point(|storm| storm.1 <= queued);
@@ -134,6 +134,7 @@ impl Counts {
         let (mut index, mut sum) = (rank, 0);
         while index > 0 {
             sum += self.0[index];
+            // Clears the lowest set bit.
             index -= index & index.wrapping_neg();
         }
         sum

@@ -7,7 +7,7 @@ use super::{
     attempt_history::{AttemptHistory, Outcome},
     finding::Finding,
     history_index::HistoryIndex,
-    load::clash,
+    hold_counts::can_conflict,
     terms::nanos,
 };
 
@@ -43,7 +43,7 @@ fn wrongly_freed<'h>(
     finding: &mut Finding<'_, 'h>,
 ) {
     let outermost =
-        attempts.iter().filter(|attempt| attempt.within.is_none() && attempt.mode.limit().is_none());
+        attempts.iter().filter(|attempt| attempt.outer_attempt.is_none() && attempt.mode.limit().is_none());
     let mut active_holds: Vec<_> =
         outermost.filter_map(|attempt| Some((attempt.active_hold()?, *attempt))).collect();
     active_holds.retain(|(active_hold, _)| !active_hold.is_empty());
@@ -56,7 +56,7 @@ fn wrongly_freed<'h>(
         if !freed || attempt.mode.limit().is_some() || index.may_be_forgotten_since(attempt).is_some() {
             continue;
         }
-        let others = if clash(attempt.mode, Mode::Shared) { &active_holds } else { &exclusive };
+        let others = if can_conflict(attempt.mode, Mode::Shared) { &active_holds } else { &exclusive };
         let next = others.partition_point(|(active_hold, _)| active_hold.start < deadline);
         if let Some((_, next)) = others.get(next).filter(|(active_hold, _)| active_hold.start < release.at) {
             finding.violated(&[attempt, next], &[], || {
@@ -71,10 +71,10 @@ fn wrongly_freed<'h>(
 /// "Freed" or "was not held", and the server still has the hold. This does not apply to another claim of the same
 /// attempt, which is cleaned up like a cancelled claim, nor to a hold whose loss the client found out by itself.
 fn still_held<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
-    for truth in &index.truths {
+    for server_view in &index.server_views {
         // The server may report a state from before an answer that is newer than this.
-        let answered_by = truth.at.saturating_sub(nanos(index.terms.stale));
-        for held in truth.holders {
+        let answered_by = server_view.at.saturating_sub(nanos(index.terms.stale));
+        for held in server_view.holders {
             let Some(attempt) = index.attempt(held.attempt) else { continue };
             finding.checked();
             let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
@@ -88,7 +88,7 @@ fn still_held<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
                     },
                 );
             if answered && is_own && !has_min_hold {
-                finding.violated(&[attempt], &[truth.event], || {
+                finding.violated(&[attempt], &[server_view.event], || {
                     format!("{attempt} was released, and the server still has it")
                 });
             }

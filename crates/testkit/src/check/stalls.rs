@@ -52,7 +52,7 @@ impl Stalls {
     }
 
     /// The time by which the machine has given a process `time` since `t`.
-    fn given(&self, process: u32, mut t: u64, mut time: u64) -> u64 {
+    fn extended_by_stalls(&self, process: u32, mut t: u64, mut time: u64) -> u64 {
         let spans = self.by_process.get(&process).unwrap_or(&self.shared);
         for (from, until) in within(spans, t, u64::MAX) {
             if from > t.saturating_add(time) {
@@ -67,15 +67,15 @@ impl Stalls {
 
 impl HistoryIndex<'_> {
     /// The time by which a process has had `time` since `t`, if only the machine delays it.
-    pub(super) fn given(&self, process: u32, t: u64, time: u64) -> u64 {
-        self.stalls.given(process, t, time)
+    pub(super) fn extended_by_stalls(&self, process: u32, t: u64, time: u64) -> u64 {
+        self.stalls.extended_by_stalls(process, t, time)
     }
 
     /// The latest time for an action that is `due` and may take `time`. Stalls extend the limit. If the process was
     /// stopped meanwhile, `time` counts again from the moment at which the process continued.
-    pub(super) fn latest(&self, process: u32, due: u64, time: u64) -> u64 {
-        let delay = self.given(process, due, time) - due;
-        self.given(process, self.awake(process, due, delay), time)
+    pub(super) fn latest_time(&self, process: u32, due: u64, time: u64) -> u64 {
+        let delay = self.extended_by_stalls(process, due, time) - due;
+        self.extended_by_stalls(process, self.resumed_at(process, due, delay), time)
     }
 }
 

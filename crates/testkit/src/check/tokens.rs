@@ -15,7 +15,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
         let mut lineages: BTreeMap<&str, Vec<Hold<'_, '_>>> = BTreeMap::new();
         for attempt in attempts {
             let (Some(grant), Some(active_hold)) = (attempt.grant, attempt.active_hold()) else { continue };
-            if let Some(outer) = attempt.within.and_then(|id| index.attempt(id)) {
+            if let Some(outer) = attempt.outer_attempt.and_then(|id| index.attempt(id)) {
                 check_reentry(attempt, outer, &mut finding);
                 continue;
             }

@@ -9,7 +9,7 @@ use super::{
     attempt_history::{AttemptHistory, Failure, Outcome},
     finding::Finding,
     history_index::{HistoryIndex, merged},
-    load::Load,
+    hold_counts::HoldCounts,
     report::millis,
     stalls::{self, length_within},
     terms::nanos,
@@ -17,14 +17,25 @@ use super::{
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut finding = Finding::new(index, Invariant::WakeUps);
-    let mut gaps = Vec::new();
+    let mut waits_for_free_lock = Vec::new();
     for attempts in index.by_lock() {
         let stalls = stalls_of(index, &attempts);
-        let (finding, gaps) = (&mut finding, &mut gaps);
-        Sweep { index, attempts: &attempts, stalls, finding, gaps, state: LockState::default() }.run();
+        let (finding, waits_for_free_lock) = (&mut finding, &mut waits_for_free_lock);
+        Sweep {
+            index,
+            attempts: &attempts,
+            stalls,
+            finding,
+            waits_for_free_lock,
+            state: LockState::default(),
+        }
+        .run();
     }
-    gaps.sort_unstable();
-    if let (Some(max), Some(p99)) = (gaps.last(), gaps.get(gaps.len().saturating_sub(1) * 99 / 100)) {
+    waits_for_free_lock.sort_unstable();
+    if let (Some(max), Some(p99)) = (
+        waits_for_free_lock.last(),
+        waits_for_free_lock.get(waits_for_free_lock.len().saturating_sub(1) * 99 / 100),
+    ) {
         finding.figure("longest", Figure::Longest(*max));
         finding.figure("p99", Figure::Longest(*p99));
     }
@@ -36,7 +47,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
 struct Mark {
     at: u64,
     begins: bool,
-    what: Span,
+    span: Span,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,7 +67,7 @@ enum Span {
 /// The state of the lock between two marks.
 #[derive(Default)]
 struct LockState {
-    load: Load,
+    hold_counts: HoldCounts,
     /// The attempts that wait.
     waiting: BTreeSet<usize>,
     /// The number of waiting attempts by mode.
@@ -65,37 +76,39 @@ struct LockState {
     storms: usize,
     cuts: usize,
     /// Since when the lock would admit all waiters.
-    free: Option<Free>,
+    free: Option<FreeTime>,
     /// When the last hold began, and the last exclusive hold.
     last_begins: (u64, u64),
     /// The time by which the waiters have noticed the end of the last hold that was reported lost and lasted until the
     /// end of its lease.
-    found_by: u64,
+    noticed_by: u64,
 }
 
 /// A time in which the lock would admit all waiters.
 #[derive(Clone, Copy)]
-struct Free {
+struct FreeTime {
     since: u64,
     /// The attempt whose end made the lock free.
     after: Option<usize>,
     /// No notification was sent: the waiters have to find out by polling.
-    silent: bool,
+    without_notification: bool,
 }
 
 impl LockState {
     /// Whether the lock would admit all waiters, and is not disturbed.
     fn is_free(&self) -> bool {
-        let admitted = || self.wanted.keys().all(|mode| self.load.admits(*mode));
+        let admitted = || self.wanted.keys().all(|mode| self.hold_counts.admits(*mode));
         self.storms == 0 && !self.waiting.is_empty() && admitted()
     }
 
     /// Applies a begin or an end. `mode` gives the mode of an attempt.
     fn apply(&mut self, mark: Mark, mode: impl Fn(usize) -> Mode) {
         let count = |count: &mut usize| if mark.begins { *count += 1 } else { *count -= 1 };
-        match mark.what {
-            Span::Holds(attempt) | Span::Lapses(attempt) if mark.begins => self.load.add(mode(attempt)),
-            Span::Holds(attempt) | Span::Lapses(attempt) => self.load.remove(mode(attempt)),
+        match mark.span {
+            Span::Holds(attempt) | Span::Lapses(attempt) if mark.begins => {
+                self.hold_counts.add(mode(attempt))
+            }
+            Span::Holds(attempt) | Span::Lapses(attempt) => self.hold_counts.remove(mode(attempt)),
             Span::Storm => count(&mut self.storms),
             Span::Cut => count(&mut self.cuts),
             Span::Waits(attempt) => {
@@ -122,7 +135,7 @@ struct Sweep<'s, 'b, 'h> {
     stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
     /// How long each attempt waited for a free lock.
-    gaps: &'s mut Vec<u64>,
+    waits_for_free_lock: &'s mut Vec<u64>,
     state: LockState,
 }
 
@@ -131,29 +144,32 @@ impl Sweep<'_, '_, '_> {
     fn run(&mut self) {
         let attempts = self.attempts;
         for mark in marks(self.index, attempts) {
-            if let (Span::Waits(attempt), false) = (mark.what, mark.begins) {
+            if let (Span::Waits(attempt), false) = (mark.span, mark.begins) {
                 self.finding.checked();
-                self.waited(attempt, mark.at, true);
+                self.check_wait(attempt, mark.at, true);
             }
             self.state.apply(mark, |attempt| attempts[attempt].mode);
-            self.update_lost(mark);
+            self.update_noticed_by(mark);
             match (self.state.is_free(), self.state.free) {
                 (true, None) => {
-                    let (after, notifies) = match mark.what {
+                    let (after, notifies) = match mark.span {
                         Span::Holds(attempt) => (Some(attempt), true),
                         Span::Lapses(attempt) => (Some(attempt), false),
                         Span::Storm => (None, false),
                         Span::Waits(_) | Span::Cut => (None, true),
                     };
-                    let silent = !notifies || self.state.cuts > 0;
-                    self.state.free = Some(Free { since: mark.at, after, silent });
+                    let without_notification = !notifies || self.state.cuts > 0;
+                    self.state.free = Some(FreeTime { since: mark.at, after, without_notification });
                 }
                 (true, Some(free)) => {
-                    self.state.free = Some(Free { silent: free.silent || self.state.cuts > 0, ..free });
+                    self.state.free = Some(FreeTime {
+                        without_notification: free.without_notification || self.state.cuts > 0,
+                        ..free
+                    });
                 }
                 (false, Some(_)) => {
                     if let Some(&oldest) = self.state.waiting.first() {
-                        self.waited(oldest, mark.at, false);
+                        self.check_wait(oldest, mark.at, false);
                     }
                     self.state.free = None;
                 }
@@ -164,11 +180,11 @@ impl Sweep<'_, '_, '_> {
 
     /// Updates when the waiters know of the end of a lost hold. If one waiter is granted the lock, all that it admits
     /// beside are granted too.
-    fn update_lost(&mut self, mark: Mark) {
-        let (Span::Holds(number) | Span::Lapses(number)) = mark.what else { return };
+    fn update_noticed_by(&mut self, mark: Mark) {
+        let (Span::Holds(number) | Span::Lapses(number)) = mark.span else { return };
         let attempt = self.attempts[number];
         if mark.begins && attempt.grant.is_some() {
-            self.state.found_by = self.state.found_by.min(mark.at);
+            self.state.noticed_by = self.state.noticed_by.min(mark.at);
             self.state.last_begins.0 = mark.at;
             if attempt.mode == Mode::Exclusive {
                 self.state.last_begins.1 = mark.at;
@@ -181,28 +197,29 @@ impl Sweep<'_, '_, '_> {
             };
             // A hold that conflicts with it began since, so it ended before the time that the checker assumes.
             if after <= lost {
-                self.state.found_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
+                self.state.noticed_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
         }
     }
 
     /// Checks how long an attempt has waited for a free lock, up to `at`.
-    fn waited(&mut self, attempt: usize, at: u64, leaves: bool) {
+    fn check_wait(&mut self, attempt: usize, at: u64, leaves: bool) {
         let Some(free) = self.state.free else { return };
         let waiter = self.attempts[attempt];
         let since = free.since.max(waiter.invoked);
-        let gap = at - since - length_within(&self.stalls, since, at);
+        let wait = at - since - length_within(&self.stalls, since, at);
         if leaves {
-            self.gaps.push(gap);
+            self.waits_for_free_lock.push(wait);
         }
         let terms = self.index.terms;
-        let allowed = if free.silent { terms.wake.saturating_add(terms.poll) } else { terms.wake };
-        let unknown = self.state.found_by.saturating_sub(since);
-        if gap > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
+        let allowed =
+            if free.without_notification { terms.wake.saturating_add(terms.poll) } else { terms.wake };
+        let unknown = self.state.noticed_by.saturating_sub(since);
+        if wait > nanos(allowed).max(unknown.saturating_add(nanos(terms.wake))) {
             let shown: Vec<_> =
                 free.after.map(|attempt| self.attempts[attempt]).into_iter().chain([waiter]).collect();
             self.finding.violated(&shown, &[], || {
-                format!("the lock was free for {} while {waiter} waited", millis(gap))
+                format!("the lock was free for {} while {waiter} waited", millis(wait))
             });
         }
     }
@@ -219,35 +236,35 @@ fn stalls_of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<
 
 /// When an attempt stops asking for the lock.
 fn asks_until(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
-    attempt.returned().into_iter().chain(attempt.crashed).min().unwrap_or(index.end)
+    attempt.returned().into_iter().chain(attempt.killed_at).min().unwrap_or(index.end)
 }
 
 /// The begins and ends of one lock in order.
 fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
-    let mut span = |from, until, what| {
+    let mut add_span = |from, until, kind| {
         if from < until {
-            marks.push(Mark { at: from, begins: true, what });
-            marks.push(Mark { at: until, begins: false, what });
+            marks.push(Mark { at: from, begins: true, span: kind });
+            marks.push(Mark { at: until, begins: false, span: kind });
         }
     };
     for (number, attempt) in attempts.iter().enumerate() {
         if let Some((from, until, notifies)) = held_span(index, attempt) {
-            span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
+            add_span(from, until, if notifies { Span::Holds(number) } else { Span::Lapses(number) });
         }
         let until = asks_until(index, attempt);
         if !attempt.is_try() {
-            span(attempt.invoked, until, Span::Waits(number));
+            add_span(attempt.invoked, until, Span::Waits(number));
         }
         for (from, until) in index.stopped(attempt.proc, attempt.invoked, until) {
-            span(from, until, Span::Storm);
+            add_span(from, until, Span::Storm);
         }
     }
     for &(from, until) in &index.storms {
-        span(from, until, Span::Storm);
+        add_span(from, until, Span::Storm);
     }
     for &(from, until) in &index.cuts {
-        span(from, until, Span::Cut);
+        add_span(from, until, Span::Cut);
     }
     marks.sort_unstable();
     marks
@@ -255,7 +272,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
 
 /// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
 fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
-    let until = index.gone_by(attempt);
+    let until = index.latest_end(attempt);
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
     match (attempt.grant, attempt.failure) {
         (Some(grant), _) => {
@@ -266,9 +283,9 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
         (None, failure) => {
             // A live waiter holds nothing, or it is the waiter that was not woken.
-            let waited = failure.map(|(at, _)| at).or(attempt.crashed)?;
+            let waited = failure.map(|(at, _)| at).or(attempt.killed_at)?;
             let from = if attempt.is_try() { attempt.invoked } else { waited };
-            Some((from, until.max(from), attempt.crashed.is_none()))
+            Some((from, until.max(from), attempt.killed_at.is_none()))
         }
     }
 }

@@ -27,9 +27,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const PORTS: Range<u16> = 12_000..32_000;
 /// Test programs that run in parallel have numbers from 0 to 7 in this variable. Each number has its own range of
 /// ports.
-const SLOT: &str = "LEASEHOLD_TEST_SLOT";
-/// The number of such ranges.
-const SLOTS: u16 = 8;
+const PORT_RANGE_VARIABLE: &str = "LEASEHOLD_TEST_SLOT";
+/// The number of such ranges of ports.
+const PORT_RANGES: u16 = 8;
 /// Each process starts at a random port.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
@@ -73,12 +73,12 @@ impl Server {
     /// # Panics
     /// If that takes too long, or the process ends.
     pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
-        let limit = Instant::now() + READY_LIMIT;
+        let deadline = Instant::now() + READY_LIMIT;
         while !ready() {
             if let Some(status) = self.child.try_wait().expect("a child can be waited for") {
                 panic!("{} ended at once ({status}): {}", self.program, self.stderr());
             }
-            let timed_out = Instant::now() > limit;
+            let timed_out = Instant::now() > deadline;
             assert!(!timed_out, "{} is not ready after {READY_LIMIT:?}: {}", self.program, self.stderr());
             sleep(CHECK_INTERVAL);
         }
@@ -113,21 +113,21 @@ impl Drop for Server {
 pub(super) fn free_port() -> u16 {
     let next =
         NEXT_PORT.get_or_init(|| AtomicU32::new(getrandom::u32().expect("the system gives randomness")));
-    let ports = ports_of(std::env::var(SLOT).ok().as_deref());
+    let ports = port_range(std::env::var(PORT_RANGE_VARIABLE).ok().as_deref());
     let width = u32::from(ports.end - ports.start);
-    let port = |_| {
+    let next_port = |_| {
         let offset = next.fetch_add(1, Ordering::Relaxed) % width;
         ports.start + u16::try_from(offset).expect("the width of ports is one")
     };
     let is_free = |&port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    (0..width).map(port).find(is_free).expect("loopback has free ports")
+    (0..width).map(next_port).find(is_free).expect("loopback has free ports")
 }
 
 /// The ports of the test program with this number. All ports if no other test program runs in parallel.
-fn ports_of(slot: Option<&str>) -> Range<u16> {
-    let Some(slot) = slot.and_then(|slot| slot.parse::<u16>().ok()) else { return PORTS };
-    let width = (PORTS.end - PORTS.start) / SLOTS;
-    let start = PORTS.start + slot % SLOTS * width;
+fn port_range(range_number: Option<&str>) -> Range<u16> {
+    let Some(range_number) = range_number.and_then(|number| number.parse::<u16>().ok()) else { return PORTS };
+    let width = (PORTS.end - PORTS.start) / PORT_RANGES;
+    let start = PORTS.start + range_number % PORT_RANGES * width;
     start..start + width
 }
 
@@ -137,10 +137,10 @@ mod tests {
 
     #[test]
     fn parallel_programs_use_different_ports() {
-        assert_eq!(ports_of(None), PORTS);
-        assert_eq!(ports_of(Some("nonsense")), PORTS);
-        let slots: Vec<_> = (0..SLOTS).map(|slot| ports_of(Some(&slot.to_string()))).collect();
-        assert!(slots.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() > 2_000));
-        assert!(slots[0].start >= PORTS.start && slots.last().unwrap().end <= PORTS.end);
+        assert_eq!(port_range(None), PORTS);
+        assert_eq!(port_range(Some("nonsense")), PORTS);
+        let ranges: Vec<_> = (0..PORT_RANGES).map(|number| port_range(Some(&number.to_string()))).collect();
+        assert!(ranges.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].len() > 2_000));
+        assert!(ranges[0].start >= PORTS.start && ranges.last().unwrap().end <= PORTS.end);
     }
 }

@@ -61,7 +61,7 @@ pub(super) struct Member<N> {
 
 impl<N: ClusterNode> Cluster<N> {
     /// Starts all nodes and waits until they serve.
-    pub(super) fn started(nodes: impl IntoIterator<Item = N>, links: Vec<N::Link>) -> Self {
+    pub(super) fn start_nodes(nodes: impl IntoIterator<Item = N>, links: Vec<N::Link>) -> Self {
         let mut cluster = Self { links, members: nodes.into_iter().map(Member::new).collect() };
         cluster.members.iter_mut().for_each(|member| member.node.start());
         cluster.members.iter_mut().for_each(|member| member.node.wait_until_serving());
@@ -86,7 +86,7 @@ impl<N: ClusterNode> Cluster<N> {
     /// If they have none, for instance because fewer than two are left.
     #[must_use]
     pub fn leader(&self) -> usize {
-        let leader = wait_for(ELECTION_LIMIT, || {
+        let leader = poll_for(ELECTION_LIMIT, || {
             let present: Vec<_> = self.present().collect();
             N::leader(&present)
         });
@@ -130,7 +130,7 @@ impl<N: ClusterNode> Cluster<N> {
     }
 
     /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
-    pub fn part(&mut self, nodes: [usize; 2]) {
+    pub fn cut_between(&mut self, nodes: [usize; 2]) {
         let between = self.links.iter().filter(|link| nodes.iter().all(|node| link.ends().contains(node)));
         between.for_each(Link::cut);
     }
@@ -210,12 +210,12 @@ impl<N: Node> Member<N> {
     }
 }
 
-/// Calls `look` until it finds something, at most for this time.
-pub(super) fn wait_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let limit = Instant::now() + limit;
+/// Calls `poll` until it finds something, at most for this time.
+pub(super) fn poll_for<T>(limit: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
     loop {
-        let found = look();
-        if found.is_some() || Instant::now() > limit {
+        let found = poll();
+        if found.is_some() || Instant::now() > deadline {
             return found;
         }
         sleep(CHECK_INTERVAL);

@@ -38,7 +38,7 @@ impl EtcdServer {
         let url = format!("http://127.0.0.1:{}", node.port);
         node.arguments =
             with_timing(&["--listen-client-urls", &url, "--advertise-client-urls", &url], arguments);
-        Self::started(node)
+        Self::start_node(node)
     }
 
     /// Starts a server that accepts only encrypted connections of clients with a certificate of its authority.
@@ -66,7 +66,7 @@ impl EtcdServer {
             "--unsafe-no-fsync",
         ];
         node.arguments = with_timing(&addresses, &certificates);
-        Self::started(node)
+        Self::start_node(node)
     }
 
     /// The URL; for an encrypted server with the host name of its certificate.

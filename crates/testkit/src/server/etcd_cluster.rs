@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{
     cluster::{Cluster, ClusterNode, Link, MAJORITY, SIZE},
-    etcd_node::{EtcdNode, ask},
+    etcd_node::{EtcdNode, http_request},
     node::Node,
     proxy::Proxy,
 };
@@ -38,7 +38,7 @@ impl EtcdCluster {
             node.arguments = arguments(index, node.port);
         }
         let links = (0..SIZE).flat_map(|from| links(from, &nodes)).collect();
-        Self::started(nodes, links)
+        Self::start_nodes(nodes, links)
     }
 }
 
@@ -74,7 +74,7 @@ impl Link for PeerLink {
 
 /// A peer is reached at a socket in the directory of the calling node, so that each pair has a separate link in each
 /// direction. A port would be the same for all callers.
-fn peer(index: usize) -> String {
+fn peer_socket(index: usize) -> String {
     format!("peer{index}:1")
 }
 
@@ -82,7 +82,7 @@ fn peer(index: usize) -> String {
 fn links(from: usize, nodes: &[EtcdNode]) -> Vec<PeerLink> {
     let others = nodes.iter().enumerate().filter(|(to, _)| *to != from);
     let link = |(to, node): (usize, &EtcdNode)| {
-        let socket = nodes[from].instance().directory().join(peer(to));
+        let socket = nodes[from].instance().directory().join(peer_socket(to));
         PeerLink { from, to, proxy: Proxy::at_socket(&socket, node.peer_port) }
     };
     others.map(link).collect()
@@ -91,13 +91,14 @@ fn links(from: usize, nodes: &[EtcdNode]) -> Vec<PeerLink> {
 /// The arguments of one node.
 fn arguments(index: usize, port: u16) -> Vec<String> {
     let clients = format!("http://127.0.0.1:{port}");
-    let all: Vec<String> = (0..SIZE).map(|index| format!("node{index}=unix://{}", peer(index))).collect();
+    let members: Vec<String> =
+        (0..SIZE).map(|index| format!("node{index}=unix://{}", peer_socket(index))).collect();
     let arguments = [
         format!("--name=node{index}"),
         format!("--listen-client-urls={clients}"),
         format!("--advertise-client-urls={clients}"),
-        format!("--initial-advertise-peer-urls=unix://{}", peer(index)),
-        format!("--initial-cluster={}", all.join(",")),
+        format!("--initial-advertise-peer-urls=unix://{}", peer_socket(index)),
+        format!("--initial-cluster={}", members.join(",")),
         "--unsafe-no-fsync".to_owned(),
     ];
     arguments.into()
@@ -105,7 +106,7 @@ fn arguments(index: usize, port: u16) -> Vec<String> {
 
 /// Asks a node for its status; `None` if it has no leader or does not answer.
 fn status(port: u16) -> Option<Status> {
-    let answer: Value = serde_json::from_str(&ask(port, "POST /v3/maintenance/status")?).ok()?;
+    let answer: Value = serde_json::from_str(&http_request(port, "POST /v3/maintenance/status")?).ok()?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     // A node without a leader reports none.
     Some(Status { id: text(&answer["header"]["member_id"])?, leader: text(&answer["leader"])? })

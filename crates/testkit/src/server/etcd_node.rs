@@ -81,19 +81,21 @@ impl Node for EtcdNode {
 
     fn start(&mut self) {
         let peers = format!("http://127.0.0.1:{}", self.peer_port);
-        let own = ["--data-dir", "data", "--logger=zap", "--log-level=error", "--listen-peer-urls", &peers];
-        let all: Vec<String> =
-            own.into_iter().map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
+        let base_arguments =
+            ["--data-dir", "data", "--logger=zap", "--log-level=error", "--listen-peer-urls", &peers];
+        let all_arguments: Vec<String> =
+            base_arguments.into_iter().map(str::to_owned).chain(self.arguments.iter().cloned()).collect();
         let program = system::program("etcd").unwrap_or_else(|| "etcd".to_owned());
-        self.instance.start(&program, &all, &[]);
+        self.instance.start(&program, &all_arguments, &[]);
     }
 
     /// Waits until the server accepts writes.
     fn wait_until_serving(&mut self) {
         let health = self.health_port;
-        let healthy =
-            || ask(health, "GET /health").is_some_and(|answer| answer.contains(r#""health":"true""#));
-        self.instance.wait_until(healthy);
+        let is_healthy = || {
+            http_request(health, "GET /health").is_some_and(|answer| answer.contains(r#""health":"true""#))
+        };
+        self.instance.wait_until(is_healthy);
     }
 
     fn command(&self, words: &[&str]) -> Vec<String> {
@@ -110,7 +112,7 @@ impl Node for EtcdNode {
 impl DataDirectory for EtcdNode {}
 
 /// The answer to a request without encryption, such as `GET /health`. `None`: there is no answer.
-pub(super) fn ask(port: u16, request: &str) -> Option<String> {
+pub(super) fn http_request(port: u16, request: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT).ok()?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;

@@ -19,8 +19,8 @@ pub(super) struct Gate {
     passage: Mutex<Passage>,
     /// Notified when `passage` was changed.
     changed: Condvar,
-    /// Bytes wait at the gate.
-    holds: AtomicBool,
+    /// Whether bytes wait at the gate.
+    is_holding: AtomicBool,
 }
 
 /// The state of a gate.
@@ -42,18 +42,18 @@ impl Gate {
     }
 
     /// Whether bytes are held now.
-    pub(super) fn holds(&self) -> bool {
-        self.holds.load(Ordering::SeqCst)
+    pub(super) fn is_holding(&self) -> bool {
+        self.is_holding.load(Ordering::SeqCst)
     }
 
     /// Waits while the gate holds bytes. Returns whether they may pass.
-    pub(super) fn pass(&self) -> bool {
+    pub(super) fn wait_to_pass(&self) -> bool {
         let mut passage = self.lock();
         while *passage == Passage::Held {
-            self.holds.store(true, Ordering::SeqCst);
+            self.is_holding.store(true, Ordering::SeqCst);
             passage = self.changed.wait(passage).unwrap_or_else(PoisonError::into_inner);
         }
-        self.holds.store(false, Ordering::SeqCst);
+        self.is_holding.store(false, Ordering::SeqCst);
         *passage == Passage::Open
     }
 
@@ -66,7 +66,7 @@ impl Gate {
 pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        if !gate.pass() {
+        if !gate.wait_to_pass() {
             return;
         }
         sleep(delay);
@@ -74,7 +74,7 @@ pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duratio
             break;
         }
     }
-    if gate.pass() {
+    if gate.wait_to_pass() {
         let _ = to.shutdown(Shutdown::Write);
     }
 }

@@ -33,7 +33,9 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     lock_file.lock().expect("a file can be locked");
     // Without this, `java` would compile at every start, which takes a second longer.
     let classes = directory.join("classes");
-    if changed(&classes).is_none_or(|compiled| changed(source).is_none_or(|written| written >= compiled)) {
+    if modified_time(&classes)
+        .is_none_or(|compiled| modified_time(source).is_none_or(|written| written >= compiled))
+    {
         compile(source, libraries, &classes);
     }
     let mut command = Command::new("java");
@@ -60,7 +62,7 @@ fn compile(source: &Path, libraries: &[&str], classes: &Path) {
 }
 
 /// When a file was last changed; `None` if it does not exist.
-fn changed(path: &Path) -> Option<SystemTime> {
+fn modified_time(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
 }
 

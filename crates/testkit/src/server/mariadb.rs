@@ -15,7 +15,7 @@ use super::{
     clock::WallClock,
     directory,
     mysql_programs::Program,
-    template::Maker,
+    template::DataTemplate,
 };
 
 const DATABASE: &str = "locks";
@@ -55,7 +55,7 @@ impl MariadbServer {
     /// If the server cannot be started.
     #[must_use]
     pub fn durable(options: &[&str]) -> Self {
-        Self::in_directory(fresh(), options)
+        Self::in_directory(directory_with_data(), options)
     }
 
     /// Starts a server with a separate clock, which [`set_clock`](Self::set_clock) sets.
@@ -64,9 +64,9 @@ impl MariadbServer {
     /// If the server cannot be started.
     #[must_use]
     pub fn with_clock() -> Self {
-        let directory = fresh();
+        let directory = directory_with_data();
         let clock = WallClock::new(directory.path());
-        let mut server = Self::prepared(directory, &[]);
+        let mut server = Self::new_server(directory, &[]);
         server.clock = Some(clock);
         server.restart();
         server
@@ -99,7 +99,7 @@ impl MariadbServer {
     #[must_use]
     #[cfg(feature = "tls")]
     pub fn encrypted() -> Self {
-        let directory = fresh();
+        let directory = directory_with_data();
         super::certificates::write(directory.path());
         let file = |name: &str| directory.path().join(name).display().to_string();
         let (certificate, key) =
@@ -124,13 +124,13 @@ impl MariadbServer {
     }
 
     fn in_directory(directory: TempDir, options: &[&str]) -> Self {
-        let mut server = Self::prepared(directory, options);
+        let mut server = Self::new_server(directory, options);
         server.restart();
         server
     }
 
     /// A server that is not started yet.
-    fn prepared(directory: TempDir, options: &[&str]) -> Self {
+    fn new_server(directory: TempDir, options: &[&str]) -> Self {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         Self { process: None, directory, port: free_port(), options, clock: None }
     }
@@ -153,7 +153,7 @@ impl MariadbServer {
     /// If the server cannot be started.
     pub fn restart(&mut self) {
         let directory = self.directory.path();
-        let own = [
+        let base_options = [
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
@@ -167,10 +167,11 @@ impl MariadbServer {
             LOG_SIZE.to_owned(),
         ];
         let program = Program::find();
-        let all: Vec<String> =
-            program.arguments().into_iter().chain(own).chain(self.options.iter().cloned()).collect();
+        let all_options: Vec<String> =
+            program.arguments().into_iter().chain(base_options).chain(self.options.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
-        let mut process = Server::start(&program.path.display().to_string(), directory, &all, &environment);
+        let mut process =
+            Server::start(&program.path.display().to_string(), directory, &all_options, &environment);
         let log = directory.join("stderr");
         let is_up = || fs::read_to_string(&log).is_ok_and(|log| log.contains("ready for connections"));
         // Asking earlier would start the client program in vain. A server in a cluster accepts connections before it
@@ -254,10 +255,10 @@ fn is_full(output: &Output) -> bool {
 }
 
 /// A directory with the data of an unused server.
-fn fresh() -> TempDir {
+fn directory_with_data() -> TempDir {
     let directory = directory::scratch();
     let program = Program::find();
-    let maker = Maker { name: program.name(), program: &program.path };
-    maker.put(&directory.path().join("data"), |data| program.make(data, DATABASE, &[LOG_SIZE]));
+    let template = DataTemplate { name: program.name(), program: &program.path };
+    template.copy_to(&directory.path().join("data"), |data| program.make(data, DATABASE, &[LOG_SIZE]));
     directory
 }

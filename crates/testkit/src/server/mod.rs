@@ -34,8 +34,8 @@ mod redis_slots;
 #[cfg(feature = "tls")]
 mod redis_tls;
 mod redis_wire;
+mod socks_proxy;
 mod standalone;
-mod switch;
 mod system;
 mod template;
 mod zookeeper;

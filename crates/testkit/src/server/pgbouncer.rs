@@ -52,9 +52,10 @@ impl PgBouncer {
         write("pgbouncer.ini", &settings);
         write("users", "\"postgres\" \"\"\n\"leasehold\" \"\"\n");
         give_away(directory.path());
-        let (first, rest) = as_user_arguments(directory.path(), PROGRAM);
-        let arguments: Vec<String> = rest.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
-        let mut process = Server::start(&first, directory.path(), &arguments, &[]);
+        let (launcher, launcher_arguments) = as_user_arguments(directory.path(), PROGRAM);
+        let arguments: Vec<String> =
+            launcher_arguments.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
+        let mut process = Server::start(&launcher, directory.path(), &arguments, &[]);
         let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
         // Asking earlier would start the client program in vain.
         process.wait_until(|| listens() && psql(port, &["-c", "SELECT 1"]).status.success());

@@ -19,7 +19,7 @@ use super::{
     directory::scratch,
     postgres_programs::{USER, as_user, as_user_arguments, give_away, psql},
     system::postgres_program,
-    template::Maker,
+    template::DataTemplate,
 };
 
 /// How long the processes of a killed server may take to end.
@@ -110,9 +110,9 @@ impl PostgresServer {
         let port = self.port.to_string();
         let copy =
             ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-D", "data", "-R", "-c", "fast", "--no-sync"];
-        let made = as_user(directory.path(), &postgres_program("pg_basebackup")).args(copy).output();
-        let made = made.expect("every system has setpriv");
-        assert!(made.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&made.stderr));
+        let output = as_user(directory.path(), &postgres_program("pg_basebackup")).args(copy).output();
+        let output = output.expect("every system has setpriv");
+        assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
         Self::on_data(directory, &["fsync=off"])
     }
 
@@ -128,8 +128,8 @@ impl PostgresServer {
         let port = self.port.to_string();
         let server = ["-h", "127.0.0.1", "-p", &port, "-U", USER, "-d", "postgres"];
         let slot = ["--slot=subscriber", "--plugin=test_decoding", "--create-slot", "--start", "--file=-"];
-        let all: Vec<String> = server.into_iter().chain(slot).map(str::to_owned).collect();
-        Server::start(&postgres_program("pg_recvlogical"), &directory, &all, &[])
+        let all_arguments: Vec<String> = server.into_iter().chain(slot).map(str::to_owned).collect();
+        Server::start(&postgres_program("pg_recvlogical"), &directory, &all_arguments, &[])
     }
 
     /// Makes a replica an independent server.
@@ -143,14 +143,14 @@ impl PostgresServer {
     fn in_directory(directory: TempDir, settings: &[&str]) -> Self {
         give_away(directory.path());
         let program = postgres_program("initdb");
-        let maker = Maker { name: "postgres", program: program.as_ref() };
-        maker.put(&directory.path().join("data"), |data| make(&program, data));
+        let template = DataTemplate { name: "postgres", program: program.as_ref() };
+        template.copy_to(&directory.path().join("data"), |data| create_data(&program, data));
         Self::on_data(directory, settings)
     }
 
     fn on_data(directory: TempDir, settings: &[&str]) -> Self {
         let port = free_port();
-        let own = [
+        let base_settings = [
             format!("port={port}"),
             "listen_addresses=127.0.0.1".to_owned(),
             "unix_socket_directories=.".to_owned(),
@@ -158,7 +158,7 @@ impl PostgresServer {
             // Shared memory in the server's directory, so that a killed server leaves nothing outside of it.
             "dynamic_shared_memory_type=mmap".to_owned(),
         ];
-        let settings = own.into_iter().chain(settings.iter().map(|&setting| setting.to_owned()));
+        let settings = base_settings.into_iter().chain(settings.iter().map(|&setting| setting.to_owned()));
         let arguments = settings.flat_map(|setting| ["-c".to_owned(), setting]).collect();
         let mut server = Self { process: None, directory, port, arguments, clock: None };
         server.restart();
@@ -190,10 +190,12 @@ impl PostgresServer {
     /// If the server cannot be started.
     pub fn restart(&mut self) {
         let data = ["-D".to_owned(), "data".to_owned()];
-        let (first, rest) = as_user_arguments(self.directory.path(), &postgres_program("postgres"));
-        let all: Vec<String> = rest.into_iter().chain(data).chain(self.arguments.iter().cloned()).collect();
+        let (launcher, launcher_arguments) =
+            as_user_arguments(self.directory.path(), &postgres_program("postgres"));
+        let all_arguments: Vec<String> =
+            launcher_arguments.into_iter().chain(data).chain(self.arguments.iter().cloned()).collect();
         let environment = self.clock.as_ref().map(|clock| clock.environment().to_vec()).unwrap_or_default();
-        let mut process = Server::start(&first, self.directory.path(), &all, &environment);
+        let mut process = Server::start(&launcher, self.directory.path(), &all_arguments, &environment);
         process.wait_until(|| self.is_ready());
         self.process = Some(process);
     }
@@ -201,7 +203,7 @@ impl PostgresServer {
     /// Whether it accepts connections, according to its pid file. Connecting instead would take time that the server
     /// needs.
     fn is_ready(&self) -> bool {
-        self.written(7).is_some_and(|state| state.trim_end() == "ready")
+        self.pid_file_line(7).is_some_and(|state| state.trim_end() == "ready")
     }
 
     /// Kills the server and with it all sessions. Committed data stays.
@@ -217,7 +219,7 @@ impl PostgresServer {
             sleep(Duration::from_millis(2));
         }
         // The next start would trust the pid file, and the file may be the only trace of the server's shared memory.
-        let segment = self.written(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
+        let segment = self.pid_file_line(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
         if let Some(segment) = segment {
             let removed = Command::new("ipcrm").args(["-m", &segment]).status();
             assert!(
@@ -229,7 +231,7 @@ impl PostgresServer {
     }
 
     /// A line of the pid file, which exists while the server runs.
-    fn written(&self, line: usize) -> Option<String> {
+    fn pid_file_line(&self, line: usize) -> Option<String> {
         let text = fs::read_to_string(self.directory.path().join("data/postmaster.pid")).ok()?;
         text.lines().nth(line).map(str::to_owned)
     }
@@ -266,12 +268,12 @@ impl Drop for PostgresServer {
 }
 
 /// Creates the data of an unused server.
-fn make(program: &str, data: &Path) {
+fn create_data(program: &str, data: &Path) {
     let directory = data.parent().expect("it is in a directory");
     give_away(directory);
     let init = ["-A", "trust", "-U", USER, "--no-locale", "-E", "UTF8", "--no-sync", "-D"];
-    let made = as_user(directory, program).args(init).arg(data).output().expect("every system has setpriv");
-    assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
+    let output = as_user(directory, program).args(init).arg(data).output().expect("every system has setpriv");
+    assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Whether a process has this working directory.

@@ -135,7 +135,7 @@ impl Proxy {
     /// Whether a request is held now.
     #[must_use]
     pub fn holds_a_request(&self) -> bool {
-        self.shared.lock().connections.iter().any(|connection| connection.requests.holds())
+        self.shared.lock().connections.iter().any(|connection| connection.requests.is_holding())
     }
 
     /// Holds the answers of all current connections from now on.

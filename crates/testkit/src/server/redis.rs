@@ -19,7 +19,7 @@ impl RedisServer {
     /// If the server cannot be started.
     #[must_use]
     pub fn start(arguments: &[&str]) -> Self {
-        Self::started(prepared(arguments))
+        Self::start_node(new_node(arguments))
     }
 
     /// Starts a server with a separate clock.
@@ -28,9 +28,9 @@ impl RedisServer {
     /// If the server cannot be started.
     #[must_use]
     pub fn with_clock(arguments: &[&str]) -> Self {
-        let mut node = prepared(arguments);
-        node.with_clock();
-        Self::started(node)
+        let mut node = new_node(arguments);
+        node.add_clock();
+        Self::start_node(node)
     }
 
     /// Starts a server that also accepts encrypted connections of clients with a certificate of its authority.
@@ -40,7 +40,7 @@ impl RedisServer {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted() -> Self {
-        Self::showing("server")
+        Self::start_with_tls("server")
     }
 
     /// Starts a server that presents the certificate of its authority as its own.
@@ -50,7 +50,7 @@ impl RedisServer {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted_with_authority_certificate() -> Self {
-        Self::showing("ca")
+        Self::start_with_tls("ca")
     }
 
     /// Starts a server with the authority and the certificate of this one.
@@ -60,21 +60,27 @@ impl RedisServer {
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn encrypted_with_same_certificate(&self) -> Self {
-        Self::showing_of(prepared(&[]), self.node.instance().directory(), "server")
+        Self::start_with_certificates(new_node(&[]), self.node.instance().directory(), "server")
     }
 
+    /// Starts a server that presents this certificate, from a new authority.
     #[cfg(feature = "tls")]
-    fn showing(own: &str) -> Self {
-        let node = prepared(&[]);
+    fn start_with_tls(certificate: &str) -> Self {
+        let node = new_node(&[]);
         let certificates = node.instance().directory().to_owned();
         super::certificates::write(&certificates);
-        Self::showing_of(node, &certificates, own)
+        Self::start_with_certificates(node, &certificates, certificate)
     }
 
+    /// Starts a server that presents this certificate of the directory `certificates`.
     #[cfg(feature = "tls")]
-    fn showing_of(mut node: RedisNode, certificates: &std::path::Path, own: &str) -> Self {
-        node.tls_port = Some(redis_tls::encrypt(&mut node, certificates, own, Bus::Plain));
-        Self::started(node)
+    fn start_with_certificates(
+        mut node: RedisNode,
+        certificates: &std::path::Path,
+        certificate: &str,
+    ) -> Self {
+        node.tls_port = Some(redis_tls::encrypt(&mut node, certificates, certificate, Bus::Plain));
+        Self::start_node(node)
     }
 
     /// Sets the server's clock to the machine's time plus `seconds`.
@@ -120,7 +126,8 @@ impl RedisServer {
     }
 }
 
-fn prepared(arguments: &[&str]) -> RedisNode {
+/// A server with these arguments that is not started yet.
+fn new_node(arguments: &[&str]) -> RedisNode {
     RedisNode::new(arguments.iter().map(|&argument| argument.to_owned()).collect())
 }
 

@@ -6,9 +6,9 @@ use std::{collections::BTreeSet, net::TcpListener, process::Command, time::Durat
 use super::redis_tls::{Bus, encrypt};
 use super::{
     child::free_port,
-    cluster::wait_for,
-    redis_cluster_view::{Known, Role, read},
-    redis_group::{Group, wait},
+    cluster::poll_for,
+    redis_cluster_view::{KnownNode, Role, parse_nodes},
+    redis_group::{RedisGroup, poll_until},
     redis_node::RedisNode,
     redis_wire::RedisAnswer,
 };
@@ -71,13 +71,14 @@ pub enum RedisFailover {
 /// A private Redis Cluster. The first nodes are masters, then come their replicas, then added nodes. The connections
 /// between nodes go through the test's process.
 pub struct RedisCluster {
-    pub(super) group: Group,
+    pub(super) group: RedisGroup,
     /// The node ids.
     pub(super) ids: Vec<String>,
-    /// The nodes that were removed from the cluster.
-    pub(super) gone: BTreeSet<usize>,
+    /// The numbers of the nodes that were removed from the cluster.
+    pub(super) removed: BTreeSet<usize>,
     password: Option<String>,
     arguments: Vec<String>,
+    /// Whether each node has a separate clock.
     clocks: bool,
     /// The ports for encrypted connections, if there are any.
     #[cfg(feature = "tls")]
@@ -101,9 +102,9 @@ impl RedisCluster {
     #[must_use]
     pub fn start_with(options: RedisClusterOptions<'_>) -> Self {
         let mut cluster = Self {
-            group: Group::new(),
+            group: RedisGroup::new(),
             ids: Vec::new(),
-            gone: BTreeSet::new(),
+            removed: BTreeSet::new(),
             password: options.password.map(str::to_owned),
             arguments: arguments(options),
             clocks: options.clocks,
@@ -115,12 +116,12 @@ impl RedisCluster {
             super::certificates::write(cluster.group.directory());
         }
         let size = options.masters + options.replicas;
-        (0..size).for_each(|_| cluster.admit());
-        (0..options.masters).for_each(|node| cluster.give_share(node, options.masters));
+        (0..size).for_each(|_| cluster.start_node());
+        (0..options.masters).for_each(|node| cluster.assign_slot_share(node, options.masters));
         let pairs = (0..size).flat_map(|node| (0..node).map(move |other| (node, other)));
-        pairs.for_each(|(node, other)| cluster.introduce(node, other));
-        (options.masters..size).for_each(|node| cluster.follow(node, node % options.masters));
-        cluster.settle();
+        pairs.for_each(|(node, other)| cluster.meet(node, other));
+        (options.masters..size).for_each(|node| cluster.make_replica(node, node % options.masters));
+        cluster.wait_until_stable();
         cluster
     }
 
@@ -166,8 +167,8 @@ impl RedisCluster {
     ///
     /// # Panics
     /// If they do not come to agree, for instance because a slot has no owner.
-    pub fn settle(&self) {
-        wait("a cluster that agrees", || self.is_settled().then_some(()));
+    pub fn wait_until_stable(&self) {
+        poll_until("a cluster that agrees", || self.is_stable().then_some(()));
     }
 
     /// Whether a node reports that it is a master. `false` for a node that is killed, paused or cut off.
@@ -191,7 +192,7 @@ impl RedisCluster {
         self.group.answer(replica, &[words])?;
         // This also works for a replica that is cut off, which may take over nevertheless.
         let role = || self.group.answer(replica, &[&["ROLE"]]).ok();
-        let promoted = wait_for(CHANGE_LIMIT, || role().filter(|role| role[0] == "master"));
+        let promoted = poll_for(CHANGE_LIMIT, || role().filter(|role| role[0] == "master"));
         promoted.map(drop).ok_or_else(|| format!("node {replica} is no master after {CHANGE_LIMIT:?}"))
     }
 
@@ -232,8 +233,8 @@ impl RedisCluster {
     }
 
     /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
-    pub fn part(&mut self, nodes: [usize; 2]) {
-        self.group.part(nodes);
+    pub fn cut_between(&mut self, nodes: [usize; 2]) {
+        self.group.cut_between(nodes);
     }
 
     /// Reconnects a node to all other nodes that are not cut off themselves.
@@ -281,26 +282,26 @@ impl RedisCluster {
 
     /// The nodes that were not removed.
     pub(super) fn members(&self) -> impl Iterator<Item = usize> {
-        self.group.indices().filter(|node| !self.gone.contains(node))
+        self.group.indices().filter(|node| !self.removed.contains(node))
     }
 
     /// The view of all nodes that a present node has.
-    pub(super) fn view(&self, node: usize) -> Option<Vec<Known>> {
-        self.group.look(node, &["CLUSTER", "NODES"]).map(|lines| read(&lines))
+    pub(super) fn view(&self, node: usize) -> Option<Vec<KnownNode>> {
+        self.group.query(node, &["CLUSTER", "NODES"]).map(|lines| parse_nodes(&lines))
     }
 
     /// Starts a further node, which knows no other node.
-    pub(super) fn admit(&mut self) {
+    pub(super) fn start_node(&mut self) {
         let mut node = RedisNode::new(self.arguments.clone());
-        let bus = choose_bus(&mut node);
+        let bus_port = choose_bus_port(&mut node);
         #[cfg(feature = "tls")]
         if let Some(ports) = &mut self.tls {
             ports.push(encrypt(&mut node, self.group.directory(), "server", Bus::Encrypted));
         }
         if self.clocks {
-            node.with_clock();
+            node.add_clock();
         }
-        let index = self.group.admit(node, self.password.as_deref(), &[bus]);
+        let index = self.group.add_node(node, self.password.as_deref(), &[bus_port]);
         self.group.start(index);
         self.ids.push(self.command(index, &["CLUSTER", "MYID"]).concat());
         // Gives each node a different epoch, because nodes would have to resolve equal ones.
@@ -308,53 +309,57 @@ impl RedisCluster {
         self.command(index, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
     }
 
-    fn give_share(&self, node: usize, masters: usize) {
-        let share = |index: usize| usize::from(SLOTS) * index / masters;
-        let slots: Vec<_> = (share(node)..share(node + 1)).map(|slot| slot.to_string()).collect();
+    /// Makes a master the owner of its share of the slots: all masters get equally many.
+    fn assign_slot_share(&self, node: usize, masters: usize) {
+        let first_slot = |index: usize| usize::from(SLOTS) * index / masters;
+        let slots: Vec<_> = (first_slot(node)..first_slot(node + 1)).map(|slot| slot.to_string()).collect();
         let words: Vec<_> =
             ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
         self.command(node, &words);
     }
 
-    pub(super) fn introduce(&self, node: usize, other: usize) {
-        let [port, bus] = self.group.addresses(other);
-        self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus.to_string()]);
+    /// Tells a node the address of another node.
+    pub(super) fn meet(&self, node: usize, other: usize) {
+        let [port, bus_port] = self.group.ports(other);
+        self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus_port.to_string()]);
     }
 
     /// Makes a node without slots a replica, as soon as it knows its master.
-    pub(super) fn follow(&self, node: usize, master: usize) {
-        wait("a replica that knows its master", || {
+    pub(super) fn make_replica(&self, node: usize, master: usize) {
+        poll_until("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()
         });
     }
 
-    fn is_settled(&self) -> bool {
+    /// Whether all present nodes know the same members with the same roles, and serve.
+    fn is_stable(&self) -> bool {
         let present: Vec<_> = self.members().filter(|&node| self.group.is_present(node)).collect();
         let members: BTreeSet<_> = self.members().map(|node| &self.ids[node]).collect();
         let views: Option<Vec<_>> = present.iter().map(|&node| self.view(node)).collect();
         let Some(views) = views else { return false };
-        let roles = |view: &Vec<Known>| {
-            let of_members = view.iter().filter(|known| members.contains(&known.id));
-            of_members.map(Known::role).collect()
+        let roles = |view: &Vec<KnownNode>| {
+            let known_members = view.iter().filter(|known| members.contains(&known.id));
+            known_members.map(KnownNode::role).collect()
         };
-        let all: BTreeSet<BTreeSet<Role>> = views.iter().map(roles).collect();
+        let distinct_views: BTreeSet<BTreeSet<Role>> = views.iter().map(roles).collect();
         let is_up =
-            |known: &Known| !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| known.is(flag));
-        let sees_all = |view: &Vec<Known>| {
-            let sees = |&node: &usize| view.iter().any(|known| known.id == self.ids[node] && is_up(known));
-            present.iter().all(sees)
+            |known: &KnownNode| !["fail", "fail?", "handshake", "noaddr"].iter().any(|flag| known.is(flag));
+        let sees_all = |view: &Vec<KnownNode>| {
+            let sees_node =
+                |&node: &usize| view.iter().any(|known| known.id == self.ids[node] && is_up(known));
+            present.iter().all(sees_node)
         };
-        all.len() == 1
-            && all.iter().all(|roles| roles.len() == members.len())
+        distinct_views.len() == 1
+            && distinct_views.iter().all(|roles| roles.len() == members.len())
             && views.iter().all(sees_all)
             && present.iter().all(|&node| self.serves(node))
     }
 
     /// Whether a node reports that the cluster is up, and follows its master if it is a replica.
     pub(super) fn serves(&self, node: usize) -> bool {
-        let info = self.group.look(node, &["CLUSTER", "INFO"]).unwrap_or_default();
-        let follows = || self.group.is_master(node) || self.group.follows(node).is_some();
-        info.iter().any(|line| line.trim_end() == "cluster_state:ok") && follows()
+        let info = self.group.query(node, &["CLUSTER", "INFO"]).unwrap_or_default();
+        let is_master_or_follows = || self.group.is_master(node) || self.group.master_port(node).is_some();
+        info.iter().any(|line| line.trim_end() == "cluster_state:ok") && is_master_or_follows()
     }
 }
 
@@ -369,12 +374,13 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// The port for other nodes: a free port, which before 7.0 has a fixed distance from the node's port.
-fn choose_bus(node: &mut RedisNode) -> u16 {
-    if takes_a_bus_port(&node.program()) {
-        let bus = free_port();
-        node.arguments.extend(["--cluster-port".to_owned(), bus.to_string()]);
-        return bus;
+/// The bus port (the port for other nodes of the cluster): a free port, which before 7.0 has a fixed distance from the
+/// node's port.
+fn choose_bus_port(node: &mut RedisNode) -> u16 {
+    if has_bus_port_option(&node.program()) {
+        let bus_port = free_port();
+        node.arguments.extend(["--cluster-port".to_owned(), bus_port.to_string()]);
+        return bus_port;
     }
     while TcpListener::bind(("127.0.0.1", node.port + BUS_DISTANCE)).is_err() {
         node.port = free_port();
@@ -382,7 +388,7 @@ fn choose_bus(node: &mut RedisNode) -> u16 {
     node.port + BUS_DISTANCE
 }
 
-fn takes_a_bus_port(program: &str) -> bool {
+fn has_bus_port_option(program: &str) -> bool {
     let output = Command::new(program).arg("--version").output();
     let output = output.unwrap_or_else(|error| panic!("cannot start {program}: {error}: run setup/debian"));
     let version_text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,6 +1,6 @@
 //! Adding and removing nodes of a private Redis Cluster, and the addresses that they announce.
 
-use super::{redis_cluster::RedisCluster, redis_cluster_view::Known, redis_group::wait};
+use super::{redis_cluster::RedisCluster, redis_cluster_view::KnownNode, redis_group::poll_until};
 
 impl RedisCluster {
     /// Adds a master without slots and returns its number.
@@ -10,13 +10,13 @@ impl RedisCluster {
     pub fn add(&mut self) -> usize {
         let node = self.group.len();
         let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
-        self.admit();
-        present.iter().for_each(|&other| self.introduce(node, other));
-        wait("the new node in the cluster", || {
-            let known = present.iter().all(|&other| self.is_known(other, node));
+        self.start_node();
+        present.iter().for_each(|&other| self.meet(node, other));
+        poll_until("the new node in the cluster", || {
+            let is_known_by_all = present.iter().all(|&other| self.is_known(other, node));
             // A cluster that is down before does not become complete by the new node.
             let serves = self.serves(node) || !present.iter().any(|&other| self.serves(other));
-            (known && serves).then_some(())
+            (is_known_by_all && serves).then_some(())
         });
         node
     }
@@ -27,9 +27,9 @@ impl RedisCluster {
     /// If it cannot be started, or does not follow.
     pub fn add_replica(&mut self, master: usize) -> usize {
         let node = self.add();
-        self.follow(node, master);
+        self.make_replica(node, master);
         let port = self.group.port(master).to_string();
-        wait("the new replica", || self.group.follows(node).filter(|followed| *followed == port));
+        poll_until("the new replica", || self.group.master_port(node).filter(|followed| *followed == port));
         node
     }
 
@@ -40,13 +40,13 @@ impl RedisCluster {
     /// If another node is its replica, or the others do not forget it.
     pub fn forget(&mut self, node: usize) {
         self.group.kill(node);
-        self.gone.insert(node);
-        wait("a cluster without the node", || {
-            let knows: Vec<_> = self.members().filter(|&other| self.is_known(other, node)).collect();
-            knows
+        self.removed.insert(node);
+        poll_until("a cluster without the node", || {
+            let knowing_nodes: Vec<_> = self.members().filter(|&other| self.is_known(other, node)).collect();
+            knowing_nodes
                 .iter()
                 .for_each(|&other| drop(self.command(other, &["CLUSTER", "FORGET", &self.ids[node]])));
-            knows.is_empty().then_some(())
+            knowing_nodes.is_empty().then_some(())
         });
     }
 
@@ -66,7 +66,7 @@ impl RedisCluster {
     /// # Panics
     /// If the others do not learn of it.
     pub fn announce_port(&mut self, node: usize, port: u16) {
-        self.group.name_port(node, port);
+        self.group.add_announced_port(node, port);
         self.announce(node, "cluster-announce-port", &port.to_string(), |announced| {
             announced.contains(&format!(":{port}@"))
         });
@@ -86,16 +86,19 @@ impl RedisCluster {
         });
     }
 
-    fn is_known(&self, to: usize, node: usize) -> bool {
+    /// Whether the node `by` knows `node`.
+    fn is_known(&self, by: usize, node: usize) -> bool {
         let id = &self.ids[node];
-        self.view(to).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
+        self.view(by).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
     }
 
+    /// Sets the option by which a node announces `value`, and waits until the others know an announcement that passes
+    /// `is_announced`.
     fn announce(&self, node: usize, option: &str, value: &str, is_announced: impl Fn(&str) -> bool) {
         self.command(node, &["CONFIG", "SET", option, value]);
-        let announces = |known: &Known| known.id == self.ids[node] && is_announced(&known.announced);
+        let announces = |known: &KnownNode| known.id == self.ids[node] && is_announced(&known.announced);
         let knows = |other| self.view(other).is_some_and(|view| view.iter().any(announces));
         let present = || self.members().filter(|&other| self.group.is_present(other));
-        wait("nodes that know the announcement", || present().all(knows).then_some(()));
+        poll_until("nodes that know the announcement", || present().all(knows).then_some(()));
     }
 }

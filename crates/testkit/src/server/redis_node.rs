@@ -26,7 +26,7 @@ pub struct RedisNode {
     /// The arguments beside directory and port.
     pub(super) arguments: Vec<String>,
     /// The configuration file. The process reads it first, and writes its own changes to it.
-    file: Option<PathBuf>,
+    config_file: Option<PathBuf>,
     clock: Option<WallClock>,
     redirect: Option<Redirect>,
     /// The port for encrypted connections of a standalone server, if it has one.
@@ -41,7 +41,7 @@ impl RedisNode {
             instance: Instance::new(),
             port: free_port(),
             arguments,
-            file: None,
+            config_file: None,
             clock: None,
             redirect: None,
             #[cfg(feature = "tls")]
@@ -53,16 +53,16 @@ impl RedisNode {
     pub(super) fn configure(&mut self, lines: &[String]) {
         let file = self.instance.directory().join("redis.conf");
         fs::write(&file, lines.join("\n") + "\n").expect("a private directory takes a file");
-        self.file = Some(file);
+        self.config_file = Some(file);
     }
 
     /// Gives it a separate clock.
-    pub(super) fn with_clock(&mut self) {
+    pub(super) fn add_clock(&mut self) {
         self.clock = Some(WallClock::new(self.instance.directory()));
     }
 
     /// Makes its outgoing connections redirectable.
-    pub(super) fn with_redirect(&mut self, library: &Path) {
+    pub(super) fn add_redirect(&mut self, library: &Path) {
         self.redirect = Some(Redirect::new(self.instance.directory(), library));
     }
 
@@ -99,12 +99,12 @@ impl RedisNode {
         if let Some(found) = find("redis-server") {
             return found.display().to_string();
         }
-        let named = self.instance.directory().join("redis-server");
+        let link = self.instance.directory().join("redis-server");
         let checker = find("redis-check-rdb").expect("redis-server is missing: run setup/debian");
-        if !named.exists() {
-            std::os::unix::fs::symlink(checker, &named).expect("a private directory takes a link");
+        if !link.exists() {
+            std::os::unix::fs::symlink(checker, &link).expect("a private directory takes a link");
         }
-        named.display().to_string()
+        link.display().to_string()
     }
 }
 
@@ -124,17 +124,18 @@ impl Node for RedisNode {
     fn start(&mut self) {
         let directory = self.instance.directory().display().to_string();
         let (socket, port) = (self.socket().display().to_string(), self.port.to_string());
-        let own = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
-        let rest = ["--unixsocket", &socket, "--unixsocketperm", "700"];
-        let quiet = ["--daemonize", "no", "--loglevel", "warning"];
-        let file = self.file.iter().map(|file| file.display().to_string());
-        let own = own.into_iter().chain(rest).chain(quiet).map(str::to_owned);
-        let all: Vec<String> = file.chain(own).chain(self.arguments.iter().cloned()).collect();
+        let address = ["--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &directory];
+        let unix_socket = ["--unixsocket", &socket, "--unixsocketperm", "700"];
+        let process = ["--daemonize", "no", "--loglevel", "warning"];
+        let config_file = self.config_file.iter().map(|file| file.display().to_string());
+        let fixed = address.into_iter().chain(unix_socket).chain(process).map(str::to_owned);
+        let all_arguments: Vec<String> =
+            config_file.chain(fixed).chain(self.arguments.iter().cloned()).collect();
         let clock = self.clock.iter().flat_map(WallClock::environment);
         let redirect = self.redirect.iter().flat_map(Redirect::environment);
         let environment = preload::environment(clock.chain(redirect));
         let program = self.program();
-        self.instance.start(&program, &all, &environment);
+        self.instance.start(&program, &all_arguments, &environment);
     }
 
     /// Waits until it has read its data.

@@ -53,10 +53,10 @@ pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) 
     }
     arguments.extend(options.arguments);
     let mut node = RedisNode::new(arguments.into_iter().map(str::to_owned).collect());
-    let follow = master.map(|port| format!("replicaof 127.0.0.1 {port}"));
-    node.configure(follow.as_slice());
+    let replicaof_line = master.map(|port| format!("replicaof 127.0.0.1 {port}"));
+    node.configure(replicaof_line.as_slice());
     if options.clocks {
-        node.with_clock();
+        node.add_clock();
     }
     node
 }
@@ -65,22 +65,22 @@ pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) 
 /// seconds to discover them.
 pub(super) fn sentinel_lines(
     port: u16,
-    all: &[u16],
-    nodes: &[u16],
+    sentinel_ports: &[u16],
+    node_ports: &[u16],
     options: RedisSentinelOptions<'_>,
 ) -> Vec<String> {
     let id = |port: u16| format!("{port:040x}");
     let mut lines = vec![
         format!("sentinel myid {}", id(port)),
-        format!("sentinel monitor {MASTER} 127.0.0.1 {} {MAJORITY}", nodes[0]),
+        format!("sentinel monitor {MASTER} 127.0.0.1 {} {MAJORITY}", node_ports[0]),
         format!("sentinel down-after-milliseconds {MASTER} {}", options.down_after.as_millis()),
         format!("sentinel failover-timeout {MASTER} {}", options.failover_timeout.as_millis()),
     ];
     lines.extend(options.password.map(|password| format!("sentinel auth-pass {MASTER} {password}")));
     lines.extend(options.sentinel_password.map(|password| format!("requirepass {password}")));
     let replica = |port| format!("sentinel known-replica {MASTER} 127.0.0.1 {port}");
-    lines.extend(nodes[1..].iter().map(replica));
-    let others = all.iter().filter(|&&other| other != port);
+    lines.extend(node_ports[1..].iter().map(replica));
+    let others = sentinel_ports.iter().filter(|&&other| other != port);
     lines.extend(
         others.map(|&other| format!("sentinel known-sentinel {MASTER} 127.0.0.1 {other} {}", id(other))),
     );

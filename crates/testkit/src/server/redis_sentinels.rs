@@ -3,7 +3,7 @@
 #[cfg(feature = "tls")]
 use super::redis_tls::{Bus, encrypt};
 use super::{
-    redis_group::{Group, wait},
+    redis_group::{RedisGroup, poll_until},
     redis_node::RedisNode,
     redis_sentinel_options::{MAJORITY, MASTER, RedisSentinelOptions, data_node, sentinel_lines},
     redis_wire::RedisAnswer,
@@ -19,7 +19,7 @@ const SENTINELS: usize = 3;
 /// Sentinels make it a replica some ten seconds later.
 pub struct RedisSentinels {
     /// The nodes, then the Sentinels.
-    group: Group,
+    group: RedisGroup,
     sentinel_password: Option<String>,
     password: Option<String>,
     /// The ports for encrypted connections, if there are any.
@@ -43,7 +43,7 @@ impl RedisSentinels {
     /// If the servers cannot be started.
     #[must_use]
     pub fn start_with(options: RedisSentinelOptions<'_>) -> Self {
-        let mut group = Group::new();
+        let mut group = RedisGroup::new();
         #[cfg(feature = "tls")]
         let (mut tls, certificates) = (Vec::new(), group.directory().to_owned());
         #[cfg(feature = "tls")]
@@ -59,21 +59,21 @@ impl RedisSentinels {
         for index in 0..NODES {
             let mut node = data_node(index.checked_sub(1).map(|_| group.port(0)), options);
             encrypted(&mut node);
-            group.admit(node, options.password, &[]);
+            group.add_node(node, options.password, &[]);
         }
         let sentinels: Vec<_> =
             (0..SENTINELS).map(|_| RedisNode::new(vec!["--sentinel".to_owned()])).collect();
-        let data: Vec<_> = group.indices().map(|node| group.port(node)).collect();
-        let ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
+        let node_ports: Vec<_> = group.indices().map(|node| group.port(node)).collect();
+        let sentinel_ports: Vec<_> = sentinels.iter().map(|node| node.port).collect();
         for mut node in sentinels {
-            node.configure(&sentinel_lines(node.port, &ports, &data, options));
+            node.configure(&sentinel_lines(node.port, &sentinel_ports, &node_ports, options));
             encrypted(&mut node);
-            group.admit(node, options.sentinel_password, &[]);
+            group.add_node(node, options.sentinel_password, &[]);
         }
         (0..NODES).for_each(|node| group.start(node));
-        let first = group.port(0).to_string();
-        wait("replicas", || {
-            (1..NODES).all(|node| group.follows(node).as_ref() == Some(&first)).then_some(())
+        let first_master_port = group.port(0).to_string();
+        poll_until("replicas", || {
+            (1..NODES).all(|node| group.master_port(node).as_ref() == Some(&first_master_port)).then_some(())
         });
         (NODES..NODES + SENTINELS).for_each(|member| group.start(member));
         let [password, sentinel_password] =
@@ -85,7 +85,7 @@ impl RedisSentinels {
             #[cfg(feature = "tls")]
             tls,
         };
-        sentinels.settle();
+        sentinels.wait_until_stable();
         sentinels
     }
 
@@ -146,7 +146,7 @@ impl RedisSentinels {
     /// If there is none, for instance because fewer than two Sentinels are left.
     #[must_use]
     pub fn master(&self) -> usize {
-        wait("a master", || self.agreed())
+        poll_until("a master", || self.agreed_master())
     }
 
     /// Waits until all processes that are neither killed, paused nor cut off are in their normal state: a master,
@@ -155,8 +155,8 @@ impl RedisSentinels {
     ///
     /// # Panics
     /// If they do not reach that state.
-    pub fn settle(&self) {
-        wait("nodes and Sentinels that agree", || self.is_settled().then_some(()));
+    pub fn wait_until_stable(&self) {
+        poll_until("nodes and Sentinels that agree", || self.is_stable().then_some(()));
     }
 
     /// The node that a Sentinel names as the master, also if the Sentinel is cut off. `None`: it names none.
@@ -164,7 +164,7 @@ impl RedisSentinels {
     pub fn master_named_by(&self, sentinel: usize) -> Option<usize> {
         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
         let answer = self.group.answer(NODES + sentinel, &[&words]).ok()?;
-        self.group.by_port(answer.get(1)?)
+        self.group.member_with_port(answer.get(1)?)
     }
 
     /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`), waits until a majority of Sentinels
@@ -173,20 +173,20 @@ impl RedisSentinels {
     /// # Panics
     /// If no other node can become the master.
     pub fn failover(&mut self) -> usize {
-        let before = self.master();
-        let asked = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
-        let asked = asked.expect("a majority of Sentinels is there");
-        wait("another master", || {
+        let old_master = self.master();
+        let member = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
+        let sentinel_member = member.expect("a majority of Sentinels is there");
+        poll_until("another master", || {
             // A fail-over may fail for lack of a vote on a busy machine. Then it is started again.
-            if self.master_named_by(asked - NODES) == Some(before) {
-                match self.group.answer(asked, &[&["SENTINEL", "FAILOVER", MASTER]]) {
+            if self.master_named_by(sentinel_member - NODES) == Some(old_master) {
+                match self.group.answer(sentinel_member, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
                     // The Sentinel does not know the replicas yet, or has not ended the last fail-over.
                     Err(error) if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
                     Err(error) => panic!("SENTINEL FAILOVER: {error}"),
                 }
             }
-            self.agreed().filter(|now| *now != before)
+            self.agreed_master().filter(|master| *master != old_master)
         })
     }
 
@@ -195,19 +195,19 @@ impl RedisSentinels {
     ///
     /// # Panics
     /// If the master refuses, or there is none.
-    pub fn hand_over(&mut self, replica: usize) {
+    pub fn failover_without_sentinels(&mut self, replica: usize) {
         let master = self.master();
         let port = self.group.port(replica).to_string();
-        wait("the replica online", || {
+        poll_until("the replica online", || {
             let words = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"];
-            match self.group.answer(of_nodes(master), &[&words]) {
+            match self.group.answer(data_member(master), &[&words]) {
                 Ok(_) => Some(()),
                 // The replica has not confirmed to the master yet that it has all data.
                 Err(error) if error.contains("is not online") => None,
                 Err(error) => panic!("FAILOVER: {error}"),
             }
         });
-        wait("the replica as master", || {
+        poll_until("the replica as master", || {
             (self.group.is_master(replica) && !self.group.is_master(master)).then_some(())
         });
     }
@@ -223,7 +223,7 @@ impl RedisSentinels {
 
     /// Kills a node. It keeps the data that it saved: none, unless the arguments ask for persistence.
     pub fn kill(&mut self, node: usize) {
-        self.group.kill(of_nodes(node));
+        self.group.kill(data_member(node));
     }
 
     /// Starts a node again and waits until it has read its data.
@@ -231,7 +231,7 @@ impl RedisSentinels {
     /// # Panics
     /// If the server cannot be started.
     pub fn restart(&mut self, node: usize) {
-        self.group.start(of_nodes(node));
+        self.group.start(data_member(node));
     }
 
     /// Suspends a node's process until [`resume`](Self::resume).
@@ -239,7 +239,7 @@ impl RedisSentinels {
     /// # Panics
     /// If it is not running.
     pub fn pause(&mut self, node: usize) {
-        self.group.pause(of_nodes(node));
+        self.group.pause(data_member(node));
     }
 
     /// Resumes a node's process. A former master still acts as a master until Sentinels reconfigure it.
@@ -247,23 +247,23 @@ impl RedisSentinels {
     /// # Panics
     /// If it is not running.
     pub fn resume(&mut self, node: usize) {
-        self.group.resume(of_nodes(node));
+        self.group.resume(data_member(node));
     }
 
     /// Cuts a node off from the Sentinels and the other nodes, until [`heal`](Self::heal): connections between them
     /// end. Its clients still reach it. A master does not learn that it was replaced.
     pub fn cut(&mut self, node: usize) {
-        self.group.cut(of_nodes(node));
+        self.group.cut(data_member(node));
     }
 
     /// Cuts two nodes off from each other, until one of them is healed. The Sentinels reach both.
-    pub fn part(&mut self, nodes: [usize; 2]) {
-        self.group.part(nodes.map(of_nodes));
+    pub fn cut_between(&mut self, nodes: [usize; 2]) {
+        self.group.cut_between(nodes.map(data_member));
     }
 
     /// Reconnects a node to all other nodes that are not cut off themselves.
     pub fn heal(&mut self, node: usize) {
-        self.group.heal(of_nodes(node));
+        self.group.heal(data_member(node));
     }
 
     /// Like [`kill`](Self::kill), for a Sentinel. It keeps its state.
@@ -312,7 +312,7 @@ impl RedisSentinels {
     /// # Panics
     /// If it has no separate clock.
     pub fn set_clock(&self, node: usize, seconds: i64) {
-        self.group.set_clock(of_nodes(node), seconds);
+        self.group.set_clock(data_member(node), seconds);
     }
 
     /// Sends a node a command and returns the lines of the reply.
@@ -320,7 +320,7 @@ impl RedisSentinels {
     /// # Panics
     /// If the command fails or gets no answer.
     pub fn command(&self, node: usize, words: &[&str]) -> Vec<String> {
-        self.group.command(of_nodes(node), words)
+        self.group.command(data_member(node), words)
     }
 
     /// Like [`command`](Self::command), with any reply.
@@ -328,7 +328,7 @@ impl RedisSentinels {
     /// # Errors
     /// The error of the node, or the reason why there is no answer.
     pub fn answer(&self, node: usize, words: &[&str]) -> RedisAnswer {
-        self.group.answer(of_nodes(node), &[words])
+        self.group.answer(data_member(node), &[words])
     }
 
     /// Sends a Sentinel a command, such as `SENTINEL MASTERS`, and returns the lines of the reply.
@@ -347,35 +347,41 @@ impl RedisSentinels {
         self.group.answer(NODES + sentinel, &[words])
     }
 
-    fn agreed(&self) -> Option<usize> {
+    /// The master that a majority of Sentinels names and that reports that it is a master.
+    fn agreed_master(&self) -> Option<usize> {
         let sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
         let named: Vec<_> = sentinels.filter_map(|sentinel| self.master_named_by(sentinel)).collect();
         let votes = |node: usize| named.iter().filter(|&&other| other == node).count();
         (0..NODES).find(|&node| votes(node) >= MAJORITY && self.group.is_master(node))
     }
 
-    fn is_settled(&self) -> bool {
-        let Some(master) = self.agreed() else { return false };
+    /// Whether all present processes are in their normal state.
+    fn is_stable(&self) -> bool {
+        let Some(master) = self.agreed_master() else { return false };
         let port = self.group.port(master).to_string();
         let replicas = (0..NODES).filter(|&node| node != master && self.group.is_present(node));
-        let follow = |node| self.group.follows(node).as_ref() == Some(&port);
+        let follows_master = |node| self.group.master_port(node).as_ref() == Some(&port);
         let mut sentinels = (0..SENTINELS).filter(|sentinel| self.group.is_present(NODES + sentinel));
-        replicas.clone().all(follow) && sentinels.all(|one| self.sees(one, &port, replicas.clone().count()))
+        replicas.clone().all(follows_master)
+            && sentinels.all(|sentinel| self.sees_up(sentinel, &port, replicas.clone().count()))
     }
 
     /// Whether a Sentinel considers this master up, and this number of replicas.
-    fn sees(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
-        let ask = |what| self.group.look(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
-        let of = |reply: &[String], name: &str| -> Vec<String> {
+    fn sees_up(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
+        let ask = |what| self.group.query(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
+        let values = |reply: &[String], name: &str| -> Vec<String> {
             reply.windows(2).filter(|pair| pair[0] == name).map(|pair| pair[1].clone()).collect()
         };
-        let (own, followers) = (ask("MASTER"), ask("REPLICAS"));
-        let up = of(&followers, "flags").iter().filter(|flags| *flags == "slave").count();
-        of(&own, "port") == [master] && of(&own, "flags") == ["master"] && up >= replicas
+        let (master_reply, replica_replies) = (ask("MASTER"), ask("REPLICAS"));
+        let replicas_up = values(&replica_replies, "flags").iter().filter(|flags| *flags == "slave").count();
+        values(&master_reply, "port") == [master]
+            && values(&master_reply, "flags") == ["master"]
+            && replicas_up >= replicas
     }
 }
 
-fn of_nodes(node: usize) -> usize {
+/// The index in the group of a node (not a Sentinel).
+fn data_member(node: usize) -> usize {
     assert!(node < NODES, "there are {NODES} nodes");
     node
 }

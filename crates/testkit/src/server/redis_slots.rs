@@ -1,10 +1,10 @@
 //! The slots of a private Redis Cluster, and how they move between nodes.
 
 use super::{
-    cluster::wait_for,
+    cluster::poll_for,
     redis_cluster::{CHANGE_LIMIT, RedisCluster, SLOTS},
-    redis_cluster_view::Moving,
-    redis_group::wait,
+    redis_cluster_view::MovingSlot,
+    redis_group::poll_until,
 };
 
 /// The time limit of one step in milliseconds, after which the node gives up.
@@ -18,7 +18,7 @@ impl RedisCluster {
     #[must_use]
     pub fn slot(&self, key: &str) -> u16 {
         let mut replies =
-            self.members().filter_map(|node| self.group.look(node, &["CLUSTER", "KEYSLOT", key]));
+            self.members().filter_map(|node| self.group.query(node, &["CLUSTER", "KEYSLOT", key]));
         replies.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
     }
 
@@ -29,7 +29,7 @@ impl RedisCluster {
     /// If they do not agree, for instance because the slot has no owner.
     #[must_use]
     pub fn owner(&self, slot: u16) -> usize {
-        wait("an owner of the slot", || {
+        poll_until("an owner of the slot", || {
             let present = self.members().filter(|&node| self.group.is_present(node));
             let owners: Option<Vec<_>> = present.map(|node| self.owner_by(node, slot)).collect();
             let owners = owners?;
@@ -44,7 +44,7 @@ impl RedisCluster {
     pub fn owner_by(&self, node: usize, slot: u16) -> Option<usize> {
         let view = self.view(node)?;
         let owner = view.iter().find(|known| known.owns(slot))?;
-        self.numbered(&owner.id)
+        self.node_with_id(&owner.id)
     }
 
     /// The keys of a slot on a node.
@@ -53,7 +53,7 @@ impl RedisCluster {
     /// If the server does not answer.
     #[must_use]
     pub fn keys_in_slot(&self, node: usize, slot: u16) -> Vec<String> {
-        self.some_keys(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
+        self.keys_up_to(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know
@@ -82,7 +82,7 @@ impl RedisCluster {
         let (from, number) = (self.owner(slot), slot.to_string());
         let words = ["CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", &number, &number, "NODE", &self.ids[to]];
         self.answer(from, &words)?;
-        self.until_owned(slot, to)
+        self.wait_for_owner(slot, to)
     }
 
     /// Begins to move a slot: the new owner imports keys, and the old owner redirects requests for keys that it does
@@ -95,7 +95,7 @@ impl RedisCluster {
     /// If the slot has no owner.
     pub fn open_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
         // Shortly after a move, an older message of a node may briefly undo the agreed state.
-        let opened = wait_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
+        let opened = poll_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
             Err(error) if error.contains("not the owner") => None,
             answer => Some(answer),
         });
@@ -109,13 +109,13 @@ impl RedisCluster {
         self.answer(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &self.ids[to]]).map(drop)
     }
 
-    /// Moves at most `most` keys of an open slot and returns how many it moved.
+    /// Moves at most `max` keys of an open slot and returns how many it moved.
     ///
     /// # Errors
     /// The error of the old owner, such as `BUSYKEY` if the new owner has the key already. Or the slot is not open.
-    pub fn move_keys(&mut self, slot: u16, most: usize) -> Result<usize, String> {
-        let (from, to) = self.ends(slot)?;
-        let keys = self.some_keys(from, slot, most)?;
+    pub fn move_keys(&mut self, slot: u16, max: usize) -> Result<usize, String> {
+        let (from, to) = self.old_and_new_owner(slot)?;
+        let keys = self.keys_up_to(from, slot, max)?;
         if keys.is_empty() {
             return Ok(0);
         }
@@ -135,9 +135,9 @@ impl RedisCluster {
     /// The old owner still has keys, or the slot is not open; nothing has changed then. Or the error of a node, or the
     /// nodes do not agree afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
-        let (from, to) = self.ends(slot)?;
+        let (from, to) = self.old_and_new_owner(slot)?;
         // The new owner would take the slot even then.
-        if let Some(key) = self.some_keys(from, slot, 1)?.first() {
+        if let Some(key) = self.keys_up_to(from, slot, 1)?.first() {
             return Err(format!("the old owner of slot {slot} still has {key}"));
         }
         // The new owner comes first: if this test cannot reach the others, they learn of it from the new owner.
@@ -148,16 +148,16 @@ impl RedisCluster {
             Err(error) if error.contains("only with masters") => {}
             answer => drop(answer?),
         }
-        self.until_owned(slot, to)
+        self.wait_for_owner(slot, to)
     }
 
     /// Waits until all nodes know the new owner of a slot.
-    fn until_owned(&self, slot: u16, to: usize) -> Result<(), String> {
-        let known = wait_for(CHANGE_LIMIT, || {
+    fn wait_for_owner(&self, slot: u16, to: usize) -> Result<(), String> {
+        let reached = poll_for(CHANGE_LIMIT, || {
             let mut present = self.members().filter(|&node| self.group.is_present(node));
             present.all(|node| self.owner_by(node, slot) == Some(to)).then_some(())
         });
-        known.ok_or_else(|| format!("slot {slot} is not node {to}'s for all after {CHANGE_LIMIT:?}"))
+        reached.ok_or_else(|| format!("slot {slot} is not node {to}'s for all after {CHANGE_LIMIT:?}"))
     }
 
     /// Removes the owner of a slot (`CLUSTER DELSLOTS` at all nodes), and waits until all nodes know it.
@@ -169,17 +169,17 @@ impl RedisCluster {
         let number = slot.to_string();
         let others: Vec<_> =
             self.members().filter(|&node| node != owner && self.group.is_present(node)).collect();
-        wait("a slot without an owner", || {
+        poll_until("a slot without an owner", || {
             // The owner comes first, because the others would learn of the slot from it again.
             let nodes = std::iter::once(owner).chain(others.iter().copied());
-            let knows =
+            let knows_owner =
                 |&node: &usize| self.view(node).is_none_or(|view| view.iter().any(|known| known.owns(slot)));
-            let knowing: Vec<_> = nodes.filter(knows).collect();
-            for &node in &knowing {
+            let knowing_nodes: Vec<_> = nodes.filter(knows_owner).collect();
+            for &node in &knowing_nodes {
                 // The node may have learned of it meanwhile.
                 let _ = self.answer(node, &["CLUSTER", "DELSLOTS", &number]);
             }
-            knowing.is_empty().then_some(())
+            knowing_nodes.is_empty().then_some(())
         });
     }
 
@@ -192,28 +192,31 @@ impl RedisCluster {
         assert_eq!(self.owner(slot), node);
     }
 
-    /// The old and the new owner of an open slot.
-    fn ends(&self, slot: u16) -> Result<(usize, usize), String> {
-        let out = |node: usize| {
+    /// The numbers of the old and the new owner of an open slot.
+    fn old_and_new_owner(&self, slot: u16) -> Result<(usize, usize), String> {
+        let migration_of = |node: usize| {
             let view = self.view(node)?;
             let own = view.iter().find(|known| known.is("myself"))?;
             own.moving.iter().find_map(|moving| match moving {
-                Moving::Out(number, to) if *number == slot => Some((node, self.numbered(to)?)),
-                Moving::Out(..) | Moving::In(..) => None,
+                MovingSlot::MigratingTo(number, to) if *number == slot => {
+                    Some((node, self.node_with_id(to)?))
+                }
+                MovingSlot::MigratingTo(..) | MovingSlot::ImportingFrom(..) => None,
             })
         };
-        self.members().find_map(out).ok_or_else(|| format!("slot {slot} of {SLOTS} is not open"))
+        self.members().find_map(migration_of).ok_or_else(|| format!("slot {slot} of {SLOTS} is not open"))
     }
 
     /// The number of the node with this id.
-    fn numbered(&self, id: &str) -> Option<usize> {
+    fn node_with_id(&self, id: &str) -> Option<usize> {
         self.members().find(|&node| self.ids[node] == id)
     }
 
-    fn some_keys(&self, node: usize, slot: u16, most: usize) -> Result<Vec<String>, String> {
+    /// At most `max` keys that a node has in a slot.
+    fn keys_up_to(&self, node: usize, slot: u16, max: usize) -> Result<Vec<String>, String> {
         let slot = slot.to_string();
         let count = self.answer(node, &["CLUSTER", "COUNTKEYSINSLOT", &slot])?.concat();
-        let count = count.parse::<usize>().map_err(|error| error.to_string())?.min(most).to_string();
+        let count = count.parse::<usize>().map_err(|error| error.to_string())?.min(max).to_string();
         self.answer(node, &["CLUSTER", "GETKEYSINSLOT", &slot, &count])
     }
 }

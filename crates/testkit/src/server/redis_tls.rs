@@ -13,15 +13,15 @@ pub(super) enum Bus {
 }
 
 /// Gives a node that is not started yet a port for encrypted connections of clients with a certificate of its
-/// authority. The node presents the certificate `own`.
-pub(super) fn encrypt(node: &mut RedisNode, certificates: &Path, own: &str, bus: Bus) -> u16 {
+/// authority. The node presents the `certificate`.
+pub(super) fn encrypt(node: &mut RedisNode, certificates: &Path, certificate: &str, bus: Bus) -> u16 {
     let port = free_port();
-    let file = |name: &str| certificates.join(name).display().to_string();
+    let path = |name: &str| certificates.join(name).display().to_string();
     let mut options = vec![
         ("--tls-port", port.to_string()),
-        ("--tls-cert-file", file(&format!("{own}.pem"))),
-        ("--tls-key-file", file(&format!("{own}.key"))),
-        ("--tls-ca-cert-file", file("ca.pem")),
+        ("--tls-cert-file", path(&format!("{certificate}.pem"))),
+        ("--tls-key-file", path(&format!("{certificate}.key"))),
+        ("--tls-ca-cert-file", path("ca.pem")),
         ("--tls-auth-clients", "yes".to_owned()),
     ];
     if bus == Bus::Encrypted {

@@ -14,50 +14,50 @@ pub type RedisAnswer = Result<Vec<String>, String>;
 const LINE_END: &str = "\r\n";
 
 /// A connection to a server of this machine.
-pub(super) struct Wire {
+pub(super) struct RedisConnection {
     stream: BufReader<TcpStream>,
 }
 
-impl Wire {
-    /// Connects and logs in. No reply may take longer than `patience`.
-    pub(super) fn connect(port: u16, password: Option<&str>, patience: Duration) -> io::Result<Self> {
+impl RedisConnection {
+    /// Connects and logs in. No reply may take longer than `timeout`.
+    pub(super) fn connect(port: u16, password: Option<&str>, timeout: Duration) -> io::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let stream = TcpStream::connect_timeout(&address, patience)?;
+        let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(patience))?;
-        let mut wire = Self { stream: BufReader::new(stream) };
+        stream.set_read_timeout(Some(timeout))?;
+        let mut connection = Self { stream: BufReader::new(stream) };
         if let Some(password) = password {
-            wire.ask(&["AUTH", password])?.map_err(io::Error::other)?;
+            connection.call(&["AUTH", password])?.map_err(io::Error::other)?;
         }
-        Ok(wire)
+        Ok(connection)
     }
 
     /// Sends a command and waits for the reply.
-    pub(super) fn ask(&mut self, words: &[&str]) -> io::Result<RedisAnswer> {
+    pub(super) fn call(&mut self, words: &[&str]) -> io::Result<RedisAnswer> {
         let mut request = format!("*{}\r\n", words.len());
         for word in words {
             request.push_str(&format!("${}\r\n{word}\r\n", word.len()));
         }
         self.stream.get_mut().write_all(request.as_bytes())?;
         let mut lines = Vec::new();
-        Ok(self.read(&mut lines)?.map(|()| lines))
+        Ok(self.read_reply(&mut lines)?.map(|()| lines))
     }
 
     /// Reads one reply and appends its lines.
-    fn read(&mut self, lines: &mut Vec<String>) -> io::Result<Result<(), String>> {
+    fn read_reply(&mut self, lines: &mut Vec<String>) -> io::Result<Result<(), String>> {
         let mut head = String::new();
         self.stream.read_line(&mut head)?;
         let head = head.strip_suffix(LINE_END).ok_or(io::ErrorKind::UnexpectedEof)?;
         let (kind, rest) = head.split_at_checked(1).ok_or(io::ErrorKind::InvalidData)?;
-        let count = || rest.parse::<i64>().map_err(io::Error::other);
+        let number = || rest.parse::<i64>().map_err(io::Error::other);
         match kind {
             // The kinds: `-` an error, `$` a text, `*` an array, others a line.
             "-" => return Ok(Err(rest.to_owned())),
-            "$" => lines.extend(self.text(count()?)?.lines().map(str::to_owned)),
+            "$" => lines.extend(self.read_text(number()?)?.lines().map(str::to_owned)),
             "*" => {
-                for _ in 0..count()? {
+                for _ in 0..number()? {
                     // One error among several replies, as in a transaction.
-                    if let Err(error) = self.read(lines)? {
+                    if let Err(error) = self.read_reply(lines)? {
                         lines.push(error);
                     }
                 }
@@ -68,7 +68,7 @@ impl Wire {
     }
 
     /// Reads a text of this length and its line end. Nil has a negative length.
-    fn text(&mut self, length: i64) -> io::Result<String> {
+    fn read_text(&mut self, length: i64) -> io::Result<String> {
         let Ok(length) = usize::try_from(length) else { return Ok("\n".to_owned()) };
         let mut text = vec![0; length + LINE_END.len()];
         self.stream.read_exact(&mut text)?;

@@ -14,7 +14,7 @@ pub trait DataDirectory: Node {}
 
 impl<N: Node> Standalone<N> {
     /// Starts a server.
-    pub(super) fn started(node: N) -> Self {
+    pub(super) fn start_node(node: N) -> Self {
         let mut server = Self { node };
         server.restart();
         server

@@ -9,44 +9,45 @@ use std::{
 
 use super::directory;
 
-/// The program that creates the data. The data of another program is not used.
-pub(super) struct Maker<'a> {
+/// The template of the initial data of one kind of server, which `program` creates. Another program, or another version
+/// of it, has another template.
+pub(super) struct DataTemplate<'a> {
     pub(super) name: &'a str,
     pub(super) program: &'a Path,
 }
 
-impl Maker<'_> {
-    /// Fills `data`, which does not exist yet, with the result of `make`.
+impl DataTemplate<'_> {
+    /// Fills `data`, which does not exist yet, with the result of `create`.
     ///
-    /// `make` runs once for each version of the program and each user. Its result is kept in cargo's directory for
+    /// `create` runs once for each version of the program and each user. Its result is kept in cargo's directory for
     /// files of tests. Parallel callers wait.
     ///
     /// # Panics
     /// If the program does not exist, or the disk is full.
-    pub(super) fn put(&self, data: &Path, make: impl FnOnce(&Path)) {
+    pub(super) fn copy_to(&self, data: &Path, create: impl FnOnce(&Path)) {
         let Some(cargo_tmp) = cargo_tmp() else {
             // The test program is not in cargo's target directory.
-            return make(data);
+            return create(data);
         };
         fs::create_dir_all(&cargo_tmp).expect("a directory of cargo's can be written to");
         let program = fs::metadata(self.program).expect("a server is missing: run setup/debian");
         let user = nix::unistd::Uid::effective();
         let name = format!("{}-{user}-{}-{}", self.name, program.size(), program.mtime());
-        let (made, draft) = (cargo_tmp.join(&name), cargo_tmp.join(format!("{name}.draft")));
+        let (template, draft) = (cargo_tmp.join(&name), cargo_tmp.join(format!("{name}.draft")));
         let lock_file = File::create(cargo_tmp.join(format!("{name}.lock")));
         let lock_file = lock_file.expect("a directory of cargo's can be written to");
         lock_file.lock().expect("a file can be locked");
-        if !made.exists() {
+        if !template.exists() {
             // A server that runs as another user has no access to cargo's directory.
             let scratch = directory::scratch();
-            let fresh = scratch.path().join("data");
-            make(&fresh);
+            let created = scratch.path().join("data");
+            create(&created);
             directory::remove(&draft);
-            directory::copy(&fresh, &draft);
-            fs::rename(&draft, &made).expect("a directory of cargo's can be written to");
+            directory::copy(&created, &draft);
+            fs::rename(&draft, &template).expect("a directory of cargo's can be written to");
         }
         drop(lock_file);
-        directory::copy(&made, data);
+        directory::copy(&template, data);
     }
 }
 

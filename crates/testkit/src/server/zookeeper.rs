@@ -34,7 +34,7 @@ impl ZookeeperServer {
     pub fn durable(lines: &[&str]) -> Self {
         let mut node = ZookeeperNode::new();
         node.lines = lines.iter().map(|&line| line.to_owned()).collect();
-        Self::started(node)
+        Self::start_node(node)
     }
 
     /// Starts a server that accepts encrypted connections of clients with a certificate of its authority.
@@ -67,7 +67,7 @@ impl ZookeeperServer {
         .map(str::to_owned)
         .into();
         node.secure_port = Some(secure_port);
-        Self::started(node)
+        Self::start_node(node)
     }
 
     /// The URL; for an encrypted server with the host name of its certificate.

@@ -6,7 +6,7 @@ use super::{
     child::free_port,
     cluster::{Cluster, ClusterNode, Link, MAJORITY, SIZE},
     gate::{Gate, Passage},
-    switch::Switch,
+    socks_proxy::SocksProxy,
     zookeeper::NO_FSYNC,
     zookeeper_node::ZookeeperNode,
 };
@@ -39,19 +39,19 @@ impl ZookeeperEnsemble {
     /// If the server cannot be started.
     #[must_use]
     pub fn start_with(lines: &[&str]) -> Self {
-        let addresses: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
+        let ports: Vec<_> = (0..SIZE).map(|_| [free_port(), free_port()]).collect();
         let links: Vec<_> =
             [[0, 1], [0, 2], [1, 2]].map(|ends| GateLink { ends, gate: Arc::default() }).into();
         let node = |index| {
             let mut node = ZookeeperNode::new();
-            let switch = switch(index, &links, &addresses);
+            let socks_proxy = new_socks_proxy(index, &links, &ports);
             node.id = Some(index);
-            node.lines = configuration(&addresses, &switch, lines);
-            node.switch = Some(switch);
+            node.lines = configuration(&ports, &socks_proxy, lines);
+            node.socks_proxy = Some(socks_proxy);
             node
         };
         let nodes: Vec<_> = (0..SIZE).map(node).collect();
-        Self::started(nodes, links)
+        Self::start_nodes(nodes, links)
     }
 
     /// The answer of a node to a four-letter command, such as `mntr`.
@@ -99,27 +99,28 @@ impl Drop for GateLink {
     }
 }
 
-/// The ports that a node may connect to, with their routes.
-fn switch(from: usize, links: &[GateLink], addresses: &[[u16; 2]]) -> Switch {
-    let others = (0..SIZE).filter(|to| *to != from);
+/// The proxy through which a node connects to the ports of the others.
+fn new_socks_proxy(node: usize, links: &[GateLink], ports: &[[u16; 2]]) -> SocksProxy {
+    let others = (0..SIZE).filter(|to| *to != node);
     let routes = others.flat_map(|to| {
         let link = links
             .iter()
-            .find(|link| [from, to].iter().all(|end| link.ends.contains(end)))
+            .find(|link| [node, to].iter().all(|end| link.ends.contains(end)))
             .expect("all are linked");
-        addresses[to].map(|address| (address, Arc::clone(&link.gate)))
+        ports[to].map(|port| (port, Arc::clone(&link.gate)))
     });
-    Switch::start(routes.collect())
+    SocksProxy::start(routes.collect())
 }
 
 /// The lines of `zoo.cfg` of a node.
-fn configuration(addresses: &[[u16; 2]], switch: &Switch, lines: &[&str]) -> Vec<String> {
-    let mut all = [NO_FSYNC, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
-    let servers = addresses.iter().enumerate();
-    all.extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
-    // All its connections go through the switch, also those on this machine.
-    all.push(format!("-DsocksProxyPort={}", switch.port));
+fn configuration(ports: &[[u16; 2]], socks_proxy: &SocksProxy, lines: &[&str]) -> Vec<String> {
+    let mut config_lines = [NO_FSYNC, "initLimit=20", "syncLimit=10"].map(str::to_owned).to_vec();
+    let servers = ports.iter().enumerate();
+    config_lines
+        .extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
+    // All its connections go through the proxy, also those on this machine.
+    config_lines.push(format!("-DsocksProxyPort={}", socks_proxy.port));
     let socks = ["-DsocksProxyHost=127.0.0.1", "-DsocksProxyVersion=4", "-DsocksNonProxyHosts="];
-    all.extend(socks.iter().chain(lines).map(|&line| line.to_owned()));
-    all
+    config_lines.extend(socks.iter().chain(lines).map(|&line| line.to_owned()));
+    config_lines
 }

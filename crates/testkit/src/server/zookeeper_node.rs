@@ -12,8 +12,8 @@ use super::{
     child::free_port,
     java::{class_path, java, java_arguments, server_class_path},
     node::{Instance, Node},
+    socks_proxy::SocksProxy,
     standalone::DataDirectory,
-    switch::Switch,
 };
 
 /// The time limit of a question.
@@ -52,7 +52,7 @@ pub struct ZookeeperNode {
     /// Its number in an ensemble.
     pub(super) id: Option<usize>,
     /// The proxy by which it connects to the others of its ensemble.
-    pub(super) switch: Option<Switch>,
+    pub(super) socks_proxy: Option<SocksProxy>,
 }
 
 /// The status that a serving node reports.
@@ -72,7 +72,7 @@ impl ZookeeperNode {
             lines: Vec::new(),
             secure_port: None,
             id: None,
-            switch: None,
+            socks_proxy: None,
         }
     }
 
@@ -93,7 +93,7 @@ impl ZookeeperNode {
 
     /// The answer to a four-letter command. `None`: there is no answer.
     pub(super) fn four_letter_command(&self, word: &str) -> Option<String> {
-        ask(self.port, word, ANSWER_LIMIT)
+        send_command(self.port, word, ANSWER_LIMIT)
     }
 
     /// Runs these lines in ZooKeeper's own shell.
@@ -165,13 +165,13 @@ impl Node for ZookeeperNode {
 impl DataDirectory for ZookeeperNode {}
 
 fn status(port: u16) -> Option<Status> {
-    let answer = ask(port, "srvr", EARLY_LIMIT)?;
+    let answer = send_command(port, "srvr", EARLY_LIMIT)?;
     let field = |name| answer.lines().find_map(|line| line.strip_prefix(name));
     let zxid = field("Zxid: 0x").and_then(|text| u64::from_str_radix(text, 16).ok());
     Some(Status { leads: field("Mode: ")? == "leader", zxid: zxid? })
 }
 
-fn ask(port: u16, word: &str, limit: Duration) -> Option<String> {
+fn send_command(port: u16, word: &str, limit: Duration) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
     stream.set_read_timeout(Some(limit)).ok()?;

@@ -5,7 +5,7 @@ use leasehold_core::{
 };
 
 use super::{
-    case::{Case, Outcome, case, needs_lease, want},
+    case::{Case, Outcome, case, expect_match, needs_lease},
     fixture::{Contended, Fixture, hold_of},
 };
 
@@ -41,112 +41,120 @@ async fn breaking_a_free_name_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     for force in [false, true] {
         let answer = client.engine.break_hold(&fixture.name(""), 1, force).await;
-        want!(answer, Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (), "breaking a free name");
+        expect_match!(
+            answer,
+            Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (),
+            "breaking a free name"
+        );
     }
     Ok(())
 }
 
 async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
+    let grant = client_a.acquire(&claim).await?;
     for (token, force) in [(grant.token.number + 1, false), (grant.token.number + 1_000_000, true), (0, true)]
     {
-        let answer = other.engine.break_hold(&claim.name, token, force).await;
-        want!(
+        let answer = client_b.engine.break_hold(&claim.name, token, force).await;
+        expect_match!(
             answer,
             Ok(Broken::NotHeld) | Err(EngineError { fault: Fault::Denied, .. }) => (),
             "breaking the token {token} while {} holds", grant.token
         );
     }
-    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-    want!(&answers[..], [Renewed::Extended { .. }] => (), "the hold after a break of another token");
-    one.free(&claim, &grant).await
+    let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
+    expect_match!(&answers[..], [Renewed::Extended { .. }] => (), "the hold after a break of another token");
+    client_a.release_hold(&claim, &grant).await
 }
 
 async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     // The claim does not end on SIGTERM, so an engine that can only send signals cannot break it.
     let claim = Claim { stops_on_term: false, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
-    let grant = one.hold(&claim).await?;
+    let grant = client_a.acquire(&claim).await?;
     for force in [false, true] {
-        let answer = other.engine.break_hold(&claim.name, grant.token.number, force).await;
-        want!(answer, Err(EngineError { fault: Fault::Denied, .. }) => (), "breaking what cannot be broken");
+        let answer = client_b.engine.break_hold(&claim.name, grant.token.number, force).await;
+        expect_match!(
+            answer,
+            Err(EngineError { fault: Fault::Denied, .. }) => (),
+            "breaking what cannot be broken"
+        );
     }
-    other.finds_taken(&claim.name).await?;
-    one.free(&claim, &grant).await
+    client_b.expect_taken(&claim.name).await?;
+    client_a.release_hold(&claim, &grant).await
 }
 
 async fn a_broken_hold_is_lost_and_blocks_until_its_release(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
+    let grant = client_a.acquire(&claim).await?;
     let waiter = fixture.claim(&claim.name, Mode::Exclusive);
-    other.blocked(&waiter).await?;
-    let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
-    want!(answer, Ok(Broken::Done) => (), "breaking a hold");
-    other.blocked(&waiter).await?;
-    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-    want!(&answers[..], [Renewed::Lost(Loss::Broken)] => (), "the renewal of a hold that was broken");
+    client_b.claim_blocked(&waiter).await?;
+    let answer = client_b.engine.break_hold(&claim.name, grant.token.number, false).await;
+    expect_match!(answer, Ok(Broken::Done) => (), "breaking a hold");
+    client_b.claim_blocked(&waiter).await?;
+    let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
+    expect_match!(&answers[..], [Renewed::Lost(Loss::Broken)] => (), "the renewal of a hold that was broken");
     // The release of the holder confirms that it has stopped.
-    one.release(&claim, Some(&grant)).await?;
-    let next = other.granted(&waiter).await?;
-    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
-    other.free(&waiter, &next).await
+    client_a.release(&claim, Some(&grant)).await?;
+    let next = client_b.ask_until_granted(&waiter).await?;
+    expect_match!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    client_b.release_hold(&waiter, &next).await
 }
 
 async fn a_broken_hold_blocks_until_its_lease_ends(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
-    let claim = fixture.short(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
-    let answer = other.engine.break_hold(&claim.name, grant.token.number, false).await;
-    want!(answer, Ok(Broken::Done) => (), "breaking a hold");
-    other.finds_taken(&claim.name).await?;
-    fixture.outlive(&grant).await?;
-    let next = other.finds_free_in_time(&claim.name).await?;
-    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
+    let claim = fixture.short_lease_claim(&fixture.name(""), Mode::Exclusive);
+    let grant = client_a.acquire(&claim).await?;
+    let answer = client_b.engine.break_hold(&claim.name, grant.token.number, false).await;
+    expect_match!(answer, Ok(Broken::Done) => (), "breaking a hold");
+    client_b.expect_taken(&claim.name).await?;
+    fixture.wait_until_expired(&grant).await?;
+    let next = client_b.expect_free_soon(&claim.name).await?;
+    expect_match!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
     Ok(())
 }
 
 async fn a_forced_break_frees_at_once(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
-    let answer = other.engine.break_hold(&claim.name, grant.token.number, true).await;
-    want!(answer, Ok(Broken::Done) => (), "breaking a hold by force");
+    let grant = client_a.acquire(&claim).await?;
+    let answer = client_b.engine.break_hold(&claim.name, grant.token.number, true).await;
+    expect_match!(answer, Ok(Broken::Done) => (), "breaking a hold by force");
     let next_claim = fixture.claim(&claim.name, Mode::Exclusive);
-    let next = other.hold(&next_claim).await?;
-    want!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
-    let answers = one.engine.renew(&[hold_of(&claim, &grant)]).await;
-    want!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was broken");
-    one.release(&claim, Some(&grant)).await?;
-    one.finds_taken(&claim.name).await?;
-    other.free(&next_claim, &next).await
+    let next = client_b.acquire(&next_claim).await?;
+    expect_match!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
+    let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
+    expect_match!(&answers[..], [Renewed::Lost(_)] => (), "the renewal of a hold that was broken");
+    client_a.release(&claim, Some(&grant)).await?;
+    client_a.expect_taken(&claim.name).await?;
+    client_b.release_hold(&next_claim, &next).await
 }
 
 async fn any_token_of_a_block_breaks_its_hold(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = Claim { tokens: 4, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
-    let grant = one.hold(&claim).await?;
+    let grant = client_a.acquire(&claim).await?;
     let last = grant.token.number + u64::from(grant.tokens) - 1;
-    let answer = other.engine.break_hold(&claim.name, last + 1, true).await;
-    want!(answer, Ok(Broken::NotHeld) => (), "breaking the token after the block");
-    let answer = other.engine.break_hold(&claim.name, last, true).await;
-    want!(answer, Ok(Broken::Done) => (), "breaking the last token of the block");
-    other.finds_free(&claim.name).await.map(drop)
+    let answer = client_b.engine.break_hold(&claim.name, last + 1, true).await;
+    expect_match!(answer, Ok(Broken::NotHeld) => (), "breaking the token after the block");
+    let answer = client_b.engine.break_hold(&claim.name, last, true).await;
+    expect_match!(answer, Ok(Broken::Done) => (), "breaking the last token of the block");
+    client_b.expect_free(&claim.name).await.map(drop)
 }
 
 async fn a_forced_break_ends_an_unconfirmed_grant(fixture: &Fixture<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
-    one.free(&holder, &grant).await?;
-    let view = one.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
+    let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
+    client_a.release_hold(&holder, &grant).await?;
+    let view = client_a.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
     // An engine may grant only when a claim asks. Then there is no hold to break yet.
     if let Some(token) = view.holders.first().and_then(|holder| holder.token) {
-        let answer = one.engine.break_hold(&waiter.name, token, true).await;
-        want!(answer, Ok(Broken::Done) => (), "breaking a grant that was pushed");
-        let answer = other.engine.claim(&waiter, How::Ask).await;
-        want!(answer, Ok(Answer::Gone) => (), "asking for a grant that was broken");
+        let answer = client_a.engine.break_hold(&waiter.name, token, true).await;
+        expect_match!(answer, Ok(Broken::Done) => (), "breaking a grant that was pushed");
+        let answer = client_b.engine.claim(&waiter, How::Ask).await;
+        expect_match!(answer, Ok(Answer::Gone) => (), "asking for a grant that was broken");
     }
-    other.release(&waiter, None).await?;
-    one.finds_free(&waiter.name).await.map(drop)
+    client_b.release(&waiter, None).await?;
+    client_a.expect_free(&waiter.name).await.map(drop)
 }

@@ -5,7 +5,7 @@ use std::{future::poll_fn, pin::Pin, task::Poll};
 use leasehold_core::{BoxFuture, How, Mode};
 
 use super::{
-    case::{Case, Outcome, case, ensure, want},
+    case::{Case, Outcome, case, ensure, expect_match},
     fixture::{Fixture, release_of},
 };
 
@@ -18,18 +18,18 @@ pub(super) const CASES: &[Case] = &[
 const MAX_POLLS: usize = 200;
 
 async fn a_claim_dropped_at_any_poll_leaves_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     for polls in 0..MAX_POLLS {
         let claim = fixture.claim(&name, Mode::Exclusive);
-        one.remember(&claim);
-        let completed = poll_times(one.engine.claim(&claim, How::Create), polls).await;
-        let released = one.release(&claim, None).await?;
+        client_a.add_to_clean_up(&claim);
+        let completed = poll_times(client_a.engine.claim(&claim, How::Create), polls).await;
+        let released = client_a.release(&claim, None).await?;
         ensure!(
             !completed || matches!(released, leasehold_core::Released::Freed),
             "a claim was answered at poll {polls}, its release found nothing"
         );
-        other.finds_free(&name).await?;
+        client_b.expect_free(&name).await?;
         if completed {
             return Ok(());
         }
@@ -38,19 +38,19 @@ async fn a_claim_dropped_at_any_poll_leaves_nothing(fixture: &Fixture<'_>) -> Ou
 }
 
 async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     for polls in 0..MAX_POLLS {
         let claim = fixture.claim(&name, Mode::Exclusive);
-        let grant = one.hold(&claim).await?;
+        let grant = client_a.acquire(&claim).await?;
         let releases = [release_of(&claim, Some(&grant))];
-        let completed = poll_times(one.engine.release(&releases), polls).await;
-        want!(
-            one.release(&claim, Some(&grant)).await?,
+        let completed = poll_times(client_a.engine.release(&releases), polls).await;
+        expect_match!(
+            client_a.release(&claim, Some(&grant)).await?,
             leasehold_core::Released::Freed | leasehold_core::Released::NotThere => (),
             "the release sent again"
         );
-        other.finds_free(&name).await?;
+        client_b.expect_free(&name).await?;
         if completed {
             return Ok(());
         }

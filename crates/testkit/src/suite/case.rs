@@ -59,7 +59,7 @@ macro_rules! ensure {
 }
 
 /// Returns the value of the arm if the value matches the pattern. Otherwise fails the case with the actual value.
-macro_rules! want {
+macro_rules! expect_match {
     ($value:expr, $pattern:pat $(if $guard:expr)? => $out:expr, $($message:tt)+) => {
         match $value {
             $pattern $(if $guard)? => $out,
@@ -68,7 +68,7 @@ macro_rules! want {
     };
 }
 
-pub(super) use {case, ensure, want};
+pub(super) use {case, ensure, expect_match};
 
 /// The reason to skip a case that needs shared holds or permits; `None` if the engine has them.
 pub(super) fn needs_modes(profile: &Profile) -> Option<&'static str> {

@@ -15,7 +15,7 @@ use super::{Disturbance, Harness, case::Outcome};
 use crate::{
     claims,
     stopwatch::Stopwatch,
-    suite::case::{Stop, want},
+    suite::case::{Stop, expect_match},
 };
 
 /// The lease time of cases that need no expiry: far longer than any case runs.
@@ -41,17 +41,17 @@ pub(super) struct Fixture<'a> {
     profile: &'a Profile,
     prefix: String,
     /// The claims that the case made, which are released at its end.
-    made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
+    claims_made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
     /// The factor by which short times are longer than usual.
-    stretch: u32,
+    time_factor: u32,
     /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
     /// Started with the case.
-    begun: Stopwatch,
+    stopwatch: Stopwatch,
     /// For how long the case let time pass.
-    passed: Cell<Duration>,
+    advanced: Cell<Duration>,
     /// Whether an answer or a connection did not come in time.
-    unanswered: Cell<bool>,
+    had_timeout: Cell<bool>,
 }
 
 /// One client in one case.
@@ -65,37 +65,37 @@ impl<'a> Fixture<'a> {
     pub(super) fn new(
         harness: &'a dyn Harness,
         profile: &'a Profile,
-        run: u64,
+        run_id: u64,
         case: &str,
-        stretch: u32,
+        time_factor: u32,
     ) -> Self {
-        let prefix = format!("conformance-{:016x}-{case}", run.wrapping_add(stretch.into()));
+        let prefix = format!("conformance-{:016x}-{case}", run_id.wrapping_add(time_factor.into()));
         Self {
             harness,
             profile,
             prefix,
-            made: RefCell::default(),
-            stretch,
+            claims_made: RefCell::default(),
+            time_factor,
             shortest: Cell::default(),
-            begun: Stopwatch::start(),
-            passed: Cell::default(),
-            unanswered: Cell::default(),
+            stopwatch: Stopwatch::start(),
+            advanced: Cell::default(),
+            had_timeout: Cell::default(),
         }
     }
 
     /// Whether the machine was so slow that a short time may have ended too early, or withheld much of the time for an
     /// answer that did not come.
     pub(super) fn was_slow(&self) -> bool {
-        let took = self.begun.elapsed().saturating_sub(self.passed.get());
-        let withheld = self.begun.elapsed().saturating_sub(self.begun.given());
-        self.shortest.get().is_some_and(|shortest| took > shortest / 4)
-            || self.unanswered.get() && withheld > WITHHELD
+        let own_time = self.stopwatch.elapsed().saturating_sub(self.advanced.get());
+        let withheld = self.stopwatch.elapsed().saturating_sub(self.stopwatch.given());
+        self.shortest.get().is_some_and(|shortest| own_time > shortest / 4)
+            || self.had_timeout.get() && withheld > WITHHELD
     }
 
     /// Records an error of the engine, which may be due to a slow machine.
     fn note_error(&self, error: &EngineError) {
         if matches!(error.fault, Fault::Retry | Fault::Unknown) {
-            self.unanswered.set(true);
+            self.had_timeout.set(true);
         }
     }
 
@@ -109,7 +109,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// This mode, or an exclusive one if the engine has no other.
-    pub(super) fn or_exclusive(&self, mode: Mode) -> Mode {
+    pub(super) fn mode_or_exclusive(&self, mode: Mode) -> Mode {
         if self.grants(mode) { mode } else { Mode::Exclusive }
     }
 
@@ -133,19 +133,19 @@ impl<'a> Fixture<'a> {
     }
 
     /// A claim like [`claim`](Self::claim) that may not queue: it leaves nothing when the name is taken.
-    pub(super) fn attempt(&self, name: &Name, mode: Mode) -> Claim {
+    pub(super) fn try_claim(&self, name: &Name, mode: Mode) -> Claim {
         Claim { may_queue: false, ..self.claim(name, mode) }
     }
 
     /// A claim like [`claim`](Self::claim) with a short lease, for cases that wait for the expiry.
-    pub(super) fn short(&self, name: &Name, mode: Mode) -> Claim {
+    pub(super) fn short_lease_claim(&self, name: &Name, mode: Mode) -> Claim {
         let ttl = self.short_time(SHORT.max(*self.profile.ttl.start()));
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
     }
 
     /// A time for whose end the case waits.
     pub(super) fn short_time(&self, time: Duration) -> Duration {
-        let time = time * self.stretch;
+        let time = time * self.time_factor;
         self.shortest.set(Some(self.shortest.get().map_or(time, |shortest| shortest.min(time))));
         time
     }
@@ -161,22 +161,22 @@ impl<'a> Fixture<'a> {
     }
 
     pub(super) async fn advance(&self, time: Duration) {
-        self.passed.set(self.passed.get() + time);
+        self.advanced.set(self.advanced.get() + time);
         self.harness.advance(time).await;
     }
 
     /// A name with an exclusive holder and an exclusive waiter, of two clients.
     pub(super) async fn contended(&self) -> Outcome<Contended<'_>> {
-        let (one, other, name) = (self.client().await, self.client().await, self.name(""));
+        let (client_a, client_b, name) = (self.client().await, self.client().await, self.name(""));
         let (holder, waiter) = (self.claim(&name, Mode::Exclusive), self.claim(&name, Mode::Exclusive));
-        let grant = one.hold(&holder).await?;
-        other.blocked(&waiter).await?;
-        Ok(Contended { one, other, holder, grant, waiter })
+        let grant = client_a.acquire(&holder).await?;
+        client_b.claim_blocked(&waiter).await?;
+        Ok(Contended { client_a, client_b, holder, grant, waiter })
     }
 
     /// Lets the full lease time of a grant pass, and a little more.
-    pub(super) async fn outlive(&self, grant: &Grant) -> Outcome {
-        let ttl = want!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
+    pub(super) async fn wait_until_expired(&self, grant: &Grant) -> Outcome {
+        let ttl = expect_match!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
         self.advance(ttl + GRACE).await;
         Ok(())
     }
@@ -192,22 +192,24 @@ impl<'a> Fixture<'a> {
     /// Releases every claim of the case by its id, and returns the failures. The clients live as long as the fixture,
     /// because some of them end lapsed holds on the server.
     pub(super) async fn clean_up(&self) -> Vec<String> {
-        let made = self.made.borrow().clone();
-        let mut left = Vec::new();
-        for (engine, claim) in &made {
-            let order = [release_of(claim, None)];
-            if let [Released::Unknown(error)] = &engine.release(&order).await[..] {
-                left.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
+        let claims_made = self.claims_made.borrow().clone();
+        let mut failures = Vec::new();
+        for (engine, claim) in &claims_made {
+            let release_request = [release_of(claim, None)];
+            if let [Released::Unknown(error)] = &engine.release(&release_request).await[..] {
+                failures.push(format!("the outcome of the clean-up of {}: {error:?}", claim.id));
             }
         }
-        left
+        failures
     }
 }
 
 /// A name with a holder and a waiter: the start of most cases about the queue and notifications.
 pub(super) struct Contended<'a> {
-    pub(super) one: Client<'a>,
-    pub(super) other: Client<'a>,
+    /// The client of the holder.
+    pub(super) client_a: Client<'a>,
+    /// The client of the waiter.
+    pub(super) client_b: Client<'a>,
     pub(super) holder: Claim,
     pub(super) grant: Grant,
     pub(super) waiter: Claim,
@@ -215,38 +217,44 @@ pub(super) struct Contended<'a> {
 
 impl Client<'_> {
     /// Sends the claim. An error of the engine fails the case.
-    pub(super) async fn ask(&self, claim: &Claim, how: How) -> Outcome<Answer> {
-        self.send(claim, how).await.map_err(|error| {
+    pub(super) async fn send_claim(&self, claim: &Claim, how: How) -> Outcome<Answer> {
+        self.send_claim_unchecked(claim, how).await.map_err(|error| {
             self.fixture.note_error(&error);
             Stop::Fail(format!("{how:?} of {}: {error:?}", claim.name))
         })
     }
 
     /// Sends the claim, for cases that expect an error.
-    pub(super) async fn send(&self, claim: &Claim, how: How) -> Result<Answer, leasehold_core::EngineError> {
-        self.remember(claim);
+    pub(super) async fn send_claim_unchecked(
+        &self,
+        claim: &Claim,
+        how: How,
+    ) -> Result<Answer, leasehold_core::EngineError> {
+        self.add_to_clean_up(claim);
         self.engine.claim(claim, how).await
     }
 
     /// Adds this claim to the clean-up.
-    pub(super) fn remember(&self, claim: &Claim) {
-        let mut made = self.fixture.made.borrow_mut();
-        if !made.iter().rev().any(|(_, known)| known.id == claim.id) {
-            made.push((Arc::clone(&self.engine), claim.clone()));
+    pub(super) fn add_to_clean_up(&self, claim: &Claim) {
+        let mut claims_made = self.fixture.claims_made.borrow_mut();
+        if !claims_made.iter().rev().any(|(_, known)| known.id == claim.id) {
+            claims_made.push((Arc::clone(&self.engine), claim.clone()));
         }
     }
 
     /// Sends a claim, and fails the case unless the claim is granted at once.
-    pub(super) async fn hold(&self, claim: &Claim) -> Outcome<Grant> {
-        let answer = self.ask(claim, How::Create).await?;
-        Ok(
-            want!(answer, Answer::Held(grant) => grant, "{} is free and was not granted to {}", claim.name, claim.mode),
-        )
+    pub(super) async fn acquire(&self, claim: &Claim) -> Outcome<Grant> {
+        let answer = self.send_claim(claim, How::Create).await?;
+        Ok(expect_match!(
+            answer,
+            Answer::Held(grant) => grant,
+            "{} is free and was not granted to {}", claim.name, claim.mode
+        ))
     }
 
     /// Sends a claim, and fails the case unless the claim is queued or answered "taken".
-    pub(super) async fn blocked(&self, claim: &Claim) -> Outcome<Hint> {
-        let answer = self.ask(claim, How::Create).await?;
+    pub(super) async fn claim_blocked(&self, claim: &Claim) -> Outcome<Hint> {
+        let answer = self.send_claim(claim, How::Create).await?;
         let hint = match answer {
             Answer::Waiting(hint) if claim.may_queue => hint,
             // Engines without a queue always answer "taken".
@@ -262,10 +270,10 @@ impl Client<'_> {
     }
 
     /// Asks for a blocked claim, and fails the case unless the claim is granted after some polls at the latest.
-    pub(super) async fn granted(&self, claim: &Claim) -> Outcome<Grant> {
+    pub(super) async fn ask_until_granted(&self, claim: &Claim) -> Outcome<Grant> {
         let mut how = How::Ask;
         for _ in 0..MAX_ASKS {
-            match self.ask(claim, how).await? {
+            match self.send_claim(claim, how).await? {
                 Answer::Held(grant) => return Ok(grant),
                 Answer::Waiting(_) => how = How::Ask,
                 // The engine has no record of this claim, so it must be created again.
@@ -284,29 +292,37 @@ impl Client<'_> {
     }
 
     /// Asks for a claim, and fails the case unless the claim is still queued.
-    pub(super) async fn waits(&self, claim: &Claim) -> Outcome<Hint> {
-        let answer = self.ask(claim, How::Ask).await?;
-        Ok(want!(answer, Answer::Waiting(hint) => hint, "{} should be queued for {}", claim.mode, claim.name))
+    pub(super) async fn ask_still_queued(&self, claim: &Claim) -> Outcome<Hint> {
+        let answer = self.send_claim(claim, How::Ask).await?;
+        Ok(expect_match!(
+            answer,
+            Answer::Waiting(hint) => hint,
+            "{} should be queued for {}", claim.mode, claim.name
+        ))
     }
 
     /// Releases a claim, with its token if it holds.
     pub(super) async fn release(&self, claim: &Claim, grant: Option<&Grant>) -> Outcome<Released> {
-        self.release_as(&release_of(claim, grant)).await
+        self.send_release(&release_of(claim, grant)).await
     }
 
     /// Releases a hold, and fails the case unless the answer is "freed".
-    pub(super) async fn free(&self, claim: &Claim, grant: &Grant) -> Outcome {
-        want!(self.release(claim, Some(grant)).await?, Released::Freed => (), "the release of a hold of {}", claim.name);
+    pub(super) async fn release_hold(&self, claim: &Claim, grant: &Grant) -> Outcome {
+        expect_match!(
+            self.release(claim, Some(grant)).await?,
+            Released::Freed => (),
+            "the release of a hold of {}", claim.name
+        );
         Ok(())
     }
 
     /// Sends one release.
-    pub(super) async fn release_as(&self, order: &Release) -> Outcome<Released> {
-        let mut answers = self.engine.release(std::slice::from_ref(order)).await;
+    pub(super) async fn send_release(&self, release_request: &Release) -> Outcome<Released> {
+        let mut answers = self.engine.release(std::slice::from_ref(release_request)).await;
         match (answers.pop(), answers.is_empty()) {
             (Some(Released::Unknown(error)), _) => {
                 self.fixture.note_error(&error);
-                Err(Stop::Fail(format!("release of {}: {error:?}", order.name)))
+                Err(Stop::Fail(format!("release of {}: {error:?}", release_request.name)))
             }
             (Some(answer), true) => Ok(answer),
             _ => Err(Stop::Fail("one release was not answered by one answer".into())),
@@ -315,35 +331,35 @@ impl Client<'_> {
 
     /// Sends a claim of a name whose lease has ended, and fails the case unless the claim is granted after some tries
     /// at the latest.
-    pub(super) async fn hold_in_time(&self, claim: &Claim) -> Outcome<Grant> {
+    pub(super) async fn acquire_soon(&self, claim: &Claim) -> Outcome<Grant> {
         for _ in 1..MAX_TRIES {
-            if let Answer::Held(grant) = self.ask(claim, How::Create).await? {
+            if let Answer::Held(grant) = self.send_claim(claim, How::Create).await? {
                 return Ok(grant);
             }
             self.fixture.advance(TRY_INTERVAL).await;
         }
-        self.hold(claim).await
+        self.acquire(claim).await
     }
 
-    /// Like [`finds_free`](Self::finds_free), after the end of a lease.
-    pub(super) async fn finds_free_in_time(&self, name: &Name) -> Outcome<Grant> {
-        let claim = self.fixture.attempt(name, Mode::Exclusive);
-        let grant = self.hold_in_time(&claim).await?;
-        self.free(&claim, &grant).await?;
+    /// Like [`expect_free`](Self::expect_free), after the end of a lease.
+    pub(super) async fn expect_free_soon(&self, name: &Name) -> Outcome<Grant> {
+        let claim = self.fixture.try_claim(name, Mode::Exclusive);
+        let grant = self.acquire_soon(&claim).await?;
+        self.release_hold(&claim, &grant).await?;
         Ok(grant)
     }
 
     /// Fails the case unless a new claim is granted the name. Releases the new hold.
-    pub(super) async fn finds_free(&self, name: &Name) -> Outcome<Grant> {
-        let claim = self.fixture.attempt(name, Mode::Exclusive);
-        let grant = self.hold(&claim).await?;
-        self.free(&claim, &grant).await?;
+    pub(super) async fn expect_free(&self, name: &Name) -> Outcome<Grant> {
+        let claim = self.fixture.try_claim(name, Mode::Exclusive);
+        let grant = self.acquire(&claim).await?;
+        self.release_hold(&claim, &grant).await?;
         Ok(grant)
     }
 
     /// Fails the case unless a new claim finds the name taken.
-    pub(super) async fn finds_taken(&self, name: &Name) -> Outcome {
-        self.blocked(&self.fixture.attempt(name, Mode::Exclusive)).await.map(drop)
+    pub(super) async fn expect_taken(&self, name: &Name) -> Outcome {
+        self.claim_blocked(&self.fixture.try_claim(name, Mode::Exclusive)).await.map(drop)
     }
 }
 

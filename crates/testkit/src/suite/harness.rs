@@ -49,7 +49,7 @@ pub trait Harness: Sync {
     /// What is left on the system (keys, entries, files, ...) after everything that can lapse has lapsed. Called after
     /// each case, or after all parallel cases, when every claim is released; it must then be empty. Each item is a text
     /// that contains the name that it belongs to.
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>>;
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>>;
 }
 
 /// A disturbance of the system by the harness.
@@ -63,8 +63,8 @@ pub enum Disturbance {
 }
 
 /// Calls `look` until nothing is left or all queue entries have had time to end. Returns what is left then. For
-/// [`Harness::at_rest`] of harnesses with a server.
-pub async fn left_at_rest(look: impl Fn() -> Vec<String>) -> Vec<String> {
+/// [`Harness::leftovers`] of harnesses with a server.
+pub async fn wait_for_no_leftovers(look: impl Fn() -> Vec<String>) -> Vec<String> {
     let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
     loop {
         let left = look();

@@ -18,20 +18,21 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 async fn a_ping_is_answered_and_creates_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let ping =
         async |client: &Client<'_>| client.engine.ping().await.map_err(|error| format!("ping: {error:?}"));
     // Before the first request, while a name is held, and after use.
-    ping(&one).await?;
+    ping(&client_a).await?;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
-    for client in [&one, &other] {
+    let grant = client_a.acquire(&claim).await?;
+    for client in [&client_a, &client_b] {
         ping(client).await?;
     }
-    let listed = other.engine.list(claim.name.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+    let listed =
+        client_b.engine.list(claim.name.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
     ensure!(listed.len() == 1, "{} is held, listed after a ping are {listed:?}", claim.name);
-    one.free(&claim, &grant).await?;
-    ping(&one).await?;
+    client_a.release_hold(&claim, &grant).await?;
+    ping(&client_a).await?;
     Ok(())
 }
 
@@ -42,19 +43,19 @@ async fn a_free_name_is_shown_free(fixture: &Fixture<'_>) -> Outcome {
         ensure!(view.mode.is_none(), "a free name is shown held: {view:?}");
         ensure!(view.holders.is_empty() && view.waiters.is_empty(), "a free name is shown in use: {view:?}");
         ensure!(!view.key.is_empty(), "a free name has no key: {view:?}");
-        client.finds_free(&fixture.name("")).await?;
+        client.expect_free(&fixture.name("")).await?;
     }
     Ok(())
 }
 
 async fn a_holder_is_shown(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }]
-        .map(|mode| fixture.or_exclusive(mode))
+        .map(|mode| fixture.mode_or_exclusive(mode))
     {
         let claim = fixture.claim(&fixture.name(""), mode);
-        let grant = one.hold(&claim).await?;
-        let view = show(fixture, &other).await?;
+        let grant = client_a.acquire(&claim).await?;
+        let view = show(fixture, &client_b).await?;
         ensure!(
             view.mode.is_some_and(|shown| shown.same_kind(mode)),
             "held is {mode}, shown is {:?}",
@@ -80,23 +81,23 @@ async fn a_holder_is_shown(fixture: &Fixture<'_>) -> Outcome {
             "{} holds, shown is {holder:?}",
             claim.owner
         );
-        let lapses = grant.ttl.is_some();
-        ensure!(holder.remaining.is_some() == lapses, "granted for {:?}, shown is {holder:?}", grant.ttl);
+        let has_ttl = grant.ttl.is_some();
+        ensure!(holder.remaining.is_some() == has_ttl, "granted for {:?}, shown is {holder:?}", grant.ttl);
         ensure!(holder.remaining <= grant.ttl, "granted for {:?}, shown is {holder:?}", grant.ttl);
-        one.free(&claim, &grant).await?;
+        client_a.release_hold(&claim, &grant).await?;
     }
     Ok(())
 }
 
 async fn waiters_are_shown_in_order(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let name = fixture.name("");
-    one.hold(&fixture.claim(&name, Mode::Exclusive)).await?;
+    client_a.acquire(&fixture.claim(&name, Mode::Exclusive)).await?;
     let waiters = [Mode::Shared, Mode::Exclusive, Mode::Shared].map(|mode| fixture.claim(&name, mode));
-    for (waiter, client) in waiters.iter().zip([&one, &other, &one]) {
-        client.blocked(waiter).await?;
+    for (waiter, client) in waiters.iter().zip([&client_a, &client_b, &client_a]) {
+        client.claim_blocked(waiter).await?;
     }
-    let view = show(fixture, &other).await?;
+    let view = show(fixture, &client_b).await?;
     let shown: Vec<_> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
     ensure!(
         shown == waiters.each_ref().map(|waiter| waiter.id.to_string()),
@@ -111,14 +112,14 @@ async fn waiters_are_shown_in_order(fixture: &Fixture<'_>) -> Outcome {
 }
 
 async fn only_names_in_use_are_listed(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let prefix = fixture.name("-");
-    one.finds_free(&fixture.name("-free")).await?;
+    client_a.expect_free(&fixture.name("-free")).await?;
     for suffix in ["-c", "-a", "-b"] {
-        one.hold(&fixture.claim(&fixture.name(suffix), Mode::Exclusive)).await?;
+        client_a.acquire(&fixture.claim(&fixture.name(suffix), Mode::Exclusive)).await?;
     }
-    one.hold(&fixture.claim(&fixture.name("+d"), Mode::Exclusive)).await?;
-    let listed = other.engine.list(prefix.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
+    client_a.acquire(&fixture.claim(&fixture.name("+d"), Mode::Exclusive)).await?;
+    let listed = client_b.engine.list(prefix.as_str()).await.map_err(|error| format!("list: {error:?}"))?;
     let names: Vec<_> = listed.iter().map(|view| view.name.clone()).collect();
     ensure!(names == ["-a", "-b", "-c"].map(|suffix| fixture.name(suffix)), "listed are {names:?}");
     ensure!(listed.iter().all(|view| view.holders.len() == 1), "a listed name has no holder: {listed:?}");
@@ -126,15 +127,15 @@ async fn only_names_in_use_are_listed(fixture: &Fixture<'_>) -> Outcome {
 }
 
 async fn inspecting_changes_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     for _ in 0..3 {
-        show(fixture, &other).await?;
-        other.engine.list("").await.map_err(|error| format!("list: {error:?}"))?;
-        let grant = one.hold(&claim).await?;
-        show(fixture, &other).await?;
-        other.finds_taken(&claim.name).await?;
-        let again = one.granted(&claim).await?;
+        show(fixture, &client_b).await?;
+        client_b.engine.list("").await.map_err(|error| format!("list: {error:?}"))?;
+        let grant = client_a.acquire(&claim).await?;
+        show(fixture, &client_b).await?;
+        client_b.expect_taken(&claim.name).await?;
+        let again = client_a.ask_until_granted(&claim).await?;
         ensure!(again.token == grant.token, "looking changed the token {} to {}", grant.token, again.token);
     }
     Ok(())

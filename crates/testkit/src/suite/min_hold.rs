@@ -5,7 +5,7 @@ use std::{collections::VecDeque, time::Duration};
 use leasehold_core::{Claim, Grant, Instant, Mode, Next, Notification, Profile, Release, Released, Wait};
 
 use super::{
-    case::{Case, Outcome, Stop, case, ensure, want},
+    case::{Case, Outcome, Stop, case, ensure, expect_match},
     fixture::{Client, Fixture, release_of},
 };
 
@@ -35,74 +35,87 @@ fn needs_min_hold(profile: &Profile) -> Option<&'static str> {
 
 async fn a_name_is_taken_for_its_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
     let min_hold = fixture.short_time(MIN_HOLD);
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
-    let order = Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) };
-    want!(one.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
-    let hint = other.blocked(&fixture.attempt(&claim.name, Mode::Exclusive)).await?;
+    let grant = client_a.acquire(&claim).await?;
+    let release_request = Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) };
+    expect_match!(
+        client_a.send_release(&release_request).await?,
+        Released::Freed => (),
+        "a release with a minimum hold"
+    );
+    let hint = client_b.claim_blocked(&fixture.try_claim(&claim.name, Mode::Exclusive)).await?;
     ensure!(
         hint.ask_in.is_some_and(|ask_in| ask_in <= min_hold),
         "with a minimum hold of {min_hold:?} the hint is {:?}",
         hint.ask_in
     );
-    one.blocked(&fixture.attempt(&claim.name, Mode::Shared)).await?;
+    client_a.claim_blocked(&fixture.try_claim(&claim.name, Mode::Shared)).await?;
     // A repeated release, sent because its answer was lost, must not end the minimum hold.
-    want!(one.release(&claim, Some(&grant)).await?, Released::NotThere | Released::Freed => (), "a repeated release");
-    one.finds_taken(&claim.name).await?;
+    expect_match!(
+        client_a.release(&claim, Some(&grant)).await?,
+        Released::NotThere | Released::Freed => (),
+        "a repeated release"
+    );
+    client_a.expect_taken(&claim.name).await?;
     fixture.advance(min_hold + GRACE).await;
-    let next = other.finds_free_in_time(&claim.name).await?;
+    let next = client_b.expect_free_soon(&claim.name).await?;
     ensure!(next.token > grant.token, "the token {} follows {}", next.token, grant.token);
     Ok(())
 }
 
 async fn a_waiter_is_granted_after_the_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
     let min_hold = fixture.short_time(MIN_HOLD);
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let grant = one.hold(&claim).await?;
+    let grant = client_a.acquire(&claim).await?;
     let waiter = fixture.claim(&claim.name, Mode::Exclusive);
-    other.blocked(&waiter).await?;
-    one.release_as(&Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) }).await?;
+    client_b.claim_blocked(&waiter).await?;
+    client_a.send_release(&Release { min_hold: Some(min_hold), ..release_of(&claim, Some(&grant)) }).await?;
     if fixture.profile().fifo {
-        other.waits(&waiter).await?;
+        client_b.ask_still_queued(&waiter).await?;
     }
     fixture.advance(min_hold + GRACE).await;
-    other.granted(&waiter).await.map(drop)
+    client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
 async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await];
     let holder = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let mut grant = clients[0].hold(&holder).await?;
+    let mut grant = clients[0].acquire(&holder).await?;
     let mut queue = VecDeque::new();
-    for at in 0..WAITERS {
+    for index in 0..WAITERS {
         let claim = fixture.claim(&holder.name, Mode::Exclusive);
-        queue.push_back(Waiter::new(fixture, &clients[(at + 1) % clients.len()], claim).await?);
+        queue.push_back(Waiter::new(fixture, &clients[(index + 1) % clients.len()], claim).await?);
     }
-    let (mut now, mut last) = (Instant::from_nanos(0), (holder, &clients[0]));
+    let (mut now, mut last_holder) = (Instant::from_nanos(0), (holder, &clients[0]));
     while !queue.is_empty() {
-        let order = Release { min_hold: Some(MIN_HOLD_EACH), ..release_of(&last.0, Some(&grant)) };
-        want!(last.1.release_as(&order).await?, Released::Freed => (), "a release with a minimum hold");
-        let (at, next) = loop {
+        let release_request =
+            Release { min_hold: Some(MIN_HOLD_EACH), ..release_of(&last_holder.0, Some(&grant)) };
+        expect_match!(
+            last_holder.1.send_release(&release_request).await?,
+            Released::Freed => (),
+            "a release with a minimum hold"
+        );
+        let (index, next_grant) = loop {
             // Counted in steps, which take longer on a slow machine.
-            let (expected, took) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
+            let (expected, passed) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
             ensure!(
-                took <= (MIN_HOLD_EACH + LATE) * expected as u32,
-                "{expected} waiters with a minimum hold of {MIN_HOLD_EACH:?} each are not all granted after {took:?}"
+                passed <= (MIN_HOLD_EACH + LATE) * expected as u32,
+                "{expected} waiters with a minimum hold of {MIN_HOLD_EACH:?} each are not all granted after {passed:?}"
             );
             fixture.advance(STEP).await;
             now = now.after(STEP);
-            if let Some(granted) = look(&clients, &mut queue, now).await? {
+            if let Some(granted) = poll_waiters(&clients, &mut queue, now).await? {
                 break granted;
             }
         };
-        let Some(waiter) = queue.remove(at) else {
+        let Some(waiter) = queue.remove(index) else {
             return Err(Stop::Fail("the queue of the case is empty".into()));
         };
-        (last, grant) = ((waiter.claim, waiter.client), next);
+        (last_holder, grant) = ((waiter.claim, waiter.client), next_grant);
     }
-    last.1.free(&last.0, &grant).await
+    last_holder.1.release_hold(&last_holder.0, &grant).await
 }
 
 /// A claim that waits as core lets it wait.
@@ -118,14 +131,14 @@ impl<'a> Waiter<'a> {
     async fn new(fixture: &Fixture<'_>, client: &'a Client<'a>, claim: Claim) -> Outcome<Self> {
         let due = Instant::from_nanos(0);
         let mut waiter = Self { wait: Wait::new(fixture.profile(), None), claim, client, due };
-        match waiter.ask(due).await? {
+        match waiter.send_claim(due).await? {
             None => Ok(waiter),
             Some(grant) => Err(Stop::Fail(format!("a name that is held was granted: {grant:?}"))),
         }
     }
 
-    async fn ask(&mut self, now: Instant) -> Outcome<Option<Grant>> {
-        let answer = self.client.ask(&self.claim, self.wait.how()).await?;
+    async fn send_claim(&mut self, now: Instant) -> Outcome<Option<Grant>> {
+        let answer = self.client.send_claim(&self.claim, self.wait.how()).await?;
         match self.wait.answered(Ok(answer), now, u32::MAX) {
             Next::Held(grant) => Ok(Some(grant)),
             Next::Call { at, .. } => {
@@ -137,8 +150,8 @@ impl<'a> Waiter<'a> {
     }
 }
 
-/// Reads notifications and sends the asks that are due. Returns the waiter that was granted.
-async fn look(
+/// Reads notifications and sends the asks that are due. Returns the index and the grant of a waiter that was granted.
+async fn poll_waiters(
     clients: &[Client<'_>],
     queue: &mut VecDeque<Waiter<'_>>,
     now: Instant,
@@ -157,11 +170,11 @@ async fn look(
             }
         }
     }
-    for (at, waiter) in queue.iter_mut().enumerate() {
+    for (index, waiter) in queue.iter_mut().enumerate() {
         if waiter.due <= now
-            && let Some(grant) = waiter.ask(now).await?
+            && let Some(grant) = waiter.send_claim(now).await?
         {
-            return Ok(Some((at, grant)));
+            return Ok(Some((index, grant)));
         }
     }
     Ok(None)
@@ -169,9 +182,13 @@ async fn look(
 
 async fn a_release_without_a_hold_starts_no_minimum_hold(fixture: &Fixture<'_>) -> Outcome {
     let min_hold = fixture.short_time(MIN_HOLD);
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let unknown = fixture.claim(&fixture.name(""), Mode::Exclusive);
-    let order = Release { min_hold: Some(min_hold), ..release_of(&unknown, None) };
-    want!(one.release_as(&order).await?, Released::NotThere => (), "a release with a minimum hold of an unknown claim");
-    other.finds_free(&unknown.name).await.map(drop)
+    let release_request = Release { min_hold: Some(min_hold), ..release_of(&unknown, None) };
+    expect_match!(
+        client_a.send_release(&release_request).await?,
+        Released::NotThere => (),
+        "a release with a minimum hold of an unknown claim"
+    );
+    client_b.expect_free(&unknown.name).await.map(drop)
 }

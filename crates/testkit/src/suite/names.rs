@@ -92,20 +92,20 @@ const ODD: &[&str] = &[
 const BARE: &[&str] = &[".", "..", "/", "//", "../..", "../../etc/passwd", "~", "*", "%", " ", "-", "lock"];
 
 async fn odd_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let names: Vec<Name> = odd_names(fixture);
     for name in &names {
-        let claim = fixture.attempt(name, Mode::Exclusive);
-        one.hold(&claim).await?;
+        let claim = fixture.try_claim(name, Mode::Exclusive);
+        client_a.acquire(&claim).await?;
     }
     for name in &names {
-        other.finds_taken(name).await?;
+        client_b.expect_taken(name).await?;
     }
     Ok(())
 }
 
 async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
-    let (one, other) = (fixture.client().await, fixture.client().await);
+    let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let base = fixture.name("");
     let base = base.as_str();
     let mut names = Vec::new();
@@ -120,10 +120,10 @@ async fn the_longest_names_do_not_collide(fixture: &Fixture<'_>) -> Outcome {
         }
     }
     for name in &names {
-        one.hold(&fixture.attempt(name, Mode::Exclusive)).await?;
+        client_a.acquire(&fixture.try_claim(name, Mode::Exclusive)).await?;
     }
     for name in &names {
-        other.finds_taken(name).await?;
+        client_b.expect_taken(name).await?;
     }
     Ok(())
 }
@@ -132,8 +132,8 @@ async fn odd_names_are_shown_and_listed(fixture: &Fixture<'_>) -> Outcome {
     let client = fixture.client().await;
     let mut names = odd_names(fixture);
     for name in &names {
-        let claim = fixture.attempt(name, Mode::Exclusive);
-        client.hold(&claim).await?;
+        let claim = fixture.try_claim(name, Mode::Exclusive);
+        client.acquire(&claim).await?;
         let view = client.engine.show(name).await.map_err(|error| format!("show {name:?}: {error:?}"))?;
         let ids: Vec<_> = view.holders.iter().map(|holder| holder.id.clone()).collect();
         ensure!(ids == [claim.id.to_string()], "{name:?} is held by {}, shown is {ids:?}", claim.id);

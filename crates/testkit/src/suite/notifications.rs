@@ -25,71 +25,72 @@ fn needs_push(profile: &leasehold_core::Profile) -> Option<&'static str> {
 }
 
 async fn a_notification_wakes_the_waiter(fixture: &Fixture<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
-    one.free(&holder, &grant).await?;
-    let pushed = woken(fixture, &other, &waiter).await?;
-    let next = other.granted(&waiter).await?;
+    let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
+    client_a.release_hold(&holder, &grant).await?;
+    let pushed = wait_for_wake_up(fixture, &client_b, &waiter).await?;
+    let next = client_b.ask_until_granted(&waiter).await?;
     if let Some(pushed) = pushed {
         ensure!(pushed == next.token, "the token {pushed} was pushed, asking returned {}", next.token);
     }
-    other.free(&waiter, &next).await
+    client_b.release_hold(&waiter, &next).await
 }
 
 async fn the_next_waiter_is_woken_when_the_first_gives_up(fixture: &Fixture<'_>) -> Outcome {
-    let (one, first, second) = (fixture.client().await, fixture.client().await, fixture.client().await);
+    let (client_a, first, second) = (fixture.client().await, fixture.client().await, fixture.client().await);
     let name = fixture.name("");
     let holder = fixture.claim(&name, Mode::Exclusive);
-    let grant = one.hold(&holder).await?;
+    let grant = client_a.acquire(&holder).await?;
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
-    first.blocked(&leaving).await?;
-    second.blocked(&staying).await?;
-    one.free(&holder, &grant).await?;
-    woken(fixture, &first, &leaving).await?;
+    first.claim_blocked(&leaving).await?;
+    second.claim_blocked(&staying).await?;
+    client_a.release_hold(&holder, &grant).await?;
+    wait_for_wake_up(fixture, &first, &leaving).await?;
     first.release(&leaving, None).await?;
-    woken(fixture, &second, &staying).await?;
-    second.granted(&staying).await.map(drop)
+    wait_for_wake_up(fixture, &second, &staying).await?;
+    second.ask_until_granted(&staying).await.map(drop)
 }
 
 async fn a_dropped_notifications_future_loses_nothing(fixture: &Fixture<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
-    let early = tokio::time::timeout(Duration::ZERO, other.engine.notifications()).await.unwrap_or_default();
+    let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
+    let early =
+        tokio::time::timeout(Duration::ZERO, client_b.engine.notifications()).await.unwrap_or_default();
     ensure!(
         !early.iter().any(|notification| matches!(notification, Notification::Granted { .. })),
         "granted before it was free: {early:?}"
     );
-    one.free(&holder, &grant).await?;
-    woken(fixture, &other, &waiter).await?;
-    other.granted(&waiter).await.map(drop)
+    client_a.release_hold(&holder, &grant).await?;
+    wait_for_wake_up(fixture, &client_b, &waiter).await?;
+    client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
 async fn a_notification_reaches_only_the_client_of_its_claim(fixture: &Fixture<'_>) -> Outcome {
     let third = fixture.client().await;
-    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
-    one.free(&holder, &grant).await?;
-    woken(fixture, &other, &waiter).await?;
+    let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
+    client_a.release_hold(&holder, &grant).await?;
+    wait_for_wake_up(fixture, &client_b, &waiter).await?;
     let foreign =
         tokio::time::timeout(Duration::ZERO, third.engine.notifications()).await.unwrap_or_default();
     ensure!(
         !foreign.iter().any(|notification| concerns(notification, waiter.id)),
         "notifications of another client's claim: {foreign:?}"
     );
-    other.granted(&waiter).await.map(drop)
+    client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
 async fn the_poll_finds_the_grant(fixture: &Fixture<'_>) -> Outcome {
-    let Contended { one, other, holder, grant, waiter } = fixture.contended().await?;
-    one.free(&holder, &grant).await?;
+    let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
+    client_a.release_hold(&holder, &grant).await?;
     fixture.advance(*fixture.profile().poll.end()).await;
-    other.granted(&waiter).await.map(drop)
+    client_b.ask_until_granted(&waiter).await.map(drop)
 }
 
 /// Reads notifications until one tells this claim to ask. Returns the token of a pushed grant.
-pub(super) async fn woken(
+pub(super) async fn wait_for_wake_up(
     fixture: &Fixture<'_>,
     client: &Client<'_>,
     claim: &Claim,
 ) -> Outcome<Option<leasehold_core::Token>> {
-    let reading = async {
+    let wake_up = async {
         loop {
             for notification in client.engine.notifications().await {
                 match notification {
@@ -103,7 +104,7 @@ pub(super) async fn woken(
     };
     let limit = fixture.patience();
     let late = |_| Stop::Fail(format!("no notification of {} for its waiter in {limit:?}", claim.name));
-    tokio::time::timeout(limit, reading).await.map_err(late)
+    tokio::time::timeout(limit, wake_up).await.map_err(late)
 }
 
 fn concerns(notification: &Notification, claim: ClaimId) -> bool {

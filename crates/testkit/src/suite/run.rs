@@ -23,7 +23,7 @@ use crate::limits::{OPEN_FILES, raise_open_files};
 /// The time limit of a case: far more than the longest case needs on a slow server, so that a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
 /// The factors for short times, one for each try, while a machine is too slow for them.
-const STRETCHES: [u32; 4] = [1, 2, 4, 8];
+const TIME_FACTORS: [u32; 4] = [1, 2, 4, 8];
 
 /// The clients of this many parallel cases stay alive until the leftovers were checked: some clients end lapsed holds
 /// on the server, but a server takes only a limited number of connections.
@@ -52,86 +52,90 @@ pub fn run_engine(harness: &dyn Harness) -> Report {
         .expect("a current-thread runtime needs nothing but a few descriptors");
     runtime.block_on(async {
         let profile = harness.client().await.profile().clone();
-        let run =
+        let run_id =
             u64::from_be_bytes(crate::claims::fresh_id().0[..8].try_into().expect("an id has 16 bytes"));
-        let mut run = Run { harness, profile, run, enough_files, report: Report::default() };
-        run.cases().await;
-        run.report
+        let mut suite_run = SuiteRun { harness, profile, run_id, enough_files, report: Report::default() };
+        suite_run.run_cases().await;
+        suite_run.report
     })
 }
 
 /// One run of the suite.
-struct Run<'a> {
+struct SuiteRun<'a> {
     harness: &'a dyn Harness,
     profile: Profile,
-    run: u64,
+    /// A random number in all names of this run.
+    run_id: u64,
     /// Whether cases may run in parallel, each with its own clients.
     enough_files: bool,
     report: Report,
 }
 
-impl Run<'_> {
-    async fn cases(&mut self) {
-        let mut apply = Vec::new();
+impl SuiteRun<'_> {
+    /// Runs all cases that apply, and records their results.
+    async fn run_cases(&mut self) {
+        let mut applicable = Vec::new();
         for case in FAMILIES.iter().copied().flatten() {
             match (case.skip)(&self.profile) {
                 Some(reason) => self.report.skipped.push((case.name, reason.to_owned())),
-                None => apply.push(case),
+                None => applicable.push(case),
             }
         }
         let parallel = if self.enough_files { self.harness.parallel_cases() } else { 1 };
         if parallel > 1 {
             // A case that runs in parallel must not disturb the system and uses only its own names.
-            let is_alone =
+            let must_run_alone =
                 |case: &&Case| faults::CASES.iter().chain(names::CASES).any(|alone| alone.name == case.name);
-            let (alone, beside): (Vec<_>, Vec<_>) = apply.into_iter().partition(is_alone);
-            self.side_by_side(&beside, parallel).await;
-            apply = alone;
+            let (sequential_cases, parallel_cases): (Vec<_>, Vec<_>) =
+                applicable.into_iter().partition(must_run_alone);
+            self.run_in_parallel(&parallel_cases, parallel).await;
+            applicable = sequential_cases;
         }
-        for case in apply {
-            let (ended, fixture) = self.tried(case).await;
-            let left = self.at_rest().await;
+        for case in applicable {
+            let (outcome, fixture) = self.run_until_quick(case).await;
+            let leftovers = self.leftovers().await;
             drop(fixture);
-            self.count(case, ended, &left);
+            self.record_result(case, outcome, &leftovers);
         }
     }
 
     /// Runs cases in parallel, up to `parallel` of them; most of them wait for time to pass. Leftovers are checked when
     /// all are over.
-    async fn side_by_side(&mut self, cases: &[&Case], parallel: usize) {
+    async fn run_in_parallel(&mut self, cases: &[&Case], parallel: usize) {
         let this = &*self;
         let fixtures = RefCell::new(VecDeque::new());
-        let ended: Vec<_> = stream::iter(cases)
+        let outcomes: Vec<_> = stream::iter(cases)
             .map(async |case| {
-                let (ended, fixture) = this.tried(case).await;
+                let (outcome, fixture) = this.run_until_quick(case).await;
                 let mut fixtures = fixtures.borrow_mut();
                 fixtures.push_back(fixture);
                 if fixtures.len() > LIVE_FIXTURES {
                     fixtures.pop_front();
                 }
-                (*case, ended)
+                (*case, outcome)
             })
             .buffer_unordered(parallel)
             .collect()
             .await;
-        let mut left = self.at_rest().await;
+        let mut leftovers = self.leftovers().await;
         drop(fixtures);
-        for (case, ended) in ended {
+        for (case, outcome) in outcomes {
             // Engines encode names differently, but no engine changes the letters of a case name.
-            let (mine, others) = left.into_iter().partition(|left| left.contains(case.name));
-            left = others;
-            self.count(case, ended, &mine);
+            let (case_leftovers, others) = leftovers.into_iter().partition(|text| text.contains(case.name));
+            leftovers = others;
+            self.record_result(case, outcome, &case_leftovers);
         }
-        if !left.is_empty() {
-            self.report.failed.push(("all cases", format!("left behind: {}", left.join(", "))));
+        if !leftovers.is_empty() {
+            self.report.failed.push(("all cases", format!("left behind: {}", leftovers.join(", "))));
         }
     }
 
     /// What is left on the system.
-    async fn at_rest(&self) -> Vec<String> {
-        let left = AssertUnwindSafe(tokio::time::timeout(CASE_LIMIT, self.harness.at_rest())).catch_unwind();
-        match left.await {
-            Ok(Ok(left)) => left,
+    async fn leftovers(&self) -> Vec<String> {
+        let leftovers =
+            AssertUnwindSafe(tokio::time::timeout(CASE_LIMIT, self.harness.leftovers())).catch_unwind();
+        match leftovers.await {
+            Ok(Ok(leftovers)) => leftovers,
             Ok(Err(_)) => vec![format!("no list of leftovers within {CASE_LIMIT:?}")],
             Err(panic) => vec![format!("the list of leftovers failed: {}", text_of(&*panic))],
         }
@@ -139,29 +143,32 @@ impl Run<'_> {
 
     /// Runs a case. If it failed and the machine was too slow for short times, runs it again with longer times. The
     /// fixture of the last try lives until the leftovers were checked.
-    async fn tried(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
-        let begun = Instant::now();
-        let mut stretches = STRETCHES.into_iter().peekable();
+    async fn run_until_quick(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
+        let begin = Instant::now();
+        let mut time_factors = TIME_FACTORS.into_iter().peekable();
         loop {
-            let stretch = stretches.next().unwrap_or(1);
-            let fixture = Fixture::new(self.harness, &self.profile, self.run, case.name, stretch);
-            let running = AssertUnwindSafe(run_case(&fixture, case)).catch_unwind().await;
-            let ended =
-                running.unwrap_or_else(|panic| Err(Stop::Fail(format!("panicked: {}", text_of(&*panic)))));
-            let is_last = stretches.peek().is_none();
-            if is_last || !matches!(ended, Err(Stop::Fail(_))) || !fixture.was_slow() {
-                return ((ended, begun.elapsed()), fixture);
+            let time_factor = time_factors.next().unwrap_or(1);
+            let fixture = Fixture::new(self.harness, &self.profile, self.run_id, case.name, time_factor);
+            let result = AssertUnwindSafe(run_case(&fixture, case)).catch_unwind().await;
+            let outcome =
+                result.unwrap_or_else(|panic| Err(Stop::Fail(format!("panicked: {}", text_of(&*panic)))));
+            let is_last = time_factors.peek().is_none();
+            if is_last || !matches!(outcome, Err(Stop::Fail(_))) || !fixture.was_slow() {
+                return ((outcome, begin.elapsed()), fixture);
             }
         }
     }
 
-    fn count(&mut self, case: &Case, (ended, took): (Outcome, Duration), left: &[String]) {
-        let ended = match ended {
-            Ok(()) if !left.is_empty() => Err(Stop::Fail(format!("left behind: {}", left.join(", ")))),
-            ended => ended,
+    /// Adds the result of a case to the report. Leftovers of the case make it fail.
+    fn record_result(&mut self, case: &Case, (outcome, run_time): (Outcome, Duration), leftovers: &[String]) {
+        let outcome = match outcome {
+            Ok(()) if !leftovers.is_empty() => {
+                Err(Stop::Fail(format!("left behind: {}", leftovers.join(", "))))
+            }
+            outcome => outcome,
         };
-        self.report.took.push((case.name, took));
-        match ended {
+        self.report.took.push((case.name, run_time));
+        match outcome {
             Ok(()) => self.report.passed.push(case.name),
             Err(Stop::Skip(reason)) => self.report.skipped.push((case.name, reason)),
             Err(Stop::Fail(why)) => self.report.failed.push((case.name, why)),
@@ -170,11 +177,15 @@ impl Run<'_> {
 }
 
 async fn run_case(fixture: &Fixture<'_>, case: &Case) -> Outcome {
-    let hung = |_| Stop::Fail(format!("still running after {CASE_LIMIT:?}"));
-    let ended = tokio::time::timeout(CASE_LIMIT, (case.run)(fixture)).await;
-    let left = tokio::time::timeout(CASE_LIMIT, fixture.clean_up()).await.map_err(hung)?;
-    ended.map_err(hung)??;
-    if left.is_empty() { Ok(()) } else { Err(Stop::Fail(format!("left behind: {}", left.join(", ")))) }
+    let timed_out = |_| Stop::Fail(format!("still running after {CASE_LIMIT:?}"));
+    let outcome = tokio::time::timeout(CASE_LIMIT, (case.run)(fixture)).await;
+    let leftovers = tokio::time::timeout(CASE_LIMIT, fixture.clean_up()).await.map_err(timed_out)?;
+    outcome.map_err(timed_out)??;
+    if leftovers.is_empty() {
+        Ok(())
+    } else {
+        Err(Stop::Fail(format!("left behind: {}", leftovers.join(", "))))
+    }
 }
 
 fn text_of(panic: &(dyn Any + Send)) -> &str {

@@ -52,10 +52,10 @@ fn a_killed_master_is_replaced_and_returns_as_a_replica() {
     cluster.kill(first);
     let second = cluster.owner(slot);
     assert_eq!(second, first + 3);
-    cluster.settle();
+    cluster.wait_until_stable();
     assert_eq!(cluster.command(second, &["GET", "name"]), ["kept"]);
     cluster.restart(first);
-    cluster.settle();
+    cluster.wait_until_stable();
     assert!(!cluster.is_master(first));
 }
 
@@ -67,10 +67,10 @@ fn a_replica_takes_over_with_and_without_agreement() {
     let second = first + 3;
     cluster.failover(second, RedisFailover::Plain).unwrap();
     assert!(happens(|| cluster.owner(slot) == second));
-    cluster.settle();
+    cluster.wait_until_stable();
     cluster.failover(first, RedisFailover::Force).unwrap();
     assert!(happens(|| cluster.owner(slot) == first));
-    cluster.settle();
+    cluster.wait_until_stable();
     // It is cut off from all others, so it gets no vote.
     cluster.cut(second);
     cluster.failover(second, RedisFailover::Takeover).unwrap();
@@ -78,7 +78,7 @@ fn a_replica_takes_over_with_and_without_agreement() {
     assert_eq!(cluster.command(second, &["ROLE"])[0], "master");
     cluster.heal(second);
     assert!(happens(|| cluster.owner(slot) == second));
-    cluster.settle();
+    cluster.wait_until_stable();
     assert!(!cluster.is_master(first));
     assert!(cluster.failover(second, RedisFailover::Plain).is_err(), "it is a master");
 }
@@ -94,7 +94,7 @@ fn a_partitioned_master_stops_serving_when_it_is_replaced() {
         .answer(first, &["SET", "name", "late"])
         .is_err_and(|error| error.starts_with("CLUSTERDOWN"))));
     cluster.heal(first);
-    cluster.settle();
+    cluster.wait_until_stable();
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn nodes_come_and_go() {
     assert_eq!(cluster.command(second, &["GET", "name"]), ["kept"]);
     cluster.migrate_slot(slot, 0).unwrap();
     cluster.forget(second);
-    cluster.settle();
+    cluster.wait_until_stable();
     assert_eq!(cluster.command(0, &["CLUSTER", "NODES"]).len(), 2);
     assert!(!cluster.url().contains(&cluster.ports()[second].to_string()));
 }
@@ -137,7 +137,7 @@ fn a_slot_without_an_owner_stops_the_cluster() {
         |node| cluster.answer(node, &["GET", "name"]).is_err_and(|error| error.starts_with("CLUSTERDOWN"));
     assert!(happens(|| down(0) && down(1)));
     cluster.assign_slot(slot, 1 - owner);
-    cluster.settle();
+    cluster.wait_until_stable();
     assert_eq!(cluster.command(1 - owner, &["SET", "name", "new"]), ["OK"]);
 }
 

@@ -21,7 +21,7 @@ fn a_killed_master_is_replaced_and_returns_as_a_replica() {
     assert_eq!(redis.command(second, &["GET", "name"]), ["kept"]);
     redis.command(second, &["SET", "name", "changed"]);
     redis.restart(0);
-    redis.settle();
+    redis.wait_until_stable();
     assert_eq!(redis.master(), second);
     assert!(happens(|| redis.command(0, &["GET", "name"]) == ["changed"]));
 }
@@ -34,7 +34,7 @@ fn a_planned_failover_leaves_the_old_master_writable_for_a_while() {
     assert_eq!(redis.command(second, &["SET", "name", "new"]), ["OK"]);
     // Sentinels accept the role that it reports for at least eight seconds.
     assert_eq!(redis.command(0, &["SET", "name", "old"]), ["OK"]);
-    redis.settle();
+    redis.wait_until_stable();
     assert!(redis.answer(0, &["SET", "name", "older"]).unwrap_err().starts_with("READONLY"));
     assert!(happens(|| redis.command(0, &["GET", "name"]) == ["new"]));
 }
@@ -60,7 +60,7 @@ fn a_partitioned_master_is_replaced_and_still_takes_writes() {
     assert_eq!(redis.command(0, &["ROLE"])[0], "master");
     assert_eq!(redis.command(0, &["SET", "name", "lost"]), ["OK"]);
     redis.heal(0);
-    redis.settle();
+    redis.wait_until_stable();
     assert_eq!(redis.master(), second);
     assert_eq!(redis.command(0, &["GET", "name"]), [""]);
 }
@@ -79,7 +79,7 @@ fn a_resumed_master_still_takes_writes_after_its_replacement() {
 fn an_unfinished_failover_already_names_the_new_master() {
     let options = RedisSentinelOptions { failover_timeout: Duration::from_secs(600), ..calm() };
     let mut redis = RedisSentinels::start_with(options);
-    redis.part([1, 2]);
+    redis.cut_between([1, 2]);
     redis.kill(0);
     let second = redis.master();
     assert!(happens(|| (0..3).all(|sentinel| redis.master_named_by(sentinel) == Some(second))));
@@ -140,7 +140,7 @@ fn nodes_have_separate_clocks_and_optional_persistence() {
 #[test]
 fn a_manual_failover_keeps_client_connections() {
     let mut redis = RedisSentinels::start_with(calm());
-    redis.hand_over(2);
+    redis.failover_without_sentinels(2);
     assert!(redis.answer(0, &["SET", "name", "late"]).unwrap_err().starts_with("READONLY"));
     assert_eq!(redis.command(2, &["SET", "name", "new"]), ["OK"]);
 }

@@ -83,7 +83,7 @@ impl Harness for Rig {
         Duration::from_millis(200)
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
         // Longer than tombstones are kept, and far shorter than the lease of a leaked hold.
         self.pass(Duration::from_secs(2));
         Box::pin(ready(self.store.leftovers()))

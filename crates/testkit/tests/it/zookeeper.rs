@@ -157,7 +157,7 @@ fn a_partitioned_follower_answers_until_its_timeout() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
     let follower = (leader + 1) % 3;
-    ensemble.part([leader, follower]);
+    ensemble.cut_between([leader, follower]);
     let parted = Instant::now();
     until(|| !serves(&ensemble, follower));
     // A server that is cut off notices after ten ticks of 500 ms.

@@ -8,7 +8,7 @@ use std::{
 use leasehold_core::{BoxFuture, Engine, Env};
 use leasehold_testkit::{
     server::ZookeeperEnsemble,
-    suite::{self, Disturbance, Harness, left_at_rest},
+    suite::{self, Disturbance, Harness, wait_for_no_leftovers},
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -29,8 +29,8 @@ impl Harness for Rig {
         Box::pin(std::future::ready(true))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| self.nodes()))
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| self.nodes()))
     }
 }
 
@@ -55,8 +55,8 @@ impl Harness for ThreeServers {
         Box::pin(std::future::ready(forgets))
     }
 
-    fn at_rest(&self) -> BoxFuture<'_, Vec<String>> {
-        Box::pin(left_at_rest(|| {
+    fn leftovers(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(wait_for_no_leftovers(|| {
             ephemerals(&self.ensemble.four_letter_command(self.ensemble.leader(), "dump"))
         }))
     }

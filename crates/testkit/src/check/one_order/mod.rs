@@ -1,16 +1,27 @@
 //! I3 and I13: one order of grants, releases and expiries explains all answers to the users of a lock, including
 //! "taken".
 //!
-//! This is linearizability with expiry, after Wing and Gong (1993) and Lowe (2017). The search follows all possible
-//! orders at once, adds an operation only when it must, and merges equal orders. Where no operation is in flight,
-//! usually a single order is left, so the time is linear in the length of the history. Existing crates for such
-//! searches (stateright, todc-utils) support no operation that may happen after its answer or never, and have no bound.
+//! The answers of a lock overlap in time: an acquire is called, and returns a while later. The lock is correct if there
+//! is an order of begins and ends of holds, one after the other, in which each step happens within its time and every
+//! answer is true (linearizability). This module searches for such an order, after Wing and Gong (1993) and Lowe
+//! (2017). A violation is an answer that is true in no order.
 //!
-//! A grant takes place between the call of an acquire and its return. A hold ends within its release. If the release
-//! has no certain answer, the hold ends between the earliest expiry that the server may see and the time from which
-//! nothing of it can be left. A refused try must have met a hold, unless another claim was or may have been queued: a
-//! newcomer never overtakes the queue. An attempt with an unknown outcome needs no position in an order, because it can
-//! only be in the way of others.
+//! Each step has a window, the times between which it happens:
+//!
+//! - A hold begins between the call of its acquire and the return.
+//! - A hold that was released with a certain answer ends between the call of the release and the answer.
+//! - Any other hold ends between the earliest expiry of its lease on the server and the time by which its lease has
+//!   certainly ended.
+//! - A refused try must find the name held, or another claim in the queue, at some time between its call and its
+//!   return: a new claim never overtakes the queue.
+//! - An attempt with an unknown outcome may have held the lock or not, so the search does not place it. It only counts
+//!   as a possible claim in the queue, which explains refusals.
+//!
+//! The search goes through the history once and keeps all orders that are possible so far. Where no request is in
+//! flight, usually a single order is left, so the time is linear in the length of the history. A limit on the number of
+//! orders keeps the search short; beyond it the verdict on the lock is "undecided". Existing crates for such searches
+//! (stateright, todc-utils) have no such limit, and cannot express a step that happens after its answer or never, such
+//! as the expiry of a lease.
 
 mod search;
 mod steps;
@@ -20,25 +31,25 @@ use super::{
     Figure, Invariant, Verdict, attempt_history::AttemptHistory, finding::Finding,
     history_index::HistoryIndex,
 };
-use search::{Conflict, Fault, Search, Undecided};
+use search::{Conflict, ConflictKind, Search, Undecided};
 use window::{Hold, Refusal};
 
 /// The verdicts on I3 and on I13.
 pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
     let mut order = Finding::new(index, Invariant::OneOrder);
     let mut taken = Finding::new(index, Invariant::Taken);
-    let mut most = 1;
+    let mut max_orders = 1;
     for attempts in index.by_lock() {
         let holds = window::holds(index, &attempts);
         holds.iter().for_each(|_| order.checked());
-        let ordered = judge(&holds, &[], &mut most, &mut order);
+        let ordered = judge(&holds, &[], &mut max_orders, &mut order);
         // If the holds have no order, refusals prove nothing.
         if ordered {
             let refusals = window::refusals(index, &attempts, || taken.checked());
-            judge(&holds, &refusals, &mut most, &mut taken);
+            judge(&holds, &refusals, &mut max_orders, &mut taken);
         }
     }
-    taken.figure("most orders at once", Figure::Most(most as u64));
+    taken.figure("most orders at once", Figure::Most(max_orders as u64));
     [order.done(), taken.done()]
 }
 
@@ -46,7 +57,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
 fn judge(
     holds: &[Hold<'_, '_>],
     refusals: &[Refusal<'_, '_>],
-    most: &mut usize,
+    max_orders: &mut usize,
     finding: &mut Finding<'_, '_>,
 ) -> bool {
     match Search::new(holds, refusals).run() {
@@ -54,47 +65,51 @@ fn judge(
             finding.undecided();
             false
         }
-        Ok(found) => {
-            *most = found.most.max(*most);
-            let ordered = found.faults.is_empty();
-            found.faults.into_iter().for_each(|fault| report_fault(holds, refusals, fault, finding));
+        Ok(result) => {
+            *max_orders = result.max_orders.max(*max_orders);
+            let ordered = result.conflicts.is_empty();
+            result
+                .conflicts
+                .into_iter()
+                .for_each(|conflict| report_conflict(holds, refusals, conflict, finding));
             ordered
         }
     }
 }
 
-fn report_fault(
+/// Reports a conflict as a violation, with the attempts that show it.
+fn report_conflict(
     holds: &[Hold<'_, '_>],
     refusals: &[Refusal<'_, '_>],
-    fault: Fault,
+    conflict: Conflict,
     finding: &mut Finding<'_, '_>,
 ) {
     if finding.count_if_full() {
         return;
     }
     let attempt = |hold: usize| holds[hold].attempt;
-    let given: Vec<_> = fault.given.iter().map(|&refusal| refusals[refusal].attempt).collect();
-    let if_true =
-        given.first().map_or(String::new(), |refusal| format!(", if {refusal} was rightly refused"));
-    match fault.what {
-        Conflict::Beside(hold, others) => {
+    let assumed: Vec<_> = conflict.assumed_refusal.iter().map(|&refusal| refusals[refusal].attempt).collect();
+    let condition =
+        assumed.first().map_or(String::new(), |refusal| format!(", if {refusal} was rightly refused"));
+    match conflict.kind {
+        ConflictKind::Overlap(hold, others) => {
             let others: Vec<_> = others.iter().map(|&other| attempt(other)).collect();
-            let shown = [&given[..], &others, &[attempt(hold)]].concat();
+            let shown = [&assumed[..], &others, &[attempt(hold)]].concat();
             finding.violated(&shown, &[], || {
-                format!("{} was granted while {} held the lock{if_true}", attempt(hold), joined(&others))
+                format!("{} was granted while {} held the lock{condition}", attempt(hold), joined(&others))
             });
         }
-        Conflict::Disordered(hold, other) => {
-            let shown = [&given[..], &[attempt(other), attempt(hold)]].concat();
+        ConflictKind::TokenOrder(hold, other) => {
+            let shown = [&assumed[..], &[attempt(other), attempt(hold)]].concat();
             finding.violated(&shown, &[], || {
                 let (hold, other) = (attempt(hold), attempt(other));
-                format!("{hold} was granted after {other}, against the order of their tokens{if_true}")
+                format!("{hold} was granted after {other}, against the order of their tokens{condition}")
             });
         }
-        Conflict::Unjustified(refusal) => {
+        ConflictKind::Unjustified(refusal) => {
             let refusal = &refusals[refusal];
-            let before = holds.iter().filter(|hold| hold.begin.end() < refusal.during.end());
-            let last = before.max_by_key(|hold| hold.end.end().min(refusal.during.end()));
+            let earlier_holds = holds.iter().filter(|hold| hold.begin.end() < refusal.during.end());
+            let last = earlier_holds.max_by_key(|hold| hold.end.end().min(refusal.during.end()));
             let shown = [last.map(|hold| hold.attempt).as_slice(), &[refusal.attempt]].concat();
             finding.violated(&shown, &[], || {
                 format!("{} was answered taken, although nothing was in its way", refusal.attempt)
@@ -103,6 +118,7 @@ fn report_fault(
     }
 }
 
+/// The attempts as a list in a sentence.
 fn joined(attempts: &[&AttemptHistory<'_>]) -> String {
     attempts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }

@@ -14,43 +14,48 @@ use super::{
 
 /// How many orders of one lock are followed at once. A hundred clients need a handful. Beyond the bound the search on
 /// the lock is given up, so that the duration of a check is bounded.
-const MOST_ORDERS: usize = 20_000;
+const MAX_ORDERS: usize = 20_000;
 
-/// A conflict that no order explains.
-pub(super) struct Fault {
-    pub(super) what: Conflict,
+/// An answer that no order explains.
+pub(super) struct Conflict {
+    pub(super) kind: ConflictKind,
     /// The refusal that last excluded orders. Without this refusal an order might exist.
-    pub(super) given: Option<usize>,
+    pub(super) assumed_refusal: Option<usize>,
 }
 
-pub(super) enum Conflict {
+/// Numbers are indices of holds and refusals.
+pub(super) enum ConflictKind {
     /// A hold that was granted while the others were held.
-    Beside(usize, Vec<usize>),
+    Overlap(usize, Vec<usize>),
     /// A hold that was granted after a hold with the same or a larger token.
-    Disordered(usize, usize),
+    TokenOrder(usize, usize),
     /// A refusal without any hold in its way.
     Unjustified(usize),
 }
 
 /// The result of a search.
 #[derive(Default)]
-pub(super) struct Found {
-    pub(super) faults: Vec<Fault>,
+pub(super) struct SearchResult {
+    pub(super) conflicts: Vec<Conflict>,
     /// The largest number of orders at one time.
-    pub(super) most: usize,
+    pub(super) max_orders: usize,
 }
 
 /// The search was given up.
 pub(super) struct Undecided;
 
-/// A point of the history. At the same instant, calls sort before returns, because the two overlap.
+/// A point of the history, with the index of the hold or refusal. At the same instant, calls sort before returns,
+/// because the two overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Mark {
-    Called(usize),
-    Asked(usize),
-    Refused(usize),
-    Granted(usize),
-    Gone(usize),
+enum HistoryPoint {
+    /// An acquire that was granted was called.
+    AcquireCalled(usize),
+    /// A try that was refused was called.
+    TryCalled(usize),
+    TryRefused(usize),
+    AcquireGranted(usize),
+    /// The hold has certainly ended.
+    HoldEnded(usize),
 }
 
 pub(super) struct Search<'s, 'b, 'h> {
@@ -59,12 +64,13 @@ pub(super) struct Search<'s, 'b, 'h> {
     /// Acquires that were called and have not returned.
     pub(super) pending: Vec<usize>,
     /// Refused tries that were called and have not returned.
-    pub(super) open: Vec<usize>,
+    pub(super) open_tries: Vec<usize>,
     orders: BTreeSet<Order>,
     /// For each lineage, the hold with the largest token that returned: of the exclusive holds, and of all holds.
     pub(super) newest: HashMap<&'h str, (Option<usize>, Option<usize>)>,
-    given: Option<usize>,
-    found: Found,
+    /// The refusal that last excluded orders.
+    assumed_refusal: Option<usize>,
+    result: SearchResult,
 }
 
 impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
@@ -73,58 +79,60 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
             holds,
             refusals,
             pending: Vec::new(),
-            open: Vec::new(),
+            open_tries: Vec::new(),
             orders: BTreeSet::from([Order::default()]),
             newest: HashMap::new(),
-            given: None,
-            found: Found::default(),
+            assumed_refusal: None,
+            result: SearchResult::default(),
         }
     }
 
     /// Follows every order through the history. After a conflict the search goes on as if there had been none.
-    pub(super) fn run(mut self) -> Result<Found, Undecided> {
-        for (at, mark) in self.marks() {
-            match mark {
-                Mark::Called(hold) => self.pending.push(hold),
-                Mark::Asked(refusal) => {
-                    self.open.push(refusal);
-                    self.change(|search, order| search.mark_justified(order));
+    pub(super) fn run(mut self) -> Result<SearchResult, Undecided> {
+        for (at, point) in self.history_points() {
+            match point {
+                HistoryPoint::AcquireCalled(hold) => self.pending.push(hold),
+                HistoryPoint::TryCalled(refusal) => {
+                    self.open_tries.push(refusal);
+                    self.change_orders(|search, order| search.mark_justified(order));
                 }
-                Mark::Refused(refusal) => {
+                HistoryPoint::TryRefused(refusal) => {
                     self.explore(at)?;
-                    self.refused(refusal);
+                    self.end_try(refusal);
                 }
-                Mark::Granted(hold) => {
+                HistoryPoint::AcquireGranted(hold) => {
                     self.explore(at)?;
-                    self.granted(hold, at);
+                    self.end_acquire(hold, at);
                 }
-                Mark::Gone(hold) => {
+                HistoryPoint::HoldEnded(hold) => {
                     self.explore(at)?;
-                    self.change(|_, order| order.held.retain(|held| *held != hold));
+                    self.change_orders(|_, order| order.held.retain(|held| *held != hold));
                 }
             }
         }
-        Ok(self.found)
+        Ok(self.result)
     }
 
-    fn marks(&self) -> Vec<(u64, Mark)> {
-        let mut marks = Vec::with_capacity(self.holds.len() * 3 + self.refusals.len() * 2);
+    /// All points of the history in order, with their times.
+    fn history_points(&self) -> Vec<(u64, HistoryPoint)> {
+        let mut points = Vec::with_capacity(self.holds.len() * 3 + self.refusals.len() * 2);
         for (number, hold) in self.holds.iter().enumerate() {
-            marks.push((*hold.begin.start(), Mark::Called(number)));
-            marks.push((*hold.begin.end(), Mark::Granted(number)));
+            points.push((*hold.begin.start(), HistoryPoint::AcquireCalled(number)));
+            points.push((*hold.begin.end(), HistoryPoint::AcquireGranted(number)));
             if *hold.end.end() < u64::MAX {
-                marks.push((*hold.end.end().max(hold.begin.end()), Mark::Gone(number)));
+                points.push((*hold.end.end().max(hold.begin.end()), HistoryPoint::HoldEnded(number)));
             }
         }
         for (number, refusal) in self.refusals.iter().enumerate() {
-            marks.push((*refusal.during.start(), Mark::Asked(number)));
-            marks.push((*refusal.during.end(), Mark::Refused(number)));
+            points.push((*refusal.during.start(), HistoryPoint::TryCalled(number)));
+            points.push((*refusal.during.end(), HistoryPoint::TryRefused(number)));
         }
-        marks.sort_unstable();
-        marks
+        points.sort_unstable();
+        points
     }
 
-    fn change(&mut self, change: impl Fn(&Self, &mut Order)) {
+    /// Applies a change to every order, and merges orders that become equal.
+    fn change_orders(&mut self, change: impl Fn(&Self, &mut Order)) {
         let mut orders = mem::take(&mut self.orders);
         // The usual case is one order.
         if orders.len() == 1
@@ -147,39 +155,40 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
     /// or if the hold may have ended before the return. For every other acquire, the latest possible begin is the best
     /// choice.
     fn explore(&mut self, at: u64) -> Result<(), Undecided> {
-        let is_late = |hold: &usize| self.holds[*hold].late;
-        if self.open.is_empty() && !self.pending.iter().any(is_late) {
+        let may_have_lapsed = |hold: &usize| self.holds[*hold].may_lapse_before_return;
+        if self.open_tries.is_empty() && !self.pending.iter().any(may_have_lapsed) {
             return Ok(());
         }
-        let mut new: Vec<Order> = self.orders.iter().cloned().collect();
-        while let Some(order) = new.pop() {
-            let unjustified = self.open.iter().any(|refusal| !order.justified.contains(refusal));
+        let mut unexplored: Vec<Order> = self.orders.iter().cloned().collect();
+        while let Some(order) = unexplored.pop() {
+            let unjustified = self.open_tries.iter().any(|refusal| !order.justified.contains(refusal));
             for &hold in &self.pending {
-                if order.early.contains(&hold) || !(unjustified || is_late(&hold)) {
+                if order.begun_early.contains(&hold) || !(unjustified || may_have_lapsed(&hold)) {
                     continue;
                 }
-                for next in self.begun(&order, hold, at) {
+                for next in self.orders_with_begin(&order, hold, at) {
                     if self.orders.insert(next.clone()) {
-                        new.push(next);
+                        unexplored.push(next);
                     }
                 }
             }
-            if self.orders.len() > MOST_ORDERS {
+            if self.orders.len() > MAX_ORDERS {
                 return Err(Undecided);
             }
         }
-        self.found.most = self.found.most.max(self.orders.len());
+        self.result.max_orders = self.result.max_orders.max(self.orders.len());
         Ok(())
     }
 
-    fn granted(&mut self, hold: usize, at: u64) {
+    /// An acquire returned: in every order its hold has begun by now. Orders in which it cannot have begun are dropped.
+    fn end_acquire(&mut self, hold: usize, at: u64) {
         let mut orders = BTreeSet::new();
         for order in &self.orders {
-            if order.early.contains(&hold) {
+            if order.begun_early.contains(&hold) {
                 orders.insert(order.clone());
                 continue;
             }
-            let begun = self.begun(order, hold, at);
+            let begun = self.orders_with_begin(order, hold, at);
             if begun.is_empty() && self.holds[hold].may_be_forgotten {
                 orders.insert(order.clone());
             }
@@ -189,12 +198,13 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
             orders.extend(self.record_conflict(hold));
         }
         self.orders = orders;
-        self.change(|_, order| order.early.retain(|early| *early != hold));
+        self.change_orders(|_, order| order.begun_early.retain(|begun_early| *begun_early != hold));
         self.pending.retain(|pending| *pending != hold);
-        self.remember(hold);
+        self.record_newest(hold);
     }
 
-    fn remember(&mut self, hold: usize) {
+    /// Records the hold in `newest` if its token is the largest so far.
+    fn record_newest(&mut self, hold: usize) {
         let Some((lineage, token)) = self.holds[hold].token else { return };
         let (writer, any) = self.newest.entry(lineage).or_default();
         let larger = |last: &Option<usize>| {
@@ -208,20 +218,21 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         }
     }
 
-    fn refused(&mut self, refusal: usize) {
+    /// A refused try returned: orders in which the refusal was never justified are dropped.
+    fn end_try(&mut self, refusal: usize) {
         let justified = self.orders.iter().filter(|order| order.justified.contains(&refusal)).count();
         if justified == 0 {
-            self.fault(Conflict::Unjustified(refusal));
+            self.add_conflict(ConflictKind::Unjustified(refusal));
         } else if justified < self.orders.len() {
             self.orders.retain(|order| order.justified.contains(&refusal));
-            self.given = Some(refusal);
+            self.assumed_refusal = Some(refusal);
         }
-        self.open.retain(|open| *open != refusal);
-        self.change(|_, order| order.justified.retain(|justified| *justified != refusal));
+        self.open_tries.retain(|open| *open != refusal);
+        self.change_orders(|_, order| order.justified.retain(|justified| *justified != refusal));
     }
 
-    fn fault(&mut self, what: Conflict) {
-        self.found.faults.push(Fault { what, given: self.given });
+    fn add_conflict(&mut self, kind: ConflictKind) {
+        self.result.conflicts.push(Conflict { kind, assumed_refusal: self.assumed_refusal });
     }
 
     /// Records why `hold` could not begin, and returns an order in which it begins nevertheless.
@@ -229,9 +240,9 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         let mut order = self.orders.first()?.clone();
         let blockers = self.blockers(&order, hold);
         order.held.retain(|held| !blockers.contains(held));
-        self.fault(match self.disorder(&order, hold) {
-            Some(other) => Conflict::Disordered(hold, other),
-            None => Conflict::Beside(hold, blockers),
+        self.add_conflict(match self.token_conflict(&order, hold) {
+            Some(other) => ConflictKind::TokenOrder(hold, other),
+            None => ConflictKind::Overlap(hold, blockers),
         });
         insert(&mut order.held, hold);
         Some(order)

@@ -1,7 +1,7 @@
 //! The possible next steps of an order.
 
 use super::search::Search;
-use crate::check::load::{Load, clash, count};
+use crate::check::hold_counts::{HoldCounts, can_conflict, permit_count};
 
 /// The state of one order.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -9,15 +9,15 @@ pub(super) struct Order {
     /// The current holds.
     pub(super) held: Vec<usize>,
     /// Holds that began, and whose acquires have not returned yet.
-    pub(super) early: Vec<usize>,
+    pub(super) begun_early: Vec<usize>,
     /// Refusals that were justified at some moment, and have not returned yet.
     pub(super) justified: Vec<usize>,
 }
 
 impl Search<'_, '_, '_> {
     /// The orders in which `hold` begins next, by the time `at`.
-    pub(super) fn begun(&self, order: &Order, hold: usize, at: u64) -> Vec<Order> {
-        if self.disorder(order, hold).is_some() {
+    pub(super) fn orders_with_begin(&self, order: &Order, hold: usize, at: u64) -> Vec<Order> {
+        if self.token_conflict(order, hold).is_some() {
             return Vec::new();
         }
         let blockers = self.blockers(order, hold);
@@ -25,63 +25,75 @@ impl Search<'_, '_, '_> {
         if blockers.is_empty() {
             let mut next = order.clone();
             insert(&mut next.held, hold);
-            insert(&mut next.early, hold);
+            insert(&mut next.begun_early, hold);
             self.mark_justified(&mut next);
             return vec![next];
         }
         // Of permits with the same limit, some holds must end first. Of those with the same count, the hold with the
         // earliest latest end goes first. All other blockers must end.
-        let must =
+        let must_end =
             |&&other: &&usize| mode(hold).limit().is_none() || mode(other).limit() != mode(hold).limit();
-        let mut over = blockers.iter().find(must).map_or(blockers.clone(), |&first| vec![first]);
-        over.retain(|&other| *self.holds[other].end.start() <= at);
-        over.sort_by_key(|&other| (count(mode(other)), *self.holds[other].end.end()));
-        over.dedup_by_key(|other| count(mode(*other)));
-        let without = |over: usize| {
+        let mut ending = blockers.iter().find(must_end).map_or(blockers.clone(), |&first| vec![first]);
+        ending.retain(|&other| *self.holds[other].end.start() <= at);
+        ending.sort_by_key(|&other| (permit_count(mode(other)), *self.holds[other].end.end()));
+        ending.dedup_by_key(|other| permit_count(mode(*other)));
+        let after_end_of = |ended: usize| {
             let mut rest = order.clone();
-            rest.held.retain(|held| *held != over);
-            self.begun(&rest, hold, at)
+            rest.held.retain(|held| *held != ended);
+            self.orders_with_begin(&rest, hold, at)
         };
-        over.into_iter().flat_map(without).collect()
+        ending.into_iter().flat_map(after_end_of).collect()
     }
 
     /// The holds that prevent `hold`.
     pub(super) fn blockers(&self, order: &Order, hold: usize) -> Vec<usize> {
         let mode = self.holds[hold].attempt.mode;
-        if self.load(order).admits(mode) {
+        if self.hold_counts(order).admits(mode) {
             return Vec::new();
         }
-        order.held.iter().copied().filter(|&other| clash(mode, self.holds[other].attempt.mode)).collect()
+        order
+            .held
+            .iter()
+            .copied()
+            .filter(|&other| can_conflict(mode, self.holds[other].attempt.mode))
+            .collect()
     }
 
-    fn load(&self, order: &Order) -> Load {
+    fn hold_counts(&self, order: &Order) -> HoldCounts {
         order.held.iter().map(|&hold| self.holds[hold].attempt.mode).collect()
     }
 
     /// Whether the tokens put `other` before `hold`, or put neither of the two before the other.
     fn precedes(&self, other: usize, hold: usize) -> bool {
-        let (one, two) = (&self.holds[other], &self.holds[hold]);
-        let (Some((lineage, token)), Some((same, larger))) = (one.token, two.token) else { return false };
-        other != hold && lineage == same && token <= larger && clash(one.attempt.mode, two.attempt.mode)
+        let (first, second) = (&self.holds[other], &self.holds[hold]);
+        let (Some((lineage, token)), Some((other_lineage, other_token))) = (first.token, second.token) else {
+            return false;
+        };
+        other != hold
+            && lineage == other_lineage
+            && token <= other_token
+            && can_conflict(first.attempt.mode, second.attempt.mode)
     }
 
     /// A hold that breaks the token order: it should have begun before `hold` and has not, or has begun and should not
     /// have.
-    pub(super) fn disorder(&self, order: &Order, hold: usize) -> Option<usize> {
+    pub(super) fn token_conflict(&self, order: &Order, hold: usize) -> Option<usize> {
         let (lineage, _) = self.holds[hold].token?;
-        let waiting =
-            self.pending.iter().filter(|&&other| !order.early.contains(&other) && self.precedes(other, hold));
+        let waiting = self
+            .pending
+            .iter()
+            .filter(|&&other| !order.begun_early.contains(&other) && self.precedes(other, hold));
         let (writer, any) = self.newest.get(lineage).copied().unwrap_or_default();
         let begun =
-            order.early.iter().chain(&writer).chain(&any).filter(|&&other| self.precedes(hold, other));
+            order.begun_early.iter().chain(&writer).chain(&any).filter(|&&other| self.precedes(hold, other));
         waiting.chain(begun).next().copied()
     }
 
     /// Marks the refusals that are justified now.
     pub(super) fn mark_justified(&self, order: &mut Order) {
-        let load = self.load(order);
-        for &refusal in &self.open {
-            if !load.admits(self.refusals[refusal].attempt.mode) {
+        let hold_counts = self.hold_counts(order);
+        for &refusal in &self.open_tries {
+            if !hold_counts.admits(self.refusals[refusal].attempt.mode) {
                 insert(&mut order.justified, refusal);
             }
         }

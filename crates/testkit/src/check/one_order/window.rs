@@ -19,7 +19,7 @@ pub(super) struct Hold<'b, 'h> {
     /// Its key in the order of grants. `None`: its token implies no order.
     pub(super) token: Option<(&'h str, u64)>,
     /// Its lease may have ended before its acquire returned, so the hold may have begun and ended meanwhile.
-    pub(super) late: bool,
+    pub(super) may_lapse_before_return: bool,
     /// The server may have forgotten the hold before its acquire returned.
     pub(super) may_be_forgotten: bool,
 }
@@ -36,16 +36,16 @@ pub(super) fn holds<'b, 'h>(
     attempts: &[&'b AttemptHistory<'h>],
 ) -> Vec<Hold<'b, 'h>> {
     let mut holds: Vec<Hold<'b, 'h>> = Vec::new();
-    let mut of: HashMap<AttemptId, usize> = HashMap::new();
+    let mut hold_of_attempt: HashMap<AttemptId, usize> = HashMap::new();
     for &attempt in attempts {
         let Some(grant) = attempt.grant else { continue };
-        let (from, until) = ends(index, attempt);
+        let (from, until) = end_window(index, attempt);
         let same_grant = |hold: &&usize| {
             let outer = holds[**hold].attempt.grant;
             outer.is_some_and(|outer| (outer.lineage, outer.token) == (grant.lineage, grant.token))
         };
-        let outer = attempt.within.and_then(|id| of.get(&id)).filter(same_grant).copied();
-        of.insert(attempt.id, outer.unwrap_or(holds.len()));
+        let outer = attempt.outer_attempt.and_then(|id| hold_of_attempt.get(&id)).filter(same_grant).copied();
+        hold_of_attempt.insert(attempt.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
             // The hold ends when the last of its users leaves, unless the server forgot it.
             let hold = &mut holds[hold];
@@ -63,7 +63,7 @@ pub(super) fn holds<'b, 'h>(
             begin: attempt.invoked..=grant.at,
             end: from..=until,
             token: ordered.then_some((grant.lineage, grant.token)),
-            late: from <= grant.at && forgotten_since.is_none(),
+            may_lapse_before_return: from <= grant.at && forgotten_since.is_none(),
             may_be_forgotten: from <= grant.at && forgotten_since.is_some(),
         });
     }
@@ -72,18 +72,18 @@ pub(super) fn holds<'b, 'h>(
 
 /// The latest end of a minimum hold that the first of two users asked for: the process applies it with the release of
 /// the last user.
-fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut two: [&AttemptHistory<'_>; 2]) -> u64 {
-    two.sort_by_key(|attempt| attempt.release.map_or(u64::MAX, |release| release.at));
-    let [Some(first), Some(last)] = two.map(|attempt| attempt.release) else { return 0 };
-    let (Some(min_hold), Some((at, Outcome::Freed))) = (first.min_hold, two[1].answer) else { return 0 };
+fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut attempts: [&AttemptHistory<'_>; 2]) -> u64 {
+    attempts.sort_by_key(|attempt| attempt.release.map_or(u64::MAX, |release| release.at));
+    let [Some(first), Some(last)] = attempts.map(|attempt| attempt.release) else { return 0 };
+    let (Some(min_hold), Some((at, Outcome::Freed))) = (first.min_hold, attempts[1].answer) else { return 0 };
     let left = first.at.saturating_add(min_hold).saturating_sub(last.at);
     at.saturating_add(index.terms.longest(left))
 }
 
 /// The earliest and the latest end of a hold.
-fn ends(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> (u64, u64) {
+fn end_window(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> (u64, u64) {
     let terms = index.terms;
-    let lapses = attempt.lost.into_iter().fold(index.lapses(attempt), u64::min);
+    let earliest_expiry = attempt.lost.into_iter().fold(index.earliest_expiry(attempt), u64::min);
     let from = match (attempt.release, attempt.answer) {
         (Some(release), Some((_, Outcome::Freed))) => match release.min_hold {
             None => release.at,
@@ -92,10 +92,10 @@ fn ends(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> (u64, u64) {
                 .saturating_add(terms.shortest(release.min_hold_certain))
                 .saturating_sub(nanos(terms.precision)),
         },
-        (Some(release), _) => lapses.min(release.at),
-        (None, _) => lapses,
+        (Some(release), _) => earliest_expiry.min(release.at),
+        (None, _) => earliest_expiry,
     };
-    (from, index.gone_by(attempt).max(from))
+    (from, index.latest_end(attempt).max(from))
 }
 
 /// The refusals of one lock that only a hold can justify. `checked` is called for every refusal.
@@ -109,7 +109,7 @@ pub(super) fn refusals<'b, 'h>(
     for &attempt in attempts {
         let Some((at, Failure::Taken)) = attempt.failure else { continue };
         checked();
-        if !queue.justifies(attempt, at) && !resurrected(index, attempts, attempt, at) {
+        if !queue.justifies(attempt, at) && !refused_by_returned_hold(index, attempts, attempt, at) {
             refusals.push(Refusal { attempt, during: attempt.invoked..=at });
         }
     }
@@ -118,25 +118,26 @@ pub(super) fn refusals<'b, 'h>(
 
 /// Where exclusion is not promised, a released hold may return with an old state of the server. Where the server's
 /// clock is set back, a lapsed hold may return.
-fn resurrected(
+fn refused_by_returned_hold(
     index: &HistoryIndex<'_>,
     attempts: &[&AttemptHistory<'_>],
     attempt: &AttemptHistory<'_>,
     at: u64,
 ) -> bool {
     let lease = index.longest_lease.get(attempt.lock).map_or(0, |ttl| index.terms.longest(*ttl));
-    let over = |storm: &(u64, u64)| storm.1.saturating_add(lease) < attempt.invoked;
-    let storm = index.storms.get(index.storms.partition_point(over));
-    let may = index.terms.lossy || index.terms.set_back && attempts.iter().any(|other| lapsed(other, at));
-    may && storm.is_some_and(|storm| storm.0 <= at)
+    let has_passed = |storm: &(u64, u64)| storm.1.saturating_add(lease) < attempt.invoked;
+    let storm = index.storms.get(index.storms.partition_point(has_passed));
+    let holds_may_return =
+        index.terms.lossy || index.terms.set_back && attempts.iter().any(|other| had_to_lapse(other, at));
+    holds_may_return && storm.is_some_and(|storm| storm.0 <= at)
 }
 
 /// Whether an attempt from before `at` left something that had to lapse: a hold that was not freed, a minimum hold, or
 /// the queue entry of a killed process.
-fn lapsed(attempt: &AttemptHistory<'_>, at: u64) -> bool {
+fn had_to_lapse(attempt: &AttemptHistory<'_>, at: u64) -> bool {
     let freed = matches!(attempt.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
-    let was_there = attempt.grant.is_some() || attempt.crashed.is_some();
+    let was_there = attempt.grant.is_some() || attempt.killed_at.is_some();
     attempt.invoked < at && was_there && (has_min_hold || !freed)
 }
 
@@ -153,7 +154,7 @@ impl QueueModel {
             (Some(_), _) if attempt.tries_once() => None,
             (Some(grant), _) => Some((attempt.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
-            (None, _) => Some((attempt.invoked, index.gone_by(attempt))),
+            (None, _) => Some((attempt.invoked, index.latest_end(attempt))),
         });
         let (mut begins, mut ends): (Vec<_>, Vec<_>) = spans.unzip();
         begins.sort_unstable();

@@ -6,14 +6,14 @@ use leasehold_core::Mode;
 
 /// The number of holds by mode.
 #[derive(Default)]
-pub(super) struct Load {
+pub(super) struct HoldCounts {
     exclusive: usize,
     shared: usize,
     /// By limit: the number of holders and of the permits that they hold.
     permits: BTreeMap<u32, (usize, u64)>,
 }
 
-impl Load {
+impl HoldCounts {
     /// Whether one more hold in this mode is allowed.
     pub(super) fn admits(&self, mode: Mode) -> bool {
         let no_lock = self.exclusive == 0 && self.shared == 0;
@@ -55,21 +55,21 @@ impl Load {
     }
 }
 
-impl FromIterator<Mode> for Load {
+impl FromIterator<Mode> for HoldCounts {
     fn from_iter<I: IntoIterator<Item = Mode>>(modes: I) -> Self {
-        let mut load = Self::default();
-        modes.into_iter().for_each(|mode| load.add(mode));
-        load
+        let mut hold_counts = Self::default();
+        modes.into_iter().for_each(|mode| hold_counts.add(mode));
+        hold_counts
     }
 }
 
 /// Whether holds in these modes can conflict.
-pub(super) fn clash(a: Mode, b: Mode) -> bool {
+pub(super) fn can_conflict(a: Mode, b: Mode) -> bool {
     (a, b) != (Mode::Shared, Mode::Shared)
 }
 
 /// The number of permits; 0 for a lock.
-pub(super) fn count(mode: Mode) -> u64 {
+pub(super) fn permit_count(mode: Mode) -> u64 {
     match mode {
         Mode::Permits { count, .. } => count.into(),
         Mode::Exclusive | Mode::Shared => 0,

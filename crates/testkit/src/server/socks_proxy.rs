@@ -13,15 +13,15 @@ use std::{
 
 use super::gate::{Gate, pump};
 
-/// The length of a request.
-const REQUEST: usize = 8;
+/// The length of a request without the name of the user.
+const REQUEST_BYTES: usize = 8;
 /// The answers to a granted and to a refused request.
 const GRANTED: [u8; 8] = [0, 0x5a, 0, 0, 0, 0, 0, 0];
 const REFUSED: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
 
 /// A SOCKS proxy (version 4): the caller names the port to connect to. Every address that a program learns leads
 /// through it.
-pub(super) struct Switch {
+pub(super) struct SocksProxy {
     /// The port that it listens on.
     pub(super) port: u16,
     closed: Arc<AtomicBool>,
@@ -30,7 +30,7 @@ pub(super) struct Switch {
 /// The route to a server, a port of this machine. A closed gate holds data and also new connections.
 pub(super) type Route = (u16, Arc<Gate>);
 
-impl Switch {
+impl SocksProxy {
     /// Starts a proxy.
     pub(super) fn start(routes: Vec<Route>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
@@ -51,11 +51,11 @@ impl Switch {
 }
 
 fn connect(mut client: TcpStream, routes: &[Route]) -> io::Result<()> {
-    let wanted = wanted(&mut client)?;
-    let Some((port, gate)) = routes.iter().find(|(port, _)| *port == wanted) else {
+    let target_port = read_target_port(&mut client)?;
+    let Some((port, gate)) = routes.iter().find(|(port, _)| *port == target_port) else {
         return client.write_all(&REFUSED);
     };
-    if !gate.pass() {
+    if !gate.wait_to_pass() {
         return Ok(());
     }
     let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, *port)) else {
@@ -64,15 +64,15 @@ fn connect(mut client: TcpStream, routes: &[Route]) -> io::Result<()> {
     client.write_all(&GRANTED)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let (from, to, back) = (server.try_clone()?, client.try_clone()?, Arc::clone(gate));
-    spawn(move || pump(from.into(), to.into(), &back, Duration::ZERO));
+    let (from, to, reply_gate) = (server.try_clone()?, client.try_clone()?, Arc::clone(gate));
+    spawn(move || pump(from.into(), to.into(), &reply_gate, Duration::ZERO));
     pump(client.into(), server.into(), gate, Duration::ZERO);
     Ok(())
 }
 
 /// The port that the client asks for. The address is ignored, because it is always this machine's.
-fn wanted(client: &mut TcpStream) -> io::Result<u16> {
-    let mut request = [0; REQUEST];
+fn read_target_port(client: &mut TcpStream) -> io::Result<u16> {
+    let mut request = [0; REQUEST_BYTES];
     client.read_exact(&mut request)?;
     // The name of the user, which ends with a zero byte.
     let mut byte = [1];
@@ -83,7 +83,7 @@ fn wanted(client: &mut TcpStream) -> io::Result<u16> {
     Ok(u16::from_be_bytes([high, low]))
 }
 
-impl Drop for Switch {
+impl Drop for SocksProxy {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
         // Wakes the accepting thread.

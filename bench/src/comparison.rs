@@ -1,0 +1,97 @@
+//! Measures several programs that do the same thing (candidates) in turns, so that other load of the machine affects
+//! all of them alike.
+
+use crate::Failure;
+
+/// How often each candidate is measured, each time shortly. A shared machine is fast and slow by turns, and a short
+/// measurement falls into one or the other. The median counts.
+const ROUNDS: usize = 61;
+
+type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
+
+/// The candidates of one measurement. The others are compared with the first.
+pub(crate) struct Comparison<'a> {
+    unit: &'static str,
+    rounds: usize,
+    candidates: Vec<(&'static str, Measure<'a>)>,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn new(unit: &'static str) -> Self {
+        Self { unit, rounds: ROUNDS, candidates: Vec::new() }
+    }
+
+    /// Sets the number of rounds, for measurements that take minutes.
+    pub(crate) fn rounds(mut self, rounds: usize) -> Self {
+        self.rounds = rounds;
+        self
+    }
+
+    /// Adds a candidate. `measure` runs it for a short time and returns its figure.
+    pub(crate) fn candidate(
+        mut self,
+        name: &'static str,
+        measure: impl FnMut() -> Result<f64, Failure> + 'a,
+    ) -> Self {
+        self.candidates.push((name, Box::new(measure)));
+        self
+    }
+
+    /// Measures all candidates in turns and prints the median, the range, and the ratio to the first candidate.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        self.run_for_medians().map(drop)
+    }
+
+    /// The same, and returns the medians.
+    pub(crate) fn run_for_medians(mut self) -> Result<Vec<f64>, Failure> {
+        let mut figures = vec![Vec::new(); self.candidates.len()];
+        for round in 0..self.rounds {
+            // Each round begins with another candidate, because the first measurement of a round may fill caches that
+            // the others find warm.
+            for turn in 0..self.candidates.len() {
+                let index = (round + turn) % self.candidates.len();
+                figures[index].push((self.candidates[index].1)()?);
+            }
+        }
+        println!("  {} rounds; median, ratio of medians, best and worst", self.rounds);
+        let (mut first, mut medians) = (None, Vec::new());
+        for ((name, _), figures) in self.candidates.iter().zip(&mut figures) {
+            let median = quantile(figures, 0.5);
+            medians.push(median);
+            let ratio = median / *first.get_or_insert(median);
+            let (least, most) = (figures[0], figures[figures.len() - 1]);
+            println!(
+                "  {name:44} {:>11} {:14} {ratio:6.2} x   ({} .. {})",
+                three_digits(median),
+                self.unit,
+                three_digits(least),
+                three_digits(most)
+            );
+        }
+        Ok(medians)
+    }
+}
+
+/// Sorts the figures and returns the quantile at `fraction`: 0.5 gives the median.
+pub(crate) fn quantile(figures: &mut [f64], fraction: f64) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[((figures.len() - 1) as f64 * fraction).round() as usize]
+}
+
+/// The figure with three significant digits.
+fn three_digits(figure: f64) -> String {
+    match figure {
+        small if small < 10.0 => format!("{small:.2}"),
+        middle if middle < 1000.0 => format!("{middle:.1}"),
+        large => {
+            let digits = format!("{large:.0}");
+            let groups: Vec<&str> = digits
+                .as_bytes()
+                .rchunks(3)
+                .rev()
+                .map(|group| std::str::from_utf8(group).unwrap_or(""))
+                .collect();
+            groups.join(",")
+        }
+    }
+}
