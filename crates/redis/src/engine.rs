@@ -79,7 +79,7 @@ impl RedisEngine {
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let keys = self.keys(&claim.name)?;
         if self.in_flight.is_released(claim.id, self.client.clock.now()) {
-            self.reach.waits_no_more(keys.slot, claim.id);
+            self.reach.stop_waiting(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
         if self.may_use_fast_path(keys.slot, claim, how) {
@@ -108,13 +108,13 @@ impl RedisEngine {
         let (route, reply) = loop {
             let route = request.route().await?;
             if listens
-                && !route.is_listening().await?
-                && let Err(refused) = route.listen().await
+                && !route.is_subscribed().await?
+                && let Err(refused) = route.subscribe().await
             {
                 request.retry(refused).await?;
                 continue;
             }
-            let is_listening = route.is_listening().await?;
+            let is_listening = route.is_subscribed().await?;
             let item =
                 self.claim_item(keys, claim, how, is_listening, &route.channel(&self.client).await?)?;
             let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
@@ -124,7 +124,7 @@ impl RedisEngine {
                     let reply = Reply::new(reply).text()?;
                     let waits = reply.starts_with("waiting ");
                     let is_taken = waits || reply.starts_with("taken ");
-                    route.waits(claim.id, &claim.name, waits);
+                    route.set_waiting(claim.id, &claim.name, waits);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
@@ -132,7 +132,7 @@ impl RedisEngine {
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait
                         && tries < MAX_LISTEN_RETRIES
-                        && !(is_listening && route.is_listening().await?)
+                        && !(is_listening && route.is_subscribed().await?)
                     {
                         (listens, tries) = (true, tries + 1);
                         continue;
@@ -166,7 +166,9 @@ impl RedisEngine {
         claim: &Claim,
         grant: Grant,
     ) -> Result<Answer, EngineError> {
-        let Err(error) = route.conn.wait_for_replicas(route.to).await else { return Ok(Answer::Held(grant)) };
+        let Err(error) = route.conn.wait_for_replicas(route.destination).await else {
+            return Ok(Answer::Held(grant));
+        };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, min_hold: None, ended };
@@ -183,7 +185,7 @@ impl RedisEngine {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
         if let Ok(true) = conn.track(&lock).await {
-            conn.listener.changed(&lock);
+            conn.listener.recheck_watchers(&lock);
         }
     }
 

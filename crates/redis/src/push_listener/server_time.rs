@@ -1,4 +1,4 @@
-//! The clock of one server.
+//! What this client knows of the clock of one server.
 
 use crate::lock_mutex;
 use std::{
@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_core::{Instant, ServerClock};
 
-/// What is known of the server's clock, and whether the clock may date pushed grants.
+/// What is known of the server's clock, and whether the time in a pushed grant says since when the grant is held.
 #[derive(Default)]
 pub(crate) struct ServerTime {
     clock: Mutex<ServerClock>,

@@ -24,14 +24,14 @@ pub(crate) struct NodeInfo {
 }
 
 /// Reads the answer to `CLUSTER SLOTS` of the node at this host. An unreadable part makes the whole answer an error.
-pub(crate) fn read(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
+pub(crate) fn read_slots(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
     let Value::Array(ranges) = reply else { return Err(unreadable()) };
     ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
 }
 
 /// Reads the host and port of a redirection. An empty host stands for `host`, the redirecting node; `None` for an
 /// unknown host.
-pub(crate) fn endpoint(text: &str, host: &str) -> Option<Endpoint> {
+pub(crate) fn redirection_endpoint(text: &str, host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
     let (host_text, port) = text.rsplit_once(':')?;
     endpoint_of(host_text, port.parse().ok()?, host)
@@ -44,9 +44,9 @@ fn read_range(range: Value, host: &str) -> Option<SlotRange> {
     let [host_text, Value::Int(port), rest @ ..] = master.as_slice() else { return None };
     let host_text = match host_text {
         Value::Nil => "",
-        host_text => text(host_text)?,
+        host_text => text_of(host_text)?,
     };
-    let id = rest.first().and_then(text).filter(|id| !id.is_empty()).map(str::to_owned);
+    let id = rest.first().and_then(text_of).filter(|id| !id.is_empty()).map(str::to_owned);
     let owner = NodeInfo { id, endpoint: endpoint_of(host_text, u16::try_from(*port).ok()?, host) };
     (first <= last).then_some(SlotRange { first, last, owner })
 }
@@ -65,7 +65,7 @@ fn slot(value: &Value) -> Option<u16> {
     u16::try_from(*number).ok().filter(|&slot| usize::from(slot) < SLOTS)
 }
 
-fn text(value: &Value) -> Option<&str> {
+fn text_of(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -87,41 +87,42 @@ mod tests {
         Value::Array(parts)
     }
 
-    fn at(host: &str, port: u16) -> Option<Endpoint> {
+    fn endpoint_at(host: &str, port: u16) -> Option<Endpoint> {
         Some(Endpoint { host: host.to_owned(), port })
     }
 
     #[test]
     fn an_endpoint_without_a_host_uses_the_host_of_the_asked_node() {
-        let read = |host: Value| read(Value::Array(vec![range(0, 5, host, 7)]), "asked").unwrap().remove(0);
+        let read =
+            |host: Value| read_slots(Value::Array(vec![range(0, 5, host, 7)]), "asked").unwrap().remove(0);
         for (host, endpoint) in [
-            (bulk("10.0.0.1"), at("10.0.0.1", 7)),
-            (bulk("fe80::1"), at("fe80::1", 7)),
-            (Value::Nil, at("asked", 7)),
-            (bulk(""), at("asked", 7)),
+            (bulk("10.0.0.1"), endpoint_at("10.0.0.1", 7)),
+            (bulk("fe80::1"), endpoint_at("fe80::1", 7)),
+            (Value::Nil, endpoint_at("asked", 7)),
+            (bulk(""), endpoint_at("asked", 7)),
             (bulk("?"), None),
         ] {
             let owner = NodeInfo { id: Some("a1".to_owned()), endpoint };
             assert_eq!(read(host), SlotRange { first: 0, last: 5, owner });
         }
-        for (text, found) in [
-            ("10.0.0.1:6380", at("10.0.0.1", 6380)),
-            (":6380", at("asked", 6380)),
+        for (text, expected) in [
+            ("10.0.0.1:6380", endpoint_at("10.0.0.1", 6380)),
+            (":6380", endpoint_at("asked", 6380)),
             ("?:6380", None),
-            ("redis.example:1", at("redis.example", 1)),
-            ("fe80::1:6380", at("fe80::1", 6380)),
-            ("[fe80::1]:6380", at("fe80::1", 6380)),
+            ("redis.example:1", endpoint_at("redis.example", 1)),
+            ("fe80::1:6380", endpoint_at("fe80::1", 6380)),
+            ("[fe80::1]:6380", endpoint_at("fe80::1", 6380)),
             ("10.0.0.1", None),
             ("10.0.0.1:99999", None),
         ] {
-            assert_eq!(endpoint(text, "asked"), found, "{text}");
+            assert_eq!(redirection_endpoint(text, "asked"), expected, "{text}");
         }
     }
 
     #[test]
     fn a_partly_unreadable_answer_is_refused() {
         let good = || range(0, 5, bulk("a"), 1);
-        assert_eq!(read(Value::Array(vec![good(), good()]), "h").unwrap().len(), 2);
+        assert_eq!(read_slots(Value::Array(vec![good(), good()]), "h").unwrap().len(), 2);
         for bad in [
             Value::Nil,
             Value::Array(vec![]),
@@ -131,7 +132,7 @@ mod tests {
             range(0, 5, bulk("a"), 99_999),
             range(0, 5, Value::Int(1), 1),
         ] {
-            assert!(read(Value::Array(vec![good(), bad]), "h").is_err());
+            assert!(read_slots(Value::Array(vec![good(), bad]), "h").is_err());
         }
     }
 }

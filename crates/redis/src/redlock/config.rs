@@ -15,7 +15,7 @@ const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duratio
 /// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
 /// By default the time limit for a node is the ttl divided by this, within the two bounds below.
-const NODE_TIMEOUT_PART: u32 = 20;
+const NODE_TIMEOUT_DIVISOR: u32 = 20;
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -114,7 +114,7 @@ impl RedlockConfig {
     /// How long to wait for a node's answer about a claim or hold of this ttl.
     pub(super) fn answer_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
-            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))
+            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_DIVISOR).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))
     }
 }
 

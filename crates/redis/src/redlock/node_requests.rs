@@ -19,9 +19,9 @@ pub(super) struct NodeRequest<T> {
 /// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
 /// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
 /// whether or not a caller waits. Nodes that have not answered in time are marked as late.
-pub(super) async fn round<T: Send + 'static>(
+pub(super) async fn collect_answers<T: Send + 'static>(
     requests: Vec<NodeRequest<T>>,
-    limit: Duration,
+    timeout: Duration,
     mut on_answer: impl FnMut(usize, T) -> bool,
 ) {
     let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(requests.len());
@@ -30,7 +30,7 @@ pub(super) async fn round<T: Send + 'static>(
         unanswered.push((index, node, conn.number));
         answers.push(Box::pin(async move { (index, answer.await) }));
     }
-    let mut timeout = std::pin::pin!(runtime::pause(limit));
+    let mut time_over = std::pin::pin!(runtime::pause(timeout));
     loop {
         tokio::select! {
             biased;
@@ -43,7 +43,7 @@ pub(super) async fn round<T: Send + 'static>(
                 }
                 None => return,
             },
-            () = &mut timeout => {
+            () = &mut time_over => {
                 unanswered.iter().for_each(|(_, node, connection)| node.mark_late(*connection));
                 break;
             }
