@@ -22,6 +22,7 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
+    /// `evidence_limit`: an answer that took longer is no evidence; `None`: each answer is evidence.
     pub(crate) fn new(evidence_limit: Option<Duration>) -> Self {
         Self {
             evidence_limit: AtomicU64::new(evidence_limit.map_or(u64::MAX, nanos)),
@@ -47,6 +48,7 @@ impl Evidence {
     }
 }
 
+/// A duration in nanoseconds.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

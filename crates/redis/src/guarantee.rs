@@ -46,9 +46,9 @@ pub(crate) struct Topology {
 
 /// The server's wall clock, and ours before the request and after the answer, all since 1970.
 struct Clocks {
-    before: Duration,
+    ours_before: Duration,
     server: Duration,
-    after: Duration,
+    ours_after: Duration,
 }
 
 /// Asks the server for its configuration, and returns the guarantee that follows.
@@ -107,14 +107,15 @@ pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
 
 /// Asks for the server's wall clock, between two readings of ours.
 async fn read_clocks(conn: &Conn) -> Result<Clocks, EngineError> {
-    let before = wall_clock();
+    let ours_before = wall_clock();
     let time = conn.ask(&redis::cmd("TIME")).await?;
-    let after = wall_clock();
+    let ours_after = wall_clock();
     let (seconds, micros) = from_redis_value(time).map_err(|_| unreadable())?;
     let server = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    Ok(Clocks { before, server, after })
+    Ok(Clocks { ours_before, server, ours_after })
 }
 
+/// The text of an answer.
 fn text_of(answer: Value) -> Result<String, EngineError> {
     from_redis_value(answer).map_err(|_| unreadable())
 }
@@ -236,8 +237,8 @@ fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guaran
 impl Clocks {
     /// A note if the clocks differ by more than the time that the answer took.
     fn note(&self) -> Option<String> {
-        let ahead = self.server.saturating_sub(self.after);
-        let behind = self.before.saturating_sub(self.server);
+        let ahead = self.server.saturating_sub(self.ours_after);
+        let behind = self.ours_before.saturating_sub(self.server);
         let (difference, relation, risk) = if ahead > MAX_CLOCK_DIFFERENCE {
             (ahead, "ahead of", "prolongs leases if it is set back")
         } else if behind > MAX_CLOCK_DIFFERENCE {
@@ -262,6 +263,7 @@ fn is_at_least(version: &str, oldest: (u32, u32)) -> bool {
 mod tests {
     use super::*;
 
+    /// The guarantee of a durable server with these changes of its `INFO`, and this `appendfsync`.
     fn judged(changes: &[(&str, &str)], fsync: Option<&str>) -> Guarantee {
         let mut info = parse_info(
             "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
@@ -278,9 +280,10 @@ mod tests {
         })
     }
 
-    fn clocks(before: u64, server: u64, after: u64) -> Clocks {
-        let [before, server, after] = [before, server, after].map(Duration::from_millis);
-        Clocks { before, server, after }
+    /// Readings of the clocks, in milliseconds.
+    fn clocks(ours_before: u64, server: u64, ours_after: u64) -> Clocks {
+        let [ours_before, server, ours_after] = [ours_before, server, ours_after].map(Duration::from_millis);
+        Clocks { ours_before, server, ours_after }
     }
 
     #[test]
@@ -367,14 +370,14 @@ mod tests {
 
     #[test]
     fn a_clock_difference_beyond_the_round_trip_is_noted() {
-        for (before, server, after, expected) in [
+        for (ours_before, server, ours_after, expected) in [
             (5000, 5000, 5000, None),
             (5000, 4000, 9000, None),
             (5000, 3999, 9000, Some("1.0s behind ours")),
             (5000, 10_000, 9000, None),
             (5000, 10_500, 9000, Some("1.5s ahead of ours")),
         ] {
-            let note = clocks(before, server, after).note();
+            let note = clocks(ours_before, server, ours_after).note();
             assert_eq!(note.is_some(), expected.is_some(), "{note:?}");
             assert!(note.unwrap_or_default().contains(expected.unwrap_or_default()));
         }

@@ -39,6 +39,7 @@ struct WaitCall {
 /// The connection on which the task calls `WAIT`.
 struct ReplicaWaiter {
     mux: MultiplexedConnection,
+    /// The prefix of the lock keys.
     prefix: String,
     /// How many replicas must have a grant.
     needed_replicas: u32,

@@ -47,6 +47,7 @@ impl Server {
         }
     }
 
+    /// Whether connections to the server use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_some();

@@ -30,9 +30,13 @@ pub(crate) struct PushListener {
     is_relayed: bool,
     /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
+    /// The clock of the server.
     pub(crate) time: ServerTime,
+    /// The process that answers for the server.
     pub(crate) process: ServerProcess,
+    /// The requests in flight to the server.
     pub(crate) demand: Demand,
+    /// The claims that wait at the server.
     pub(crate) claims: WaitingClaims,
 }
 

@@ -30,11 +30,14 @@ pub(crate) struct Cluster(Arc<ClusterState>);
 
 /// The shared state of a [`Cluster`], which background tasks and connections use too.
 pub(crate) struct ClusterState {
+    /// For the nodes and tasks, which must not keep the cluster alive.
     weak_self: Weak<ClusterState>,
     pub(crate) client: Arc<Client>,
+    /// Records whether any node was ever reached.
     contact: Contact,
     /// The waiting claims, by slot.
     pub(crate) slot_waiters: SlotWaiters,
+    /// Which node owns which slot.
     map: Mutex<ClusterMap>,
     /// Notified when an attempt to learn the owners of the slots (the map) has ended.
     pub(crate) map_attempt_ended: Notify,
@@ -101,19 +104,19 @@ impl Cluster {
                 self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let failure = match self.connect(&owner.node, self.destination(slot, &owner)).await {
+        let error = match self.connect(&owner.node, self.destination(slot, &owner)).await {
             Ok(route) => return Ok(route),
             Err(error) => error,
         };
         // Nothing was sent: if another node has the slot by now, that node is asked.
-        if failure.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
-            return Err(failure);
+        if error.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
+            return Err(error);
         }
         match self.0.owner(slot) {
             Some(new_owner) if !Arc::ptr_eq(&new_owner.node, &owner.node) => {
                 self.connect(&new_owner.node, self.destination(slot, &new_owner)).await
             }
-            _ => Err(failure),
+            _ => Err(error),
         }
     }
 
@@ -128,6 +131,7 @@ impl Cluster {
         })
     }
 
+    /// The destination of a request about this slot at its owner.
     fn destination(&self, slot: u16, owner: &Owner) -> Destination {
         let unsettled = self.0.client.clock.now().since(owner.known_since) < SETTLING_TIME;
         Destination { slot: Some(slot), asking: false, unsettled }
@@ -204,10 +208,10 @@ impl Cluster {
             let mut nodes_changed = pin!(self.0.nodes_changed.notified());
             nodes_changed.as_mut().enable();
             let nodes = self.0.lock().nodes.clone();
-            let mut mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
+            let mut nodes_mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
             tokio::select! {
                 () = nodes_changed => {}
-                Some(()) = mending.next() => {}
+                Some(()) = nodes_mending.next() => {}
             }
         }
     }
@@ -296,7 +300,9 @@ impl ClusterState {
         map.nodes = nodes;
         let owners = map.owners();
         map.nodes.clone_from(&owners);
-        let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
+        let contains =
+            |nodes: &[Arc<Node>], node: &Arc<Node>| nodes.iter().any(|other| Arc::ptr_eq(other, node));
+        // A node of the URL without slots was needed only to find the others.
         map.seeds.iter().filter(|seed| !contains(&owners, seed)).for_each(|seed| seed.hang_up());
         let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
@@ -309,10 +315,12 @@ impl ClusterState {
         Ok(())
     }
 
+    /// The known owner of the slot.
     fn owner(&self, slot: u16) -> Option<Owner> {
         self.lock().slots[usize::from(slot)].clone()
     }
 
+    /// Whether the URL names this node.
     fn is_seed(&self, node: &Arc<Node>) -> bool {
         self.lock().seeds.iter().any(|seed| seed.endpoint == node.endpoint)
     }
@@ -336,6 +344,7 @@ impl ClusterState {
         Ok(node)
     }
 
+    /// Locks the map.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
         // A panic under this lock leaves no change half done.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
@@ -402,6 +411,7 @@ impl ClusterMap {
     }
 }
 
+/// The error for a request about a slot that no node has.
 fn slot_without_owner(slot: u16) -> EngineError {
     let message = format!(
         "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"

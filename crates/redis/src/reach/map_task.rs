@@ -22,6 +22,7 @@ pub(crate) struct MapTask {
     is_running: bool,
     /// A caller asked for the owners after the running attempt began.
     is_requested: bool,
+    /// The error of the last attempt; `None` if it read the map.
     last_error: Option<(Fault, String)>,
 }
 
@@ -56,6 +57,7 @@ struct MapReader {
 }
 
 impl MapReader {
+    /// Reads the map once for each request, or once for several that come during an attempt.
     async fn run(mut self) {
         loop {
             {
@@ -120,6 +122,7 @@ async fn read_map_from(cluster: &ClusterState, node: &Arc<Node>) -> Result<(), E
     cluster.set_owners(&slots::read_slots(reply, &node.endpoint.host)?, node)
 }
 
+/// The error of a node that did not answer in time.
 fn silent_error(node: &Node) -> EngineError {
     EngineError::new(
         Fault::Retry,

@@ -41,6 +41,7 @@ pub(crate) struct Client {
     /// The name of the channel on which this client receives notifications, on each server.
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) token_counter: TokenCounter,
     /// The serial number of the next connection. Failed attempts use numbers too.

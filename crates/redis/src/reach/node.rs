@@ -86,6 +86,7 @@ impl Node {
         })
     }
 
+    /// The connection for requests, which is made if there is none.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.link.conn().await
     }
@@ -95,18 +96,22 @@ impl Node {
         self.link.live().filter(|_| self.is_floor_current())
     }
 
+    /// The handler of the pushes of this node.
     pub(crate) fn listener(&self) -> &Arc<PushListener> {
         &self.link.dialer().dialer.listener
     }
 
+    /// Whether there is a connection now.
     pub(crate) fn is_live(&self) -> bool {
         self.link.live().is_some()
     }
 
+    /// Closes the connection.
     pub(crate) fn hang_up(&self) {
         self.link.hang_up();
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.link.mend().await;
     }
@@ -134,6 +139,7 @@ impl Node {
         Ok(())
     }
 
+    /// Whether the floor of the token counter covers all slots that came to the node.
     fn is_floor_current(&self) -> bool {
         let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
         self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
@@ -144,6 +150,7 @@ impl Node {
         if let Some(&known) = self.has_slot_channels.get() {
             return Ok(known);
         }
+        // Each server answers with an error: a missing argument, or an unknown command.
         let Err(error) = conn.ask(&redis::cmd("SPUBLISH")).await else { return Err(unreadable()) };
         if matches!(error.fault, Fault::Unknown | Fault::Retry) {
             return Err(to_retry(error));

@@ -17,12 +17,13 @@ use crate::{
     servers::Servers,
 };
 
-/// The server of the URL.
+/// The only server of the URL, or one node of a Redlock.
 pub(crate) struct OneServer(Link<Dialer>);
 
 /// Makes connections to one server, for one client.
 pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
+    /// The address and login of the server.
     pub(crate) server: Server,
     /// Handles the pushes of this server, and knows its clock.
     pub(crate) listener: Arc<PushListener>,
@@ -44,6 +45,7 @@ impl OneServer {
         Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
     }
 
+    /// The connection, which is made if there is none.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.0.conn().await
     }
@@ -53,10 +55,12 @@ impl OneServer {
         self.0.live()
     }
 
+    /// The handler of the pushes of this server.
     pub(crate) fn listener(&self) -> &PushListener {
         &self.0.dialer().listener
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.0.mend().await;
     }

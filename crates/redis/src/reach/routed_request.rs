@@ -23,6 +23,7 @@ const OVERDUE_MS: u64 = 1000;
 /// One request, its redirections and its last server.
 pub(crate) struct RoutedRequest<'a> {
     reach: &'a Reach,
+    /// The slot of the keys of the request.
     slot: u16,
     /// The number of the connection that the request last used; 0 for none.
     last_connection: u64,
@@ -163,7 +164,7 @@ impl Route {
             (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
                 Ok(self.destination.asking || cluster_node.node.shard_subscriber.is_subscribed(slot))
             }
-            // All notifications come on the connection of the requests.
+            // Without channels of slots, all notifications come on the connection for requests.
             _ => Ok(true),
         }
     }

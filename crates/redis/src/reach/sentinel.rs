@@ -37,6 +37,7 @@ const CONN_WAIT: Duration = Duration::from_millis(300);
 /// answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they
 /// cannot have promoted another server.
 const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
+/// The upper bound of the trust period.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
 /// The group of the URL: a master and its replicas, which Sentinels watch.
@@ -47,6 +48,7 @@ struct MasterDialer {
     client: Arc<Client>,
     /// The listener for the master, whichever server it is.
     listener: Arc<PushListener>,
+    /// The Sentinels of the URL.
     sentinels: Sentinels,
     /// Created at the first connection, because it needs the runtime.
     poller: OnceLock<Arc<SentinelPoller>>,
@@ -87,10 +89,12 @@ impl SentinelGroup {
         self.0.live()
     }
 
+    /// The handler of the pushes of the master.
     pub(crate) fn listener(&self) -> &PushListener {
         &self.0.dialer().listener
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.0.mend().await;
     }
@@ -111,6 +115,7 @@ impl SentinelGroup {
 }
 
 impl MasterDialer {
+    /// The tasks that ask the Sentinels, which are started at the first call.
     fn poller(&self) -> &Arc<SentinelPoller> {
         self.poller.get_or_init(|| {
             let Sentinels { endpoints, group, login, .. } = &self.sentinels;
@@ -130,6 +135,7 @@ impl MasterDialer {
     /// Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
+        // A Sentinel names the address that the server announces; this client may reach it at another one.
         let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
         let trust_period = trust_period_for(named.down_after);
@@ -255,7 +261,7 @@ fn trust_period_for(down_after: Duration) -> Duration {
     (down_after / 2).clamp(MIN_TRUST_PERIOD, MAX_TRUST_PERIOD)
 }
 
-/// Ends when this server is no longer trusted as the master.
+/// Waits until the server `followed` is no longer trusted as the master.
 async fn watch_trust(
     poller: Arc<SentinelPoller>,
     followed: Endpoint,

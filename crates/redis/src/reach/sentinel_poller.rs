@@ -44,15 +44,17 @@ pub(crate) struct SentinelPoller {
     /// The Sentinels' name for the group.
     group: String,
     clock: Arc<dyn Clock>,
+    /// The Sentinels, each with its last report.
     sentinels: Vec<Arc<PolledSentinel>>,
     /// Notifies of each report.
     changed: watch::Sender<()>,
     /// Since when a Sentinel contradicts the majority; `None` if none does.
     disputed_since: Mutex<Option<Instant>>,
+    /// The tasks that ask the Sentinels, one each. Dropping them ends them.
     _tasks: Vec<BackgroundTask>,
 }
 
-/// One Sentinel.
+/// One Sentinel, which a task asks again and again.
 struct PolledSentinel {
     endpoint: Endpoint,
     server: Server,
@@ -152,8 +154,8 @@ impl SentinelPoller {
             .iter()
             .map(|sentinel| (&sentinel.endpoint, lock_mutex(&sentinel.last_report)))
             .collect();
-        let answers = reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since)));
-        let answers: Vec<SentinelAnswer<'_>> = answers.collect();
+        let answers: Vec<SentinelAnswer<'_>> =
+            reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since))).collect();
         evaluate(&answers)
     }
 }
@@ -180,24 +182,28 @@ impl PolledSentinel {
         }
     }
 
+    /// Stores a report, and notifies of it.
     fn set_report(&self, asked_at: Instant, report: SentinelReport) {
         *lock_mutex(&self.last_report) = LastReport { report, asked_at };
         let _ = self.changed.send(());
     }
 
+    /// Connects to the Sentinel, checks that it is one, and subscribes to its announcements.
     async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
         let mut dialed =
             open::open(&self.server, CHANNEL, self).await.map_err(|error| self.as_sentinel_error(error))?;
+        // With the old protocol (RESP2) notifications come on a separate connection.
         let is_resp2 = dialed.notification.is_some();
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
         let checks = async {
-            let failed = |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
+            let to_sentinel_error =
+                |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
             Identity::ask(&dialed.mux, is_resp2)
                 .await
-                .map_err(failed)?
+                .map_err(to_sentinel_error)?
                 .check_kind(ServerKind::Sentinel, &self.server)?;
             if !is_resp2 {
-                dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
+                dialed.mux.clone().subscribe(CHANNEL).await.map_err(to_sentinel_error)?;
             }
             Ok::<_, EngineError>(())
         };
@@ -251,9 +257,9 @@ impl PolledSentinel {
         let mut fields: HashMap<String, String> = read(master.map_err(classify)?)?;
         let mut number =
             |key: &str| fields.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
-        let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
+        let (epoch, other_sentinels) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
-        let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        let sentinels = u32::try_from(other_sentinels).unwrap_or(u32::MAX).saturating_add(1);
         Ok(SentinelReport::Named(NamedMaster {
             endpoint: Endpoint { host, port },
             epoch,
@@ -285,9 +291,11 @@ impl PushHandler for PolledSentinel {
         }
     }
 
+    /// Sentinels track no locks.
     fn invalidated(&self, _: Option<&str>) {}
 }
 
+/// Reads a value that the Sentinel returned.
 fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
     from_redis_value(value).map_err(|_| unreadable())
 }

@@ -11,7 +11,7 @@ use crate::{
     stream,
 };
 
-/// One value that the server sends.
+/// One value that the server sends, in the Redis protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A simple string or a number.
@@ -72,9 +72,11 @@ impl ShardWire {
                     self.received.drain(..length);
                     return Ok(frame);
                 }
+                // The server closed the connection.
                 Ok(None) if self.stream.read_buf(&mut self.received).await? == 0 => {
                     return Err(std::io::ErrorKind::UnexpectedEof.into());
                 }
+                // The end of the frame has not come yet.
                 Ok(None) => {}
                 Err(Malformed) => return Err(std::io::ErrorKind::InvalidData.into()),
             }

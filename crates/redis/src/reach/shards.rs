@@ -57,16 +57,18 @@ pub(crate) struct ShardConn {
 /// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an
 /// answer.
 struct Subscriptions {
+    /// The state of each channel.
     channels: Mutex<Channels>,
     /// Passes the slots to subscribe to the task of the connection.
     requests: mpsc::UnboundedSender<u16>,
     /// The connection has ended.
-    dead: AtomicBool,
+    is_dead: AtomicBool,
 }
 
 /// Passes the answer of the server to the caller that waits for a subscription.
 type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
+/// What is subscribed, and what is requested.
 #[derive(Default)]
 struct Channels {
     /// The slots whose channels are subscribed.
@@ -108,6 +110,7 @@ impl ShardDialer {
         Self { cluster: Weak::clone(cluster), client: Arc::clone(client), server, listener }
     }
 
+    /// Connects, and starts the task of the connection.
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
         let (address, limit) = (&self.server.address, self.server.limit);
         let timed_out = || {
@@ -118,8 +121,8 @@ impl ShardDialer {
         };
         let wire = runtime::within(limit, ShardWire::open(&self.server)).await.ok_or_else(timed_out)??;
         let (requests, requested_slots) = mpsc::unbounded_channel();
-        let (channels, dead) = Default::default();
-        let subscriptions = Arc::new(Subscriptions { channels, requests, dead });
+        let (channels, is_dead) = Default::default();
+        let subscriptions = Arc::new(Subscriptions { channels, requests, is_dead });
         let end_notice = EndNotice {
             subscriptions: Arc::clone(&subscriptions),
             cluster: Weak::clone(&self.cluster),
@@ -150,7 +153,7 @@ impl Dial for ShardDialer {
     }
 
     fn is_dead(conn: &ShardConn) -> bool {
-        conn.subscriptions.dead.load(Ordering::Acquire)
+        conn.subscriptions.is_dead.load(Ordering::Acquire)
     }
 
     fn address(conn: &ShardConn) -> String {
@@ -171,7 +174,7 @@ impl Subscriptions {
             return None;
         }
         // A connection that has ended never answers; its callers get an error.
-        if !self.dead.load(Ordering::Acquire) {
+        if !self.is_dead.load(Ordering::Acquire) {
             match channels.pending.iter_mut().find(|(pending, _)| *pending == slot) {
                 Some((_, senders)) => senders.push(sender),
                 None => {
@@ -193,6 +196,7 @@ impl Subscriptions {
         }
         drop(channels);
         for sender in senders {
+            // Each caller gets a copy of the answer.
             let copy = match &answer {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(refused.without_source()),
@@ -207,6 +211,7 @@ impl Subscriptions {
         self.lock().slots.get(channel).copied()
     }
 
+    /// Locks the channels.
     fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -302,6 +307,7 @@ struct EndNotice {
     subscriptions: Arc<Subscriptions>,
     cluster: Weak<ClusterState>,
     client: Arc<Client>,
+    /// Notified when the connection has ended, so that the next one can be made.
     broken: Arc<Notify>,
 }
 
@@ -309,7 +315,7 @@ impl Drop for EndNotice {
     fn drop(&mut self) {
         let channels = {
             let mut channels = self.subscriptions.lock();
-            self.subscriptions.dead.store(true, Ordering::Release);
+            self.subscriptions.is_dead.store(true, Ordering::Release);
             mem::take(&mut *channels)
         };
         self.broken.notify_one();
@@ -342,7 +348,7 @@ mod tests {
         let listener = client.cluster_node_listener();
         let (requests, _requested_slots) = mpsc::unbounded_channel();
         let subscriptions =
-            Subscriptions { channels: Mutex::default(), requests, dead: AtomicBool::new(false) };
+            Subscriptions { channels: Mutex::default(), requests, is_dead: AtomicBool::new(false) };
         let channel = |slot: u16| slot_channel(&client.channel, slot);
         let receive = |frame: Frame| handle_frame(&subscriptions, &listener, &Weak::new(), &client, frame);
         let pending: Vec<_> = [7, 8, 9].map(|slot| subscriptions.request(slot).unwrap()).into();

@@ -37,6 +37,7 @@ pub(crate) fn redirection_endpoint(text: &str, host: &str) -> Option<Endpoint> {
     endpoint_of(host_text, port.parse().ok()?, host)
 }
 
+/// Reads one entry: the first and last slot, then the owner, then its replicas; `None` if it is malformed.
 fn read_range(range: Value, host: &str) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
@@ -60,11 +61,13 @@ fn endpoint_of(host_text: &str, port: u16, host: &str) -> Option<Endpoint> {
     }
 }
 
+/// The number of a slot; `None` if the value is no such number.
 fn slot(value: &Value) -> Option<u16> {
     let Value::Int(number) = value else { return None };
     u16::try_from(*number).ok().filter(|&slot| usize::from(slot) < SLOTS)
 }
 
+/// The text of a value; `None` if it is no text.
 fn text_of(value: &Value) -> Option<&str> {
     match value {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -77,10 +80,12 @@ fn text_of(value: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
+    /// A text, as the server sends it.
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
     }
 
+    /// The entry of an owner with these slots, this host and this port, and of a replica.
     fn range(first: i64, last: i64, host: Value, port: i64) -> Value {
         let node = |host, id| Value::Array(vec![host, Value::Int(port), bulk(id), Value::Array(vec![])]);
         let parts = vec![Value::Int(first), Value::Int(last), node(host, "a1"), node(bulk("replica"), "b2")];

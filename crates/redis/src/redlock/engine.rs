@@ -42,6 +42,7 @@ pub struct RedlockEngine {
     pub(super) next_attempt: AtomicU32,
     /// A majority was connected at some time.
     pub(super) was_connected: AtomicBool,
+    /// Records whether the nodes were ever reached.
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
     max_ttl: AtomicU64,
@@ -80,6 +81,7 @@ impl RedlockEngine {
         self.nodes.len() / 2 + 1
     }
 
+    /// The keys of a name, which are the same on all nodes.
     pub(super) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
@@ -99,6 +101,7 @@ impl RedlockEngine {
         self.max_ttl.fetch_max(millis(max_ttl), Ordering::Relaxed);
     }
 
+    /// Whether the claim waits.
     pub(super) fn is_waiting(&self, claim: ClaimId) -> bool {
         lock_mutex(&self.waiting_claims).contains(&claim)
     }
@@ -119,6 +122,7 @@ impl Engine for RedlockEngine {
         &self.profile
     }
 
+    /// No groups: each request goes to all nodes.
     fn group(&self, _: &Name) -> Option<u16> {
         None
     }
@@ -137,6 +141,7 @@ impl Engine for RedlockEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
+            // Meanwhile broken connections are made again.
             let mend = join_all(self.nodes.iter().map(|node| node.mend()));
             let notifications = tokio::select! {
                 biased;
@@ -153,6 +158,7 @@ impl Engine for RedlockEngine {
     }
 }
 
+/// What this engine can do, for core.
 fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;

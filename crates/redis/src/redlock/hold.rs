@@ -38,6 +38,7 @@ const RENEWAL_LIMIT_DIVISOR: u32 = 4;
 type NodeReplies = Vec<Result<String, EngineError>>;
 
 impl RedlockEngine {
+    /// Renews holds on all nodes, and repairs locks that are missing on a minority.
     pub(super) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if holds.is_empty() {
             return Vec::new();
@@ -54,7 +55,7 @@ impl RedlockEngine {
         let mut tallies: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
         let repairable: Arc<[RepairableHold]> = holds
             .iter()
-            .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
+            .map(|hold| RepairableHold { hold: hold.clone(), is_repair_allowed: AtomicBool::new(false) })
             .collect();
         let requests = self.requests_to_nodes(|node, conn| {
             let items = holds.iter().map(|hold| {
@@ -68,12 +69,13 @@ impl RedlockEngine {
         collect_answers(requests, limit, |index, replies: NodeReplies| {
             for ((tally, reply), repairable) in tallies.iter_mut().zip(replies).zip(&*repairable) {
                 tally.count_reply(index, reply);
-                repairable.is_allowed.store(tally.with_lock >= quorum, Ordering::Release);
+                repairable.is_repair_allowed.store(tally.with_lock >= quorum, Ordering::Release);
             }
             tallies.iter().all(|tally| tally.is_decided(nodes, quorum))
         })
         .await;
         let renewed = holds.iter().zip(&tallies).map(|(hold, tally)| {
+            // A Redlock grants only exclusive holds.
             if hold.mode != Mode::Exclusive {
                 return Renewed::Lost(Loss::Gone);
             }
@@ -90,6 +92,7 @@ impl RedlockEngine {
         renewed.collect()
     }
 
+    /// Releases claims on all nodes. A node that cannot be asked gets the release later.
     pub(super) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
         if releases.is_empty() {
             return Vec::new();
@@ -234,7 +237,7 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
 /// A hold, and whether its missing locks may be set again: only if a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
-    is_allowed: AtomicBool,
+    is_repair_allowed: AtomicBool,
 }
 
 /// Passes the replies on, and repairs missing locks on a node whose report comes after those of a majority that has the
@@ -247,8 +250,10 @@ fn with_repairs(
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let replies = replies.await;
-        for (RepairableHold { hold, is_allowed }, reply) in repairable.iter().zip(&replies) {
-            if matches!(reply.as_deref(), Ok("missing" | "young")) && is_allowed.load(Ordering::Acquire) {
+        for (RepairableHold { hold, is_repair_allowed }, reply) in repairable.iter().zip(&replies) {
+            if matches!(reply.as_deref(), Ok("missing" | "young"))
+                && is_repair_allowed.load(Ordering::Acquire)
+            {
                 repair(&node, Arc::clone(&conn), hold);
             }
         }
@@ -264,6 +269,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
         (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
     runtime::detach(async move {
         let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
+        // After a release the lock must not be set again.
         if node.in_flight.is_released(id, node.client.clock.now())
             || node.ask(&conn, Script::RenewNode, [item].into()).await.is_ok()
         {
@@ -377,6 +383,7 @@ impl HoldTally {
 mod tests {
     use super::*;
 
+    /// The tally of these answers, one for each node; `-` is no answer.
     fn tally_of(words: &[&str]) -> HoldTally {
         let mut tally = HoldTally::default();
         for (index, word) in words.iter().enumerate() {

@@ -53,7 +53,9 @@ struct NodeReport {
 #[derive(Clone)]
 struct TokenRecord {
     first_token: u64,
+    /// The claim that has the tokens.
     id: String,
+    /// When the tokens were written, by the node's clock.
     since_micros: u64,
     owner: String,
 }
@@ -92,6 +94,7 @@ impl RedlockEngine {
         Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", reasons.join("; "))))
     }
 
+    /// Shows the holder and the waiters of a name.
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
         let replies = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
@@ -101,6 +104,7 @@ impl RedlockEngine {
         Ok(view_of(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
+    /// Lists the names with this prefix that are held or waited for.
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         self.wait_until_ready().await?;
         let lock_prefix = &self.config.nodes[0].prefix;
@@ -147,6 +151,7 @@ impl RedlockEngine {
         Ok(views)
     }
 
+    /// Ends the hold with this token on all nodes.
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();
@@ -168,6 +173,7 @@ impl RedlockEngine {
         }
     }
 
+    /// Checks that a majority of the nodes answers.
     async fn ping_now(&self) -> Result<(), EngineError> {
         self.wait_until_ready().await?;
         let ask = |node: &Arc<Node>| {
@@ -356,6 +362,7 @@ impl Inspect for RedlockEngine {
 mod tests {
     use super::*;
 
+    /// The report of a node with this value of the lock key, its ttl in milliseconds, and this record of tokens.
     fn report(value: &str, ttl_left: u64, token: &str) -> NodeReport {
         let ttl_left = Some(Duration::from_millis(ttl_left));
         NodeReport {

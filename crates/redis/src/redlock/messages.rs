@@ -103,6 +103,8 @@ pub(super) fn read_lock_answer(reply: Values) -> Result<LockAnswer, EngineError>
     parse_lock_answer(&text).ok_or_else(unreadable)
 }
 
+/// Parses `<outcome> <node us> <newest token> <how its hold ended> <first token> <tokens> <data age us> <max ttl ms>
+/// <ttl left ms>`.
 fn parse_lock_answer(text: &str) -> Option<LockAnswer> {
     let mut words = text.split(' ');
     let outcome = match words.next()? {

@@ -33,11 +33,13 @@ const MIN_DIAL_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) struct Node {
     /// The address, for messages.
     pub(super) address: String,
+    /// What the connection needs: the configuration, the clock, the channel for notifications.
     pub(super) client: Arc<Client>,
     /// The connection, which is made again when it breaks.
     link: OneServer,
     /// Requests that may still arrive at the node.
     pub(super) in_flight: InFlight,
+    /// How far its clock is ahead of ours.
     clock_offset: Mutex<ClockOffset>,
     /// The number of the connection on which an answer was late, and none has come since; 0 for none. Claims do not
     /// wait for such a node.
@@ -46,7 +48,9 @@ pub(super) struct Node {
     is_dialing: AtomicBool,
     /// A connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
+    /// How the last attempt to connect ended.
     dial_state: Mutex<DialState>,
+    /// Releases that could not be sent yet.
     pub(super) pending_releases: PendingReleases,
 }
 

@@ -82,6 +82,7 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
+    /// Learns from an answer; all times in milliseconds.
     fn learn(offset: &mut ClockOffset, sent: u64, answered: u64, server_millis: u64) {
         offset.learn(at(sent), at(answered), server_millis * 1000);
     }

@@ -18,8 +18,9 @@ use crate::{
 
 /// The most pending releases. Beyond this number the oldest are dropped: their leases end by themselves.
 const MAX_PENDING: usize = 65_536;
-/// The pause between two attempts, at first and at most.
+/// The pause after the first failed attempt; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is
 /// the longest time that an operator is likely to wait.
@@ -28,6 +29,7 @@ const RETRY_TIME: Duration = Duration::from_secs(120);
 /// The pending releases of one node.
 #[derive(Default)]
 pub(super) struct PendingReleases {
+    /// The releases, the oldest first.
     releases: Mutex<VecDeque<PendingRelease>>,
     /// A background task is sending.
     is_sending: AtomicBool,

@@ -56,7 +56,7 @@ pub(super) struct Tally {
     guessed_token: u64,
     /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the
     /// block is written there.
-    written: Option<(u64, u32, Vec<bool>)>,
+    block_write: Option<(u64, u32, Vec<bool>)>,
 }
 
 /// The decision.
@@ -77,9 +77,10 @@ pub(super) enum Decision {
 }
 
 impl Tally {
+    /// A tally without answers yet, of a claim with this ttl.
     pub(super) fn new(nodes: usize, ttl: Duration, guessed_token: u64) -> Self {
         let ballots = (0..nodes).map(|_| Ballot::Pending).collect();
-        Self { ballots, tolerance: tolerance(ttl), guessed_token, written: None }
+        Self { ballots, tolerance: tolerance(ttl), guessed_token, block_write: None }
     }
 
     /// The size of a majority.
@@ -102,7 +103,7 @@ impl Tally {
 
     /// Begins to write this block of tokens, in place of the earlier one.
     pub(super) fn start_write(&mut self, first_token: u64, tokens: u32) {
-        self.written = Some((first_token, tokens, vec![false; self.ballots.len()]));
+        self.block_write = Some((first_token, tokens, vec![false; self.ballots.len()]));
     }
 
     /// Records the answer of a node: whether the block is written there, how far its clock is ahead, and its newest
@@ -114,7 +115,7 @@ impl Tally {
         clock_lead: Option<ClockLead>,
         newest_token: u64,
     ) {
-        if let (Some((.., is_written_on)), true) = (&mut self.written, is_written) {
+        if let (Some((.., is_written_on)), true) = (&mut self.block_write, is_written) {
             is_written_on[node] = true;
         }
         if let Ballot::Vote(vote) = &mut self.ballots[node] {
@@ -138,7 +139,7 @@ impl Tally {
         }
         let votes = self.votes().count();
         let pending = self.count(|ballot| matches!(ballot, Ballot::Pending));
-        if votes >= quorum && self.written.is_none() {
+        if votes >= quorum && self.block_write.is_none() {
             let agreeing_voters = self.possibly_agreeing_voters();
             // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
             // the guess; but a node may have an earlier token of the claim.
@@ -172,7 +173,7 @@ impl Tally {
 
     /// The decision that the claim holds, if a majority that agrees on the time has its token.
     fn decide_held(&self) -> Option<Decision> {
-        let (first_token, tokens, with_token) = match &self.written {
+        let (first_token, tokens, with_token) = match &self.block_write {
             Some((first_token, tokens, is_written_on)) => {
                 (*first_token, *tokens, self.agreeing_voters(|node, _| is_written_on[node]))
             }
@@ -241,7 +242,7 @@ impl Tally {
     /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any
     /// more. The same token, if a majority has it and only the clocks are not known well enough.
     pub(super) fn next_token(&self) -> Option<u64> {
-        let (first_token, tokens, is_written_on) = self.written.as_ref()?;
+        let (first_token, tokens, is_written_on) = self.block_write.as_ref()?;
         let agreeing_voters = self.possibly_agreeing_voters();
         if agreeing_voters.len() < self.quorum() {
             return None;

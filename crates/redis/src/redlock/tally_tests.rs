@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// The ttl of the claim.
 const TTL: Duration = Duration::from_secs(10);
 
 /// A vote of a node whose clock is at `node_micros`, with this newest token, and this token for the claim.
@@ -28,10 +29,12 @@ fn locked_before(node_micros: u64, newest_token: u64, first_token: u64) -> Ballo
     }
 }
 
+/// The answer of a node where another lock lasts for this many milliseconds more.
 fn taken(millis: u64) -> Ballot {
     Ballot::Taken(Some(Duration::from_millis(millis)))
 }
 
+/// The failure of a node to give a vote.
 fn failed(fault: Fault) -> Ballot {
     Ballot::Failed(EngineError::new(fault, format!("{fault:?}")))
 }
@@ -51,26 +54,34 @@ fn decided(guessed_token: u64, is_final: bool, ballots: Vec<Ballot>) -> String {
 
 #[test]
 fn a_majority_decides_without_the_rest() {
+    // vote(time of the node, its newest token, its token for the claim)
     for (ballots, expected) in [
+        // A majority has the token.
         (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), Ballot::Pending], "held 2000"),
+        // One vote of three, and answers to come.
         (vec![vote(1000, 5, 2000), Ballot::Pending, Ballot::Pending], "undecided"),
         (vec![vote(1000, 5, 2000), taken(30), Ballot::Pending], "undecided"),
+        // Other locks are in the way on so many nodes that no majority is left: the time until one may be.
         (vec![taken(50), taken(30), Ballot::Pending], "taken Some(50)"),
         (vec![vote(1000, 5, 2000), taken(50), taken(30)], "taken Some(30)"),
         (vec![vote(1000, 5, 2000), taken(50), failed(Fault::Retry)], "taken Some(50)"),
         (vec![Ballot::Taken(None), Ballot::Taken(None), vote(1, 0, 2000)], "taken None"),
+        // So many nodes fail that no majority is left.
         (vec![failed(Fault::Retry), failed(Fault::Unknown), Ballot::Pending], "failed Retry"),
         (vec![failed(Fault::Denied), failed(Fault::Refused), vote(1, 0, 2000)], "failed Denied"),
         (vec![failed(Fault::Denied), failed(Fault::Retry), vote(1, 0, 2000)], "failed Retry"),
+        // A majority does not know the claim.
         (vec![Ballot::Absent, Ballot::Absent, Ballot::Pending], "gone"),
+        // A majority has the lock, and one of them refused the token: it is written there.
         (
             vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Pending],
             "write 2000",
         ),
+        // A node knows that the claim has ended.
         (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Pending], "gone"),
     ] {
-        let text = format!("{ballots:?}");
-        assert_eq!(decided(2000, false, ballots), expected, "{text}");
+        let description = format!("{ballots:?}");
+        assert_eq!(decided(2000, false, ballots), expected, "{description}");
     }
     let ballots = vec![vote(1000, 5, 2000), taken(30), Ballot::Pending];
     assert_eq!(decided(2000, true, ballots), "taken Some(30)", "no other node is waited for");
@@ -78,6 +89,7 @@ fn a_majority_decides_without_the_rest() {
 
 #[test]
 fn a_token_is_larger_than_seen_tokens_and_clocks() {
+    // vote(time of the node, its newest token, its token for the claim)
     for (guessed_token, ballots, expected) in [
         // No guess was sent.
         (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Pending], "write 1010"),
@@ -104,8 +116,8 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
             "held 2500",
         ),
     ] {
-        let text = format!("{ballots:?}");
-        assert_eq!(decided(guessed_token, false, ballots), expected, "{text}");
+        let description = format!("{ballots:?}");
+        assert_eq!(decided(guessed_token, false, ballots), expected, "{description}");
     }
 }
 
