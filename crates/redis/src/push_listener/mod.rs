@@ -41,6 +41,7 @@ pub(crate) struct PushListener {
 }
 
 impl PushListener {
+    /// The listener for one server.
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
         Self::build(prefix, mailbox, false)
     }
@@ -50,6 +51,7 @@ impl PushListener {
         Self::build(prefix, mailbox, true)
     }
 
+    /// A listener that knows nothing of its server yet.
     fn build(prefix: &str, mailbox: Arc<Mailbox>, is_relayed: bool) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),

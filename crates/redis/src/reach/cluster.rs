@@ -263,16 +263,16 @@ impl ClusterState {
     pub(crate) fn nodes_to_ask(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
         let (first_to_ask, last_to_ask) = (map.first_to_ask.take(), map.last_to_ask.take());
-        let mut all: Vec<Arc<Node>> = first_to_ask.into_iter().collect();
+        let mut nodes: Vec<Arc<Node>> = first_to_ask.into_iter().collect();
         for node in map.nodes.iter().chain(&map.seeds) {
-            if !all.iter().any(|other| Arc::ptr_eq(node, other)) {
-                all.push(Arc::clone(node));
+            if !nodes.iter().any(|other| Arc::ptr_eq(node, other)) {
+                nodes.push(Arc::clone(node));
             }
         }
         let is_last =
             |node: &Arc<Node>| last_to_ask.as_ref().is_some_and(|last_to_ask| Arc::ptr_eq(last_to_ask, node));
-        all.sort_by_key(|node| (is_last(node), !node.is_live()));
-        all
+        nodes.sort_by_key(|node| (is_last(node), !node.is_live()));
+        nodes
     }
 
     /// Records the owners of the slots that the node `reporter` reported.
@@ -378,18 +378,19 @@ impl ClusterMap {
         new_nodes: &[Arc<Node>],
         cluster: &ClusterState,
     ) -> Option<Arc<Node>> {
-        let all = || self.nodes.iter().chain(new_nodes).chain(&self.seeds);
+        let known_nodes = || self.nodes.iter().chain(new_nodes).chain(&self.seeds);
         let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
-        let Some(endpoint) = &report.endpoint else { return all().find(has_id).cloned() };
+        let Some(endpoint) = &report.endpoint else { return known_nodes().find(has_id).cloned() };
+        // The node announces one address; this client may reach it at another one.
         let endpoint = cluster.client.config.map.reachable(endpoint.clone());
         let has_address = |node: &&Arc<Node>| {
             node.endpoint == endpoint
                 && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
-        let known = all().find(has_address).cloned();
-        let node = known.unwrap_or_else(|| {
-            let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.weak_self, &cluster.client, endpoint, nodes)
+        let known_node = known_nodes().find(has_address).cloned();
+        let node = known_node.unwrap_or_else(|| {
+            let node_count = self.nodes.len().max(self.seeds.len());
+            Node::new(&cluster.weak_self, &cluster.client, endpoint, node_count)
         });
         if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());

@@ -48,7 +48,9 @@ pub(crate) struct Node {
 
 /// Connects to a node, again and again.
 struct NodeDialer {
+    /// The cluster of the node, which learns that the node may have been replaced.
     cluster: Weak<ClusterState>,
+    /// Connects to one server, whatever its setup.
     dialer: Dialer,
     /// A connection was made at some time.
     was_connected: AtomicBool,
@@ -179,6 +181,7 @@ fn to_retry(error: EngineError) -> EngineError {
 impl Dial for NodeDialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         // The connection broke: another node may have replaced this one.
         if self.was_connected.load(Ordering::Acquire)

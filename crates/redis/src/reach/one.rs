@@ -91,11 +91,12 @@ pub(crate) fn hang_up<D: Dial<Conn = Conn>>(
 }
 
 impl Dialer {
+    /// Connects to this server, with a listener of its own.
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
         Self::with_listener(client, server, client.listener())
     }
 
-    /// As [`new`](Self::new), with this listener.
+    /// Connects to this server, with this listener.
     pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => ServerKind::Single,
@@ -109,6 +110,7 @@ impl Dialer {
 impl Dial for Dialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         let number = self.client.next_connection.fetch_add(1, Ordering::Relaxed);
         Box::pin(Conn::open(self, number, broken, Box::pin(std::future::pending())))

@@ -229,6 +229,7 @@ impl MasterDialer {
 impl Dial for MasterDialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
             let limit = dial_limit(self.client.config.connect_timeout, 1);

@@ -148,6 +148,7 @@ impl ShardDialer {
 impl Dial for ShardDialer {
     type Conn = ShardConn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<ShardConn, EngineError>> {
         Box::pin(self.open(broken))
     }

@@ -62,7 +62,7 @@ impl RedlockEngine {
                 Some(renew_item(&keys(node, &hold.name)?, hold, MissingLock::Report, quarantine))
             });
             let reply = ask_node(node, conn, Script::RenewNode, items.collect());
-            let reply = with_votes_judged(Arc::clone(node), quarantine, reply);
+            let reply = with_judged_votes(Arc::clone(node), quarantine, reply);
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
@@ -207,7 +207,7 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
 /// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the
 /// node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second
 /// claim.
-fn with_votes_judged(
+fn with_judged_votes(
     node: Arc<Node>,
     quarantine: Duration,
     replies: BoxFuture<'static, NodeReplies>,
@@ -316,7 +316,7 @@ struct HoldTally {
 
 impl HoldTally {
     /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new"
-    /// of [`with_votes_judged`].
+    /// of [`with_judged_votes`].
     fn count_reply(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
             Ok("extended" | "freed") => self.with_lock += 1,
@@ -341,7 +341,7 @@ impl HoldTally {
         self.with_lock >= quorum || self.without_lock > nodes - quorum
     }
 
-    /// Whether the hold lasted until now, and no other claim can have had the name.
+    /// Whether the release freed the name: the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
         self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }

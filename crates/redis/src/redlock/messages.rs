@@ -63,6 +63,7 @@ pub(super) struct LockAnswer {
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockOutcome {
+    /// The claim has the lock since this request.
     Locked,
     /// The claim had the lock before this request.
     Relocked,
@@ -77,7 +78,7 @@ pub(super) enum LockOutcome {
 }
 
 impl ClaimRequest<'_> {
-    /// The script's arguments: see `lua/redlock/claim.lua`.
+    /// The arguments of the script that claims the lock on a node: see `lua/redlock/claim.lua`.
     pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
         let Claim { id, ttl, tokens, owner, .. } = self.claim;
         let how = if self.how == How::Ask { "ask" } else { "create" };
@@ -176,8 +177,9 @@ pub(super) struct ClaimEnd {
 }
 
 impl ClaimEnd {
-    /// The script's arguments: see `lua/redlock/release.lua`. `tombstone`: an earlier request of the claim may still
-    /// arrive. `quarantine`: for how long after a restart a node may have forgotten the claim.
+    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: an
+    /// earlier request of the claim may still arrive. `quarantine`: for how long after a restart a node may have
+    /// forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
@@ -196,8 +198,8 @@ pub(super) enum MissingLock {
     SetAgain,
 }
 
-/// The script's arguments for a renewal: see `lua/redlock/renew.lua`. `quarantine`: for how long after a restart a node
-/// may have forgotten the lock.
+/// The arguments of the script that renews the lock on a node: see `lua/redlock/renew.lua`. `quarantine`: for how long
+/// after a restart a node may have forgotten the lock.
 pub(super) fn renew_item(
     keys: &Keys<'_>,
     hold: &leasehold_core::Hold,

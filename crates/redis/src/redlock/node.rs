@@ -71,6 +71,7 @@ pub(super) struct RoundTrip {
 }
 
 impl Node {
+    /// A node without a connection yet. `node_count` nodes share the time limit for connecting.
     pub(super) fn new(
         config: &Config,
         node_count: usize,

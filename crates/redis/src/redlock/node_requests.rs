@@ -8,11 +8,14 @@ use leasehold_core::BoxFuture;
 use super::node::Node;
 use crate::{conn::Conn, runtime};
 
-/// A request in flight to a node, on this connection. `index`: the number of the node.
+/// A request in flight to a node.
 pub(super) struct NodeRequest<T> {
+    /// The number of the node.
     pub(super) index: usize,
     pub(super) node: Arc<Node>,
+    /// The connection of the request.
     pub(super) conn: Arc<Conn>,
+    /// Waits for the answer.
     pub(super) answer: BoxFuture<'static, T>,
 }
 
@@ -24,6 +27,7 @@ pub(super) async fn collect_answers<T: Send + 'static>(
     timeout: Duration,
     mut on_answer: impl FnMut(usize, T) -> bool,
 ) {
+    // The nodes that have not answered: number, node, number of the connection.
     let mut unanswered: Vec<(usize, Arc<Node>, u64)> = Vec::with_capacity(requests.len());
     let mut answers: FuturesUnordered<BoxFuture<'static, (usize, T)>> = FuturesUnordered::new();
     for NodeRequest { index, node, conn, answer } in requests {
