@@ -31,7 +31,7 @@ pub(crate) struct Replicas(mpsc::Sender<WaitCall>);
 /// The request of a caller that waits for replicas.
 struct WaitCall {
     /// The slot whose replicas must have the grant, on a Redis Cluster.
-    to: Destination,
+    destination: Destination,
     /// Gets the result.
     result: oneshot::Sender<Result<(), EngineError>>,
 }
@@ -80,26 +80,27 @@ impl Replicas {
         let (calls, queued_calls) = mpsc::channel(MAX_QUEUED_CALLS);
         let replica_waiter =
             ReplicaWaiter { mux, prefix: config.prefix.clone(), needed_replicas: config.wait };
-        let confirming = async move {
+        let waiting_work = async move {
             tokio::select! {
                 () = driver => {}
                 () = replica_waiter.run(queued_calls) => {}
             }
         };
-        Ok((Some(Self(calls)), Box::pin(confirming)))
+        Ok((Some(Self(calls)), Box::pin(waiting_work)))
     }
 
     /// Waits until the configured number of replicas has all earlier writes.
     ///
     /// # Errors
     /// Too few replicas have it, or it is unknown.
-    pub(crate) async fn wait_for_all(&self, to: Destination) -> Result<(), EngineError> {
+    pub(crate) async fn wait_for_all(&self, destination: Destination) -> Result<(), EngineError> {
         let (result, result_receiver) = oneshot::channel();
-        let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
-        if self.0.send(WaitCall { to, result }).await.is_err() {
-            return Err(broke());
+        let broken_error =
+            || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
+        if self.0.send(WaitCall { destination, result }).await.is_err() {
+            return Err(broken_error());
         }
-        result_receiver.await.unwrap_or_else(|_| Err(broke()))
+        result_receiver.await.unwrap_or_else(|_| Err(broken_error()))
     }
 }
 
@@ -120,7 +121,7 @@ impl ReplicaWaiter {
         let mut calls = Vec::new();
         while queued_calls.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
             // All callers have keys of this server: any slot of it will do.
-            let result = self.wait_once(calls[0].to).await;
+            let result = self.wait_once(calls[0].destination).await;
             for call in calls.drain(..) {
                 let result = result.as_ref().copied().map_err(EngineError::without_source);
                 let _ = call.result.send(result);
@@ -129,24 +130,24 @@ impl ReplicaWaiter {
     }
 
     /// Writes a key, then calls `WAIT`: without a write on this connection `WAIT` would succeed at once.
-    async fn wait_once(&self, to: Destination) -> Result<(), EngineError> {
+    async fn wait_once(&self, destination: Destination) -> Result<(), EngineError> {
         let needed = self.needed_replicas;
         let mut pipeline = redis::pipe();
         pipeline
             .cmd("SET")
-            .arg(wait_key(&self.prefix, to.slot))
+            .arg(wait_key(&self.prefix, destination.slot))
             .arg(1)
             .arg("PX")
             .arg(WAIT_KEY_LIFE.as_millis() as u64)
             .ignore();
         pipeline.cmd("WAIT").arg(needed).arg(REPLICA_TIMEOUT.as_millis() as u64);
         let reply: RedisResult<(u32,)> = pipeline.query_async(&mut self.mux.clone()).await;
-        let (have,) = reply.map_err(classify)?;
-        if have >= needed {
+        let (replicas_with_grants,) = reply.map_err(classify)?;
+        if replicas_with_grants >= needed {
             return Ok(());
         }
         let message = format!(
-            "only {have} of the {needed} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
+            "only {replicas_with_grants} of the {needed} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
         );
         Err(EngineError::new(Fault::Unknown, message))
     }

@@ -48,12 +48,12 @@ pub(crate) type SentinelAnswer<'a> = (&'a Endpoint, &'a SentinelReport);
 
 /// Decides which server is the master of the group of this name.
 pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> MasterDecision {
-    let unknowing =
+    let unknowing_sentinels =
         answers.iter().filter(|(_, report)| matches!(report, SentinelReport::UnknownGroup(_))).count();
-    if unknowing * 2 > answers.len() {
-        return MasterDecision::NoMaster(unknown_group(answers, group));
+    if unknowing_sentinels * 2 > answers.len() {
+        return MasterDecision::NoMaster(unknown_group_error(answers, group));
     }
-    let majority = (answers.len() - unknowing) / 2 + 1;
+    let majority = (answers.len() - unknowing_sentinels) / 2 + 1;
     let named_masters =
         || {
             answers.iter().filter_map(|(_, report)| {
@@ -64,9 +64,9 @@ pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> Mast
     if let Some(elected) =
         named_masters().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
     {
-        let later =
+        let later_named =
             named_masters().find(|other| other.endpoint != elected.endpoint && other.epoch > elected.epoch);
-        return match later {
+        return match later_named {
             Some(later) => MasterDecision::Disputed(elected.clone(), later.endpoint.clone()),
             None => MasterDecision::Master(elected.clone()),
         };
@@ -74,7 +74,7 @@ pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> Mast
     if answers.iter().any(|(_, report)| matches!(report, SentinelReport::NotAsked)) {
         return MasterDecision::Undecided;
     }
-    MasterDecision::NoMaster(no_majority(answers, group, answers.len() - majority))
+    MasterDecision::NoMaster(no_majority_error(answers, group, answers.len() - majority))
 }
 
 /// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt
@@ -91,26 +91,27 @@ pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -
 }
 
 /// The error if most Sentinels do not know the group.
-fn unknown_group(answers: &[SentinelAnswer<'_>], group: &str) -> EngineError {
-    let mut known: Vec<&str> = answers
+fn unknown_group_error(answers: &[SentinelAnswer<'_>], group: &str) -> EngineError {
+    let mut known_groups: Vec<&str> = answers
         .iter()
         .flat_map(
-            |(_, report)| if let SentinelReport::UnknownGroup(known) = report { &known[..] } else { &[] },
+            |(_, report)| if let SentinelReport::UnknownGroup(groups) = report { &groups[..] } else { &[] },
         )
         .map(String::as_str)
         .collect();
-    known.sort_unstable();
-    known.dedup();
-    let known = if known.is_empty() { "none that they report".to_owned() } else { known.join(", ") };
+    known_groups.sort_unstable();
+    known_groups.dedup();
+    let known_groups =
+        if known_groups.is_empty() { "none that they report".to_owned() } else { known_groups.join(", ") };
     EngineError::new(
         Fault::Misconfigured,
-        format!("the Sentinels know no master {group:?}: they know {known}"),
+        format!("the Sentinels know no master {group:?}: they know {known_groups}"),
     )
 }
 
 /// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is
 /// returned: waiting does not help. `spare` is how many Sentinels a majority can do without.
-fn no_majority(answers: &[SentinelAnswer<'_>], group: &str, spare: usize) -> EngineError {
+fn no_majority_error(answers: &[SentinelAnswer<'_>], group: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(
             |(_, report)| if let SentinelReport::Failed(error) = report { Some(error) } else { None },

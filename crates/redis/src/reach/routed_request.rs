@@ -133,8 +133,10 @@ impl Route {
     /// Runs a script for these items.
     pub(crate) async fn run(&self, script: Script, items: Items) -> Result<Values, Refused> {
         let mut overdue_watch = self.cluster_node.as_ref().map(OverdueWatch::new);
+        // The items of a fast path may be of several slots of the node.
         let destination = if script.is_fast_path() { Destination::default() } else { self.destination };
         let reply = self.conn.run(destination, script, items).await;
+        // The answer came: the node is not suspected for silence.
         if let Some(overdue_watch) = &mut overdue_watch {
             overdue_watch.cluster_node = None;
         }

@@ -23,22 +23,23 @@ pub(crate) struct NodeInfo {
     pub(crate) endpoint: Option<Endpoint>,
 }
 
-/// Reads the answer to `CLUSTER SLOTS` of the node at this host. An unreadable part makes the whole answer an error.
-pub(crate) fn read_slots(reply: Value, host: &str) -> Result<Vec<SlotRange>, EngineError> {
+/// Reads the answer to `CLUSTER SLOTS` of the node at `reporter_host`. An unreadable part makes the whole answer an
+/// error.
+pub(crate) fn read_slots(reply: Value, reporter_host: &str) -> Result<Vec<SlotRange>, EngineError> {
     let Value::Array(ranges) = reply else { return Err(unreadable()) };
-    ranges.into_iter().map(|range| read_range(range, host).ok_or_else(unreadable)).collect()
+    ranges.into_iter().map(|range| read_range(range, reporter_host).ok_or_else(unreadable)).collect()
 }
 
-/// Reads the host and port of a redirection. An empty host stands for `host`, the redirecting node; `None` for an
-/// unknown host.
-pub(crate) fn redirection_endpoint(text: &str, host: &str) -> Option<Endpoint> {
+/// Reads the host and port of a redirection. An empty host stands for `reporter_host`, the redirecting node; `None` for
+/// an unknown host.
+pub(crate) fn redirection_endpoint(text: &str, reporter_host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
     let (host_text, port) = text.rsplit_once(':')?;
-    endpoint_of(host_text, port.parse().ok()?, host)
+    endpoint_of(host_text, port.parse().ok()?, reporter_host)
 }
 
 /// Reads one entry: the first and last slot, then the owner, then its replicas; `None` if it is malformed.
-fn read_range(range: Value, host: &str) -> Option<SlotRange> {
+fn read_range(range: Value, reporter_host: &str) -> Option<SlotRange> {
     let Value::Array(parts) = range else { return None };
     let [first, last, Value::Array(master), ..] = parts.as_slice() else { return None };
     let (first, last) = (slot(first)?, slot(last)?);
@@ -48,15 +49,15 @@ fn read_range(range: Value, host: &str) -> Option<SlotRange> {
         host_text => text_of(host_text)?,
     };
     let id = rest.first().and_then(text_of).filter(|id| !id.is_empty()).map(str::to_owned);
-    let owner = NodeInfo { id, endpoint: endpoint_of(host_text, u16::try_from(*port).ok()?, host) };
+    let owner = NodeInfo { id, endpoint: endpoint_of(host_text, u16::try_from(*port).ok()?, reporter_host) };
     (first <= last).then_some(SlotRange { first, last, owner })
 }
 
-/// The endpoint of a reported host; `host` is the reporting node.
-fn endpoint_of(host_text: &str, port: u16, host: &str) -> Option<Endpoint> {
+/// The endpoint of a reported host; `reporter_host` is the reporting node.
+fn endpoint_of(host_text: &str, port: u16, reporter_host: &str) -> Option<Endpoint> {
     match host_text {
         "?" => None,
-        "" => Some(Endpoint { host: host.to_owned(), port }),
+        "" => Some(Endpoint { host: reporter_host.to_owned(), port }),
         host_text => Some(Endpoint { host: host_text.trim_matches(['[', ']']).to_owned(), port }),
     }
 }

@@ -109,13 +109,13 @@ impl RedlockEngine {
             .enumerate()
             .filter_map(|(index, node)| Some((index, node.clock_lead(now)?)))
             .collect();
-        let agreeing_voters = largest_agreeing_set(&clocks, tolerance(ttl));
-        if agreeing_voters.len() < self.quorum() {
+        let agreeing_nodes = largest_agreeing_set(&clocks, tolerance(ttl));
+        if agreeing_nodes.len() < self.quorum() {
             return 0;
         }
         let largest_lead = clocks
             .iter()
-            .filter(|(index, _)| agreeing_voters.contains(index))
+            .filter(|(index, _)| agreeing_nodes.contains(index))
             .map(|(_, clock_lead)| clock_lead.most)
             .max();
         let our_micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
@@ -140,7 +140,7 @@ impl RedlockEngine {
             (true, false) => Waits::Now,
             (false, false) => Waits::Never,
         };
-        let item = |node: &Node| {
+        let item_for = |node: &Node| {
             let (max_ttl, channel) = (self.max_ttl(), node.client.channel.as_str());
             ClaimRequest { claim, how, attempt: attempt.number, guessed_token, waits, max_ttl, channel }
                 .item(attempt.keys)
@@ -153,7 +153,7 @@ impl RedlockEngine {
                 tally.ballots[index] = Ballot::Failed(node.unavailable());
                 continue;
             };
-            let (item, id) = (item(node), claim.id);
+            let (item, id) = (item_for(node), claim.id);
             let (asked_node, asked_conn) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
                 let in_flight =

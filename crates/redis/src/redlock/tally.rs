@@ -163,7 +163,7 @@ impl Tally {
         if self.count(|ballot| matches!(ballot, Ballot::Taken(_))) > 0 {
             return Decision::Taken(self.free_in());
         }
-        Decision::Failed(self.no_majority())
+        Decision::Failed(self.no_majority_error())
     }
 
     /// The largest token that a voter has for this claim; more than one voter may have it. 0 if none has one.
@@ -273,7 +273,7 @@ impl Tally {
     /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is
     /// unknown.
     fn free_in(&self) -> Option<Duration> {
-        let lacking = self.quorum().saturating_sub(self.votes().count()).max(1);
+        let lacking_votes = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut ttls_left: Vec<_> = self
             .ballots
             .iter()
@@ -283,11 +283,11 @@ impl Tally {
             })
             .collect();
         ttls_left.sort_unstable();
-        ttls_left.get(lacking - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX)
+        ttls_left.get(lacking_votes - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX)
     }
 
-    /// The reason why there is no majority.
-    fn no_majority(&self) -> EngineError {
+    /// The error that says why there is no majority.
+    fn no_majority_error(&self) -> EngineError {
         let errors = || {
             self.ballots.iter().filter_map(|ballot| match ballot {
                 Ballot::Failed(error) => Some(error),

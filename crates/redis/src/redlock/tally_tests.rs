@@ -83,6 +83,7 @@ fn a_majority_decides_without_the_rest() {
         let description = format!("{ballots:?}");
         assert_eq!(decided(2000, false, ballots), expected, "{description}");
     }
+    // No more answers are expected.
     let ballots = vec![vote(1000, 5, 2000), taken(30), Ballot::Pending];
     assert_eq!(decided(2000, true, ballots), "taken Some(30)", "no other node is waited for");
 }
@@ -100,7 +101,8 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
         // The guess is behind a clock: a token which that node forgot may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Pending], "undecided"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost: the token that some have for this claim is written to the others, if the locks were there
+        // locked_before(time of the node, its newest token, its token for the claim): the lock was there before. An
+        // answer was lost: the token that some have for this claim is written to the others, if the locks were there
         // all the time.
         (
             9000,
@@ -124,6 +126,7 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
 #[test]
 fn a_node_with_a_differing_clock_has_no_vote() {
     const HOUR: u64 = 3_600_000_000;
+    // vote(time of the node, its newest token, its token for the claim)
     let with_two_votes =
         |is_final| decided(2000, is_final, vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), Ballot::Pending]);
     assert_eq!(
