@@ -31,6 +31,7 @@ struct ServerReport {
     min_replicas: Option<u32>,
     /// For how many seconds a replica counts after its last sign of life.
     max_lag: String,
+    /// The server's clock beside ours.
     clocks: Clocks,
     topology: Topology,
 }
@@ -46,8 +47,11 @@ pub(crate) struct Topology {
 
 /// The server's wall clock, and ours before the request and after the answer, all since 1970.
 struct Clocks {
+    /// Our clock before the request.
     ours_before: Duration,
+    /// The clock of the server.
     server: Duration,
+    /// Our clock after the answer.
     ours_after: Duration,
 }
 
@@ -89,8 +93,8 @@ async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
 pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let is_new = |finding: &Finding| !all.findings.contains(finding);
-        let new: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
-        all.findings.extend(new);
+        let new_findings: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
+        all.findings.extend(new_findings);
         for note in other.notes {
             if !all.notes.contains(&note) {
                 all.note(note);

@@ -281,10 +281,10 @@ fn handle_frame(
             listener.receive_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
-            let pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
+            let oldest_pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
             let answered_slot = subscriptions.slot(channel);
             // A different order would mean that answers and requests do not match.
-            if answered_slot.is_none() || answered_slot != pending {
+            if answered_slot.is_none() || answered_slot != oldest_pending {
                 return None;
             }
             subscriptions.answer_oldest(Ok(()));

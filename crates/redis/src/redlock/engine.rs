@@ -34,9 +34,11 @@ const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
 pub struct RedlockEngine {
+    /// The nodes of the URL, and the options.
     pub(super) config: RedlockConfig,
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Collects the notifications of all nodes for the keeper.
     mailbox: Arc<Mailbox>,
     /// The number of the next attempt to claim: each attempt writes its own value under the lock key.
     pub(super) next_attempt: AtomicU32,

@@ -116,20 +116,20 @@ impl RedlockEngine {
             let answer = Box::pin(async move { scan(&asked_node, &asked_conn, &pattern).await });
             requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
-        let (mut locks, mut answered, mut last_error) = (BTreeSet::new(), 0, None);
-        let asked = requests.len();
+        let (mut locks, mut answered_nodes, mut last_error) = (BTreeSet::new(), 0, None);
+        let asked_nodes = requests.len();
         collect_answers(requests, LIST_TIMEOUT, |_, answer: Result<Vec<String>, EngineError>| {
             match answer {
                 Ok(keys) => {
                     locks.extend(keys);
-                    answered += 1;
+                    answered_nodes += 1;
                 }
                 Err(error) => last_error = Some(error),
             }
-            answered == asked
+            answered_nodes == asked_nodes
         })
         .await;
-        if answered < self.quorum() {
+        if answered_nodes < self.quorum() {
             return Err(last_error
                 .unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered")));
         }

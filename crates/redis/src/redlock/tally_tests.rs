@@ -101,17 +101,19 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
         // The guess is behind a clock: a token which that node forgot may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Pending], "undecided"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // locked_before(time of the node, its newest token, its token for the claim): the lock was there before. An
-        // answer was lost: the token that some have for this claim is written to the others, if the locks were there
-        // all the time.
+        // An answer was lost. The token that some have for this claim is written to the others, if the locks were there
+        // all the time: locked_before(time of the node, its newest token, its token for the claim).
         (
             9000,
             vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Pending],
             "undecided",
         ),
         (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), taken(9)], "write 2500"),
+        // One lock was not there before, so another claim can have held since: a new token is written.
         (9000, vec![locked_before(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
+        // Another token is larger: a new token is written.
         (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 2700, 0), taken(9)], "write 3010"),
+        // A majority has the token.
         (
             9000,
             vec![locked_before(3000, 2500, 2500), locked_before(3010, 2500, 2500), Ballot::Pending],
