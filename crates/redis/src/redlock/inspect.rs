@@ -238,11 +238,12 @@ fn read_report(node: &Node, values: Values, quarantine: Duration) -> Result<Node
     })
 }
 
-/// Parses `<last> <first_token> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
+/// Parses `<last token> <first token> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
 fn parse_token_record(text: &str) -> Option<TokenRecord> {
     let mut words = text.splitn(7, ' ');
     let (_last, first_token): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let id = words.next()?.to_owned();
+    // After <end> and <before>.
     let since_micros = words.nth(2)?.parse().ok()?;
     Some(TokenRecord { first_token, id, since_micros, owner: words.next()?.to_owned() })
 }

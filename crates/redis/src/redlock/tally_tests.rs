@@ -138,7 +138,11 @@ fn a_node_with_a_differing_clock_has_no_vote() {
     let three_votes = vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), vote(1020, 0, 2000)];
     assert_eq!(decided(2000, false, three_votes), "held 2000");
     let three_votes = vec![vote(1000, 5, 0), vote(HOUR, 7, 0), vote(1020, 0, 0)];
-    assert_eq!(decided(0, false, three_votes), "write 1020", "and says nothing of the time");
+    assert_eq!(
+        decided(0, false, three_votes),
+        "write 1020",
+        "the token need not be above the differing clock"
+    );
 }
 
 #[test]
