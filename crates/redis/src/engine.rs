@@ -83,7 +83,7 @@ impl RedisEngine {
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let keys = self.keys(&claim.name)?;
         if self.in_flight.is_released(claim.id, self.client.clock.now()) {
-            self.reach.waits_no_more(keys.slot, claim.id);
+            self.reach.stop_waiting(keys.slot, claim.id);
             return Ok(Answer::Gone);
         }
         if self.may_use_fast_path(keys.slot, claim, how) {
@@ -113,13 +113,13 @@ impl RedisEngine {
         let (route, reply) = loop {
             let route = request.route().await?;
             if must_listen
-                && !route.is_listening().await?
-                && let Err(refused) = route.listen().await
+                && !route.is_subscribed().await?
+                && let Err(refused) = route.subscribe().await
             {
                 request.retry(refused).await?;
                 continue;
             }
-            let is_listening = route.is_listening().await?;
+            let is_listening = route.is_subscribed().await?;
             let item =
                 self.claim_item(keys, claim, how, is_listening, &route.channel(&self.client).await?)?;
             let in_flight = self.in_flight.start(claim.id, route.conn.number, self.client.clock.now());
@@ -129,7 +129,7 @@ impl RedisEngine {
                     let reply = Reply::new(reply).text()?;
                     let is_waiting = reply.starts_with("waiting ");
                     let is_taken = is_waiting || reply.starts_with("taken ");
-                    route.waits(claim.id, &claim.name, is_waiting);
+                    route.set_waiting(claim.id, &claim.name, is_waiting);
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
@@ -137,7 +137,7 @@ impl RedisEngine {
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait
                         && retries < MAX_LISTEN_RETRIES
-                        && !(is_listening && route.is_listening().await?)
+                        && !(is_listening && route.is_subscribed().await?)
                     {
                         (must_listen, retries) = (true, retries + 1);
                         continue;
@@ -172,7 +172,9 @@ impl RedisEngine {
         claim: &Claim,
         grant: Grant,
     ) -> Result<Answer, EngineError> {
-        let Err(error) = route.conn.wait_for_replicas(route.to).await else { return Ok(Answer::Held(grant)) };
+        let Err(error) = route.conn.wait_for_replicas(route.destination).await else {
+            return Ok(Answer::Held(grant));
+        };
         let (token, ended) = (Some(grant.token), Previous::Clean);
         let (name, id, mode) = (claim.name.clone(), claim.id, claim.mode);
         let release = Release { name, id, mode, token, min_hold: None, ended };
@@ -190,7 +192,7 @@ impl RedisEngine {
         conn.listener.claims.watch(lock.clone(), claim.id);
         // The lock was gone before the server tracked it.
         if let Ok(true) = conn.track(&lock).await {
-            conn.listener.changed(&lock);
+            conn.listener.recheck_watchers(&lock);
         }
     }
 

@@ -22,6 +22,7 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
+    /// `evidence_limit`: an answer that took longer is no evidence; `None`: each answer is evidence.
     pub(crate) fn new(evidence_limit: Option<Duration>) -> Self {
         Self {
             evidence_limit: AtomicU64::new(evidence_limit.map_or(u64::MAX, nanos)),
@@ -47,8 +48,9 @@ impl Evidence {
     }
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// A duration in nanoseconds.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn a_slow_answer_and_the_next_requests_prove_nothing() {
         let evidence = Evidence::new(Some(Duration::from_secs(1)));
-        for (sent, came, is_evidence) in [
+        for (sent, answered, is_evidence) in [
             (1000, 2000, true),
             (1500, 2600, false),
             (2599, 2600, false),
@@ -70,7 +72,7 @@ mod tests {
             (2799, 2801, false),
             (2800, 2801, true),
         ] {
-            assert_eq!(evidence.judge(at(sent), at(came)).is_ok(), is_evidence, "{sent} to {came}");
+            assert_eq!(evidence.judge(at(sent), at(answered)).is_ok(), is_evidence, "{sent} to {answered}");
         }
         assert!(Evidence::new(None).judge(at(0), at(9000)).is_ok(), "no other server can replace it");
     }

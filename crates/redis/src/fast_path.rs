@@ -75,7 +75,7 @@ impl RedisEngine {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         }
-        route.waits(claim.id, &claim.name, false);
+        route.set_waiting(claim.id, &claim.name, false);
         let tokens = if first_token < 0 { 1 } else { tokens };
         let token = Token { lineage: LINEAGE, number: first_token.unsigned_abs() };
         let ttl = Some(Duration::from_millis(millis(claim.ttl)));
@@ -135,7 +135,7 @@ impl RedisEngine {
         let reply = async {
             let item = |release: &Release| {
                 let keys = self.keys(&release.name)?;
-                self.reach.waits_no_more(keys.slot, release.id);
+                self.reach.stop_waiting(keys.slot, release.id);
                 Ok(Item::fast_release(&keys, release.id, release.token))
             };
             let items = releases.iter().map(item).collect::<Result<Items, _>>().map_err(Refused::Failed)?;

@@ -33,17 +33,20 @@ pub fn replies(bytes: &[u8]) {
 
 /// Parses the slots and redirections that nodes of a Redis Cluster report, and the pushes on their separate connection.
 fn slots(bytes: &[u8]) {
-    if let Ok(Some((_, length))) = shard_wire::read(bytes) {
+    if let Ok(Some((_, length))) = shard_wire::read_frame(bytes) {
         assert!(length <= bytes.len());
         for end in 0..length {
-            assert!(matches!(shard_wire::read(&bytes[..end]), Ok(None)), "a frame ended before its end");
+            assert!(
+                matches!(shard_wire::read_frame(&bytes[..end]), Ok(None)),
+                "a frame ended before its end"
+            );
         }
     }
     if let Ok(value) = redis::parse_redis_value(bytes) {
-        let _ = slots::read(value, "host");
+        let _ = slots::read_slots(value, "host");
     }
     let text = String::from_utf8_lossy(bytes);
-    let _ = slots::endpoint(&text, "host");
+    let _ = slots::redirection_endpoint(&text, "host");
     let _ = Refused::parse(&text);
 }
 

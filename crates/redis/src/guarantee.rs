@@ -1,5 +1,5 @@
-//! The guarantees of the server as it is configured now: its persistence, its replicas, its behaviour when memory is
-//! full, and the clocks.
+//! The guarantee that a Redis server gives as it is configured now. What lowers it is a finding: the server's
+//! persistence, its replicas, its behaviour when memory is full, and the clocks.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,13 +13,13 @@ use crate::{
 
 /// The oldest server that supports everything that the scripts use.
 const OLDEST_VERSION: (u32, u32) = (6, 0);
-/// The version from which on `min-replicas-to-write` applies to scripts too.
-const SCRIPTS_NEED_REPLICAS: (u32, u32) = (7, 0);
+/// The version from which on `min-replicas-to-write` applies to scripts too, not only to single commands.
+const SCRIPT_REPLICAS_VERSION: (u32, u32) = (7, 0);
 
 /// A larger difference of the clocks is reported: clocks that are synchronised by a time server differ by far less.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
-/// What the server reports about itself.
+/// What a guarantee is judged by: what the server reports about itself, and how it is reached.
 struct ServerReport {
     /// The answer to `INFO`.
     info: HashMap<String, String>,
@@ -31,6 +31,7 @@ struct ServerReport {
     min_replicas: Option<u32>,
     /// For how many seconds a replica counts after its last sign of life.
     max_lag: String,
+    /// The server's clock beside ours.
     clocks: Clocks,
     topology: Topology,
 }
@@ -46,27 +47,28 @@ pub(crate) struct Topology {
 
 /// The server's wall clock, and ours before the request and after the answer, all since 1970.
 struct Clocks {
-    before: Duration,
+    /// Our clock before the request.
+    ours_before: Duration,
+    /// The clock of the server.
     server: Duration,
-    after: Duration,
+    /// Our clock after the answer.
+    ours_after: Duration,
 }
 
-/// Asks the server for its configuration, and judges its guarantees.
+/// Asks the server for its configuration, and returns the guarantee that follows.
 pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
-    let mut info = redis::cmd("INFO");
-    info.arg("everything");
-    let text: String = text_of(conn.ask(&info).await?)?;
+    let mut command = redis::cmd("INFO");
+    command.arg("everything");
+    let text = text_of(conn.ask(&command).await?)?;
     let mut settings = read_settings(conn, "*appendfsync*").await;
     settings.extend(read_settings(conn, "min-replicas-*").await);
     let fsync = settings.remove("appendfsync");
-    let fsync_pauses =
-        settings.get("no-appendfsync-on-rewrite").is_some_and(|fsync_pauses| fsync_pauses == "yes");
-    let min_replicas =
-        settings.get("min-replicas-to-write").and_then(|min_replicas| min_replicas.parse().ok());
+    let fsync_pauses = settings.get("no-appendfsync-on-rewrite").is_some_and(|setting| setting == "yes");
+    let min_replicas = settings.get("min-replicas-to-write").and_then(|setting| setting.parse().ok());
     let max_lag = settings.remove("min-replicas-max-lag").unwrap_or_default();
     let clocks = read_clocks(conn).await?;
-    Ok(judge(&ServerReport {
-        info: parse(&text),
+    Ok(judge_server(&ServerReport {
+        info: parse_info(&text),
         fsync,
         fsync_pauses,
         min_replicas,
@@ -86,12 +88,13 @@ async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     }
 }
 
-/// Adds the findings of the `others` to `all`: the guarantees that all masters of a Redis Cluster give together.
+/// Adds the findings and notes of the `others` to `all`: the guarantee that all masters of a Redis Cluster give
+/// together.
 pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let is_new = |finding: &Finding| !all.findings.contains(finding);
-        let new: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
-        all.findings.extend(new);
+        let new_findings: Vec<Finding> = other.findings.into_iter().filter(is_new).collect();
+        all.findings.extend(new_findings);
         for note in other.notes {
             if !all.notes.contains(&note) {
                 all.note(note);
@@ -106,96 +109,99 @@ pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     );
 }
 
+/// Asks for the server's wall clock, between two readings of ours.
 async fn read_clocks(conn: &Conn) -> Result<Clocks, EngineError> {
-    let before = wall_clock();
+    let ours_before = wall_clock();
     let time = conn.ask(&redis::cmd("TIME")).await?;
-    let after = wall_clock();
+    let ours_after = wall_clock();
     let (seconds, micros) = from_redis_value(time).map_err(|_| unreadable())?;
     let server = Duration::from_secs(seconds).saturating_add(Duration::from_micros(micros));
-    Ok(Clocks { before, server, after })
+    Ok(Clocks { ours_before, server, ours_after })
 }
 
+/// The text of an answer.
 fn text_of(answer: Value) -> Result<String, EngineError> {
     from_redis_value(answer).map_err(|_| unreadable())
 }
 
 /// The fields of an answer to `INFO`.
-fn parse(text: &str) -> HashMap<String, String> {
-    let lines = text.lines().filter_map(|line| line.trim().split_once(':'));
-    lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+fn parse_info(text: &str) -> HashMap<String, String> {
+    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-fn judge(report: &ServerReport) -> Guarantee {
-    let get = |key: &str| report.info.get(key).map_or("", String::as_str);
-    let mut judged = Guarantee::new(Level::LeaseBounded, &[]);
-    if get("role") != "master" {
-        judged.lower(
+/// The guarantee by the report of one server.
+fn judge_server(report: &ServerReport) -> Guarantee {
+    let info = |key: &str| report.info.get(key).map_or("", String::as_str);
+    let mut guarantee = Guarantee::new(Level::LeaseBounded, &[]);
+    if info("role") != "master" {
+        guarantee.lower(
             "role",
-            get("role"),
+            info("role"),
             "master",
             "a replica refuses claims, or loses the grants that it made, and shows a state that may be behind",
         );
     }
-    if get("aof_enabled") != "1" {
-        judged.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
+    if info("aof_enabled") != "1" {
+        guarantee.lower("appendonly", "no", "yes", "after a crash or a restart two may hold one lock");
     } else {
         let unknown = "not known, because CONFIG GET is not allowed";
         match report.fsync.as_deref() {
-            Some("always") if report.fsync_pauses => judged.lower(
+            Some("always") if report.fsync_pauses => guarantee.lower(
                 "no-appendfsync-on-rewrite",
                 "yes",
                 "no",
                 "a power cut while the file is rewritten loses some seconds, and two may hold one lock",
             ),
             Some("always") => {}
-            found => judged.lower(
+            setting => guarantee.lower(
                 "appendfsync",
-                found.unwrap_or(unknown),
+                setting.unwrap_or(unknown),
                 "always",
                 "a power cut loses the last second, and two may hold one lock",
             ),
         }
     }
-    let policy = get("maxmemory_policy");
-    if get("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
-        judged.lower(
+    let policy = info("maxmemory_policy");
+    if info("maxmemory") != "0" && !policy.is_empty() && policy != "noeviction" {
+        guarantee.lower(
             "maxmemory-policy",
             policy,
             "noeviction",
             "a full server evicts keys, locks among them, and two may hold one lock",
         );
     }
-    judge_replicas(report, get("connected_slaves"), &mut judged);
-    let version = get("redis_version");
+    judge_replicas(report, info("connected_slaves"), &mut guarantee);
+    let version = info("redis_version");
     if !is_at_least(version, OLDEST_VERSION) {
         let wanted = format!("{}.{} or newer", OLDEST_VERSION.0, OLDEST_VERSION.1);
-        judged.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
+        guarantee.lower("redis_version", version, &wanted, "older servers lack what the scripts use");
     }
-    judged.notes.extend(report.clocks.note());
-    judged.note("Leases end by the server's wall clock: one that is set forward ends them early.");
-    judged
+    guarantee.notes.extend(report.clocks.note());
+    guarantee.note("Leases end by the server's wall clock: one that is set forward ends them early.");
+    guarantee
 }
 
-/// What a fail-over can lose, and what makes such a loss rarer.
-fn judge_replicas(report: &ServerReport, connected: &str, judged: &mut Guarantee) {
+/// Adds what a fail-over can lose, and what makes such a loss rarer. `connected`: the number of replicas, as reported.
+fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guarantee) {
     let (Topology { sentinels, wait }, replicas) = (report.topology, connected.parse::<u32>().unwrap_or(0));
-    if let Some((listed, known)) = sentinels {
-        judged.lower(
+    if let Some((in_url, existing)) = sentinels {
+        guarantee.lower(
             "fail-over",
             "by Sentinels",
             "a durable server alone, or an engine with a consensus (etcd, ZooKeeper)",
             "the replica that is promoted may lack the newest grants, and two may hold one lock",
         );
-        if listed * 2 <= known as usize {
-            judged.lower(
+        if in_url * 2 <= existing as usize {
+            guarantee.lower(
                 "the URL",
-                &format!("{listed} of {known} Sentinels"),
+                &format!("{in_url} of {existing} Sentinels"),
                 "all of them",
                 "the Sentinels of the URL may all be behind, and name a master that was replaced",
             );
         }
     } else if replicas > 0 {
-        judged.lower(
+        guarantee.lower(
             "connected_slaves",
             connected,
             "0",
@@ -205,27 +211,27 @@ fn judge_replicas(report: &ServerReport, connected: &str, judged: &mut Guarantee
         return;
     }
     match report.min_replicas {
-        Some(0) => judged.lower(
+        Some(0) => guarantee.lower(
             "min-replicas-to-write",
             "0",
             "1 or more",
             "a master that is cut off from its replicas continues to grant until its clients learn of its successor",
         ),
-        Some(min_replicas) if !is_at_least(report.info.get("redis_version").map_or("", String::as_str), SCRIPTS_NEED_REPLICAS) => {
-            judged.lower(
+        Some(min_replicas) if !is_at_least(report.info.get("redis_version").map_or("", String::as_str), SCRIPT_REPLICAS_VERSION) => {
+            guarantee.lower(
                 "min-replicas-to-write",
                 &format!("{min_replicas}, which servers before 7.0 apply to commands only"),
                 "Redis 7.0 or newer",
                 "scripts, and so locks, are written without replicas all the same",
             );
         }
-        Some(_) => judged.note(format!(
+        Some(_) => guarantee.note(format!(
             "A master without replicas stops granting within {} s and one more: min-replicas-to-write is set.",
             report.max_lag
         )),
-        None => judged.note("Whether min-replicas-to-write is set is not known, because CONFIG GET is not allowed."),
+        None => guarantee.note("Whether min-replicas-to-write is set is not known, because CONFIG GET is not allowed."),
     }
-    judged.note(match wait {
+    guarantee.note(match wait {
         0 => "A grant is shown before replicas have it: wait=N in the URL waits for N of them.".to_owned(),
         _ if wait < replicas => format!("A grant is shown when {wait} of {replicas} replicas have it (wait={wait}): another may be promoted."),
         _ => format!("A grant is shown when {wait} replicas have it (wait={wait}): a fail-over loses it only in rare cases."),
@@ -235,8 +241,8 @@ fn judge_replicas(report: &ServerReport, connected: &str, judged: &mut Guarantee
 impl Clocks {
     /// A note if the clocks differ by more than the time that the answer took.
     fn note(&self) -> Option<String> {
-        let ahead = self.server.saturating_sub(self.after);
-        let behind = self.before.saturating_sub(self.server);
+        let ahead = self.server.saturating_sub(self.ours_after);
+        let behind = self.ours_before.saturating_sub(self.server);
         let (difference, relation, risk) = if ahead > MAX_CLOCK_DIFFERENCE {
             (ahead, "ahead of", "prolongs leases if it is set back")
         } else if behind > MAX_CLOCK_DIFFERENCE {
@@ -250,23 +256,24 @@ impl Clocks {
     }
 }
 
-/// Whether a version is `first` or newer.
-fn is_at_least(version: &str, first: (u32, u32)) -> bool {
+/// Whether a version is `oldest` or newer.
+fn is_at_least(version: &str, oldest: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (major, minor) >= first
+    (major, minor) >= oldest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// The guarantee of a durable server with these changes of its `INFO`, and this `appendfsync`.
     fn judged(changes: &[(&str, &str)], fsync: Option<&str>) -> Guarantee {
-        let mut info = parse(
+        let mut info = parse_info(
             "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory:0\r\nmaxmemory_policy:noeviction\r\nconnected_slaves:0\r\n",
         );
         info.extend(changes.iter().map(|&(key, value)| (key.to_owned(), value.to_owned())));
-        judge(&ServerReport {
+        judge_server(&ServerReport {
             info,
             fsync: fsync.map(str::to_owned),
             fsync_pauses: false,
@@ -277,9 +284,10 @@ mod tests {
         })
     }
 
-    fn clocks(before: u64, server: u64, after: u64) -> Clocks {
-        let [before, server, after] = [before, server, after].map(Duration::from_millis);
-        Clocks { before, server, after }
+    /// Readings of the clocks, in milliseconds.
+    fn clocks(ours_before: u64, server: u64, ours_after: u64) -> Clocks {
+        let [ours_before, server, ours_after] = [ours_before, server, ours_after].map(Duration::from_millis);
+        Clocks { ours_before, server, ours_after }
     }
 
     #[test]
@@ -295,17 +303,17 @@ mod tests {
             (&[("role", "slave")], Some("always"), "replica"),
             (&[("redis_version", "5.0.7")], Some("always"), "5.0.7"),
         ] {
-            let judged = judged(changes, fsync);
-            assert_eq!(judged.level, Level::BestEffort, "{changes:?}");
-            assert!(judged.findings[0].to_string().contains(expected), "{judged}");
+            let guarantee = judged(changes, fsync);
+            assert_eq!(guarantee.level, Level::BestEffort, "{changes:?}");
+            assert!(guarantee.findings[0].to_string().contains(expected), "{guarantee}");
         }
     }
 
     #[test]
     fn a_server_that_pauses_its_syncs_is_not_durable() {
-        let info = parse("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
+        let info = parse_info("redis_version:7.0.15\nrole:master\naof_enabled:1\nmaxmemory:0\n");
         let fsync = Some("always".to_owned());
-        let judged = judge(&ServerReport {
+        let guarantee = judge_server(&ServerReport {
             info,
             fsync,
             fsync_pauses: true,
@@ -314,19 +322,19 @@ mod tests {
             clocks: clocks(0, 0, 0),
             topology: Topology::default(),
         });
-        assert_eq!(judged.level, Level::BestEffort);
-        assert_eq!(judged.findings[0].what, "no-appendfsync-on-rewrite");
+        assert_eq!(guarantee.level, Level::BestEffort);
+        assert_eq!(guarantee.findings[0].what, "no-appendfsync-on-rewrite");
     }
 
     #[test]
     fn losses_by_a_fail_over_are_reported() {
         let judged_of = |version: &str, sentinels, wait, min_replicas, replicas: &str| {
-            let info = parse(&format!(
+            let info = parse_info(&format!(
                 "redis_version:{version}\nrole:master\naof_enabled:1\nmaxmemory:0\nconnected_slaves:{replicas}\n"
             ));
             let (fsync, max_lag) = (Some("always".to_owned()), "10".to_owned());
             let topology = Topology { sentinels, wait };
-            judge(&ServerReport {
+            judge_server(&ServerReport {
                 info,
                 fsync,
                 fsync_pauses: false,
@@ -352,9 +360,9 @@ mod tests {
             (Some((3, 3)), 2, Some(1), "2", "only in rare cases"),
             (None, 1, Some(1), "2", "connected_slaves is 2"),
         ] {
-            let judged = judged(sentinels, wait, min_replicas, replicas);
-            assert_eq!(judged.level, Level::BestEffort, "{judged}");
-            assert!(judged.to_string().contains(expected), "{judged}");
+            let guarantee = judged(sentinels, wait, min_replicas, replicas);
+            assert_eq!(guarantee.level, Level::BestEffort, "{guarantee}");
+            assert!(guarantee.to_string().contains(expected), "{guarantee}");
         }
         assert!(!judged(Some((2, 3)), 0, Some(1), "2").to_string().contains("2 of 3"));
         let old = judged_of("6.2.5", Some((3, 3)), 0, Some(1), "2").to_string();
@@ -366,14 +374,14 @@ mod tests {
 
     #[test]
     fn a_clock_difference_beyond_the_round_trip_is_noted() {
-        for (before, server, after, expected) in [
+        for (ours_before, server, ours_after, expected) in [
             (5000, 5000, 5000, None),
             (5000, 4000, 9000, None),
             (5000, 3999, 9000, Some("1.0s behind ours")),
             (5000, 10_000, 9000, None),
             (5000, 10_500, 9000, Some("1.5s ahead of ours")),
         ] {
-            let note = clocks(before, server, after).note();
+            let note = clocks(ours_before, server, ours_after).note();
             assert_eq!(note.is_some(), expected.is_some(), "{note:?}");
             assert!(note.unwrap_or_default().contains(expected.unwrap_or_default()));
         }

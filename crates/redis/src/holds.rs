@@ -184,7 +184,7 @@ impl RedisEngine {
         let Some(first) = releases.first() else { return Vec::new() };
         let replies = async {
             let slot = self.keys(&first.name).map_err(Refused::Failed)?.slot;
-            releases.iter().for_each(|release| self.reach.waits_no_more(slot, release.id));
+            releases.iter().for_each(|release| self.reach.stop_waiting(slot, release.id));
             let items =
                 |route: &Route| releases.iter().map(|release| self.release_item(route, release)).collect();
             answers_of(self.reach.run(slot, Script::Release, items).await?).map_err(Refused::Failed)

@@ -24,7 +24,7 @@ impl RedisEngine {
     /// Asks all servers for their time: a user without the right to `TIME` cannot lock, while a right to `PING` proves
     /// nothing.
     async fn ping_now(&self) -> Result<(), EngineError> {
-        for route in self.reach.servers().await? {
+        for route in self.reach.routes_to_all().await? {
             route.conn.ask(&redis::cmd("TIME")).await?;
         }
         Ok(())
@@ -85,7 +85,7 @@ impl RedisEngine {
 
     /// Calls `on_key` for every key that matches the pattern, perhaps twice for some.
     async fn scan(&self, pattern: &str, mut on_key: impl FnMut(&str)) -> Result<(), EngineError> {
-        for route in self.reach.servers().await? {
+        for route in self.reach.routes_to_all().await? {
             self.scan_one(route, pattern, &mut on_key).await?;
         }
         Ok(())
@@ -138,8 +138,8 @@ impl RedisEngine {
 
     /// The guarantee of all servers together.
     async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        let (mut guarantees, servers) = (Vec::new(), self.reach.servers().await?);
-        let topology = Topology { sentinels: self.reach.sentinels(), wait: self.client.config.wait };
+        let (mut guarantees, servers) = (Vec::new(), self.reach.routes_to_all().await?);
+        let topology = Topology { sentinels: self.reach.sentinel_counts(), wait: self.client.config.wait };
         for route in servers {
             guarantees.push(guarantee::read_guarantee(&route.conn, topology).await?);
         }

@@ -11,7 +11,7 @@ use redis::{
 
 use crate::{
     error::classify_connecting,
-    identity::{Identity, ServerKind, run_and_uptime},
+    identity::{Identity, ServerKind, run_id_and_uptime},
     push_listener::{PushHandler, PushSender},
     server::Server,
     stream,
@@ -134,7 +134,7 @@ impl Dialed {
         let answers = join4(
             Identity::ask(mux, is_resp2),
             async {
-                if run_id_query == RunIdQuery::Ask { run_and_uptime(mux).await } else { Ok((None, None)) }
+                if run_id_query == RunIdQuery::Ask { run_id_and_uptime(mux).await } else { Ok((None, None)) }
             },
             async { redis::cmd("TIME").query_async(&mut mux.clone()).await },
             async { if is_resp2 { Ok(()) } else { listen(mux, channel).await } },
@@ -142,9 +142,9 @@ impl Dialed {
         let (identity, run, time, listening) = answers.await;
         let failed = |error| classify_connecting(error, server);
         let mut identity = identity.map_err(failed)?;
-        identity.judge(wanted_kind, server)?;
+        identity.check_kind(wanted_kind, server)?;
         listening.map_err(failed)?;
-        (identity.run, identity.uptime) = run.map_err(failed)?;
+        (identity.run_id, identity.uptime) = run.map_err(failed)?;
         Ok((identity, micros(time.map_err(failed)?)))
     }
 }

@@ -25,21 +25,24 @@ const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
 /// The capacity of the queue of callers; further callers wait in their own tasks.
 const MAX_QUEUED_CALLS: usize = 4096;
 
-/// Passes callers to the task that waits for replicas.
-pub(crate) struct Replicas(mpsc::Sender<Call>);
+/// Passes callers to the task that waits for replicas. Belongs to one connection.
+pub(crate) struct Replicas(mpsc::Sender<WaitCall>);
 
-/// A caller that waits for replicas.
-struct Call {
-    to: Destination,
-    reply: oneshot::Sender<Result<(), EngineError>>,
+/// The request of a caller that waits for replicas.
+struct WaitCall {
+    /// The slot whose replicas must have the grant, on a Redis Cluster.
+    destination: Destination,
+    /// Gets the result.
+    result: oneshot::Sender<Result<(), EngineError>>,
 }
 
 /// The connection on which the task calls `WAIT`.
 struct ReplicaWaiter {
     mux: MultiplexedConnection,
+    /// The prefix of the lock keys.
     prefix: String,
     /// How many replicas must have a grant.
-    wanted: u32,
+    needed_replicas: u32,
 }
 
 impl Replicas {
@@ -57,45 +60,47 @@ impl Replicas {
         let (mux, mut driver) = open::open_without_pushes(server).await?;
         let checks =
             async { Ok::<_, EngineError>((run_id(&mux).await.map_err(classify)?, may_wait(&mux).await?)) };
-        let (run, may_wait) = tokio::select! {
+        let (wait_run_id, may_wait) = tokio::select! {
             checked = checks => checked?,
             () = &mut driver => return Err(EngineError::new(Fault::Retry, "the server closed the connection")),
         };
         let address = &server.address;
-        let (Some(main_run), Some(this_run), true) = (&identity.run, run, may_wait) else {
+        let (Some(main_run_id), Some(wait_run_id), true) = (&identity.run_id, wait_run_id, may_wait) else {
             let message = format!(
                 "wait= needs the right to INFO and WAIT on {address}: see docs/engines/redis-sentinel.md"
             );
             return Err(EngineError::new(Fault::Denied, message));
         };
         // Several servers may be behind one host name, and the replicas of another server prove nothing.
-        if *main_run != this_run {
+        if *main_run_id != wait_run_id {
             let message =
                 format!("two connections to {address} led to two servers: a fail-over may be under way");
             return Err(EngineError::new(Fault::Retry, message));
         }
-        let (calls, waiting) = mpsc::channel(MAX_QUEUED_CALLS);
-        let replica_waiter = ReplicaWaiter { mux, prefix: config.prefix.clone(), wanted: config.wait };
-        let confirming = async move {
+        let (calls, queued_calls) = mpsc::channel(MAX_QUEUED_CALLS);
+        let replica_waiter =
+            ReplicaWaiter { mux, prefix: config.prefix.clone(), needed_replicas: config.wait };
+        let waiting_work = async move {
             tokio::select! {
                 () = driver => {}
-                () = replica_waiter.run(waiting) => {}
+                () = replica_waiter.run(queued_calls) => {}
             }
         };
-        Ok((Some(Self(calls)), Box::pin(confirming)))
+        Ok((Some(Self(calls)), Box::pin(waiting_work)))
     }
 
     /// Waits until the configured number of replicas has all earlier writes.
     ///
     /// # Errors
     /// Too few replicas have it, or it is unknown.
-    pub(crate) async fn wait_for_all(&self, to: Destination) -> Result<(), EngineError> {
-        let (reply, answer) = oneshot::channel();
-        let broke = || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
-        if self.0.send(Call { to, reply }).await.is_err() {
-            return Err(broke());
+    pub(crate) async fn wait_for_all(&self, destination: Destination) -> Result<(), EngineError> {
+        let (result, result_receiver) = oneshot::channel();
+        let broken_error =
+            || EngineError::new(Fault::Unknown, "the connection broke before the replicas had it");
+        if self.0.send(WaitCall { destination, result }).await.is_err() {
+            return Err(broken_error());
         }
-        answer.await.unwrap_or_else(|_| Err(broke()))
+        result_receiver.await.unwrap_or_else(|_| Err(broken_error()))
     }
 }
 
@@ -112,36 +117,37 @@ async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
 
 impl ReplicaWaiter {
     /// Waits for replicas once for all callers that are queued at that moment, again and again.
-    async fn run(self, mut queued: mpsc::Receiver<Call>) {
+    async fn run(self, mut queued_calls: mpsc::Receiver<WaitCall>) {
         let mut calls = Vec::new();
-        while queued.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
-            let reply = self.ask(calls[0].to).await;
+        while queued_calls.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
+            // All callers have keys of this server: any slot of it will do.
+            let result = self.wait_once(calls[0].destination).await;
             for call in calls.drain(..) {
-                let reply = reply.as_ref().copied().map_err(EngineError::without_source);
-                let _ = call.reply.send(reply);
+                let result = result.as_ref().copied().map_err(EngineError::without_source);
+                let _ = call.result.send(result);
             }
         }
     }
 
     /// Writes a key, then calls `WAIT`: without a write on this connection `WAIT` would succeed at once.
-    async fn ask(&self, to: Destination) -> Result<(), EngineError> {
-        let wanted = self.wanted;
+    async fn wait_once(&self, destination: Destination) -> Result<(), EngineError> {
+        let needed = self.needed_replicas;
         let mut pipeline = redis::pipe();
         pipeline
             .cmd("SET")
-            .arg(wait_key(&self.prefix, to.slot))
+            .arg(wait_key(&self.prefix, destination.slot))
             .arg(1)
             .arg("PX")
             .arg(WAIT_KEY_LIFE.as_millis() as u64)
             .ignore();
-        pipeline.cmd("WAIT").arg(wanted).arg(REPLICA_TIMEOUT.as_millis() as u64);
+        pipeline.cmd("WAIT").arg(needed).arg(REPLICA_TIMEOUT.as_millis() as u64);
         let reply: RedisResult<(u32,)> = pipeline.query_async(&mut self.mux.clone()).await;
-        let (have,) = reply.map_err(classify)?;
-        if have >= wanted {
+        let (replicas_with_grants,) = reply.map_err(classify)?;
+        if replicas_with_grants >= needed {
             return Ok(());
         }
         let message = format!(
-            "only {have} of the {wanted} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
+            "only {replicas_with_grants} of the {needed} replicas that wait= asks for had it within {REPLICA_TIMEOUT:?}"
         );
         Err(EngineError::new(Fault::Unknown, message))
     }

@@ -1,4 +1,4 @@
-//! One server: its address, its login and its encryption.
+//! One server that a client connects to: its address, its login and its encryption.
 
 use std::{fmt, path::PathBuf, time::Duration};
 
@@ -34,7 +34,7 @@ pub(crate) struct Login {
 }
 
 impl Server {
-    /// A server. `servers` servers share the time limit for connecting, `timeout`.
+    /// A server, one of `servers` that may be tried in turn: they share the time limit for connecting, `timeout`.
     pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
         let limit = dial_limit(timeout, servers);
         Self {
@@ -47,6 +47,7 @@ impl Server {
         }
     }
 
+    /// Whether connections to the server use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.is_some();

@@ -18,11 +18,12 @@ pub enum Servers {
     Cluster(Vec<Endpoint>),
 }
 
-/// Sentinels, and their name for the group whose master stores the locks. Its `Debug` shows no password.
+/// Sentinels, and their name for the group of servers (a master and its replicas) whose master stores the locks. Its
+/// `Debug` shows no password.
 #[derive(Clone)]
 pub struct Sentinels {
     pub(crate) endpoints: Vec<Endpoint>,
-    pub(crate) master: String,
+    pub(crate) group: String,
     /// The login at the Sentinels; the watched servers have another login.
     pub(crate) login: Login,
     #[cfg(feature = "tls")]
@@ -37,12 +38,12 @@ pub struct AddressMap(HashMap<Endpoint, Endpoint>);
 const ANY_PORT: u16 = 0;
 
 impl Sentinels {
-    /// Sentinels without a password.
+    /// Sentinels without a password, and their name for the group.
     #[must_use]
-    pub fn new(endpoints: Vec<Endpoint>, master: &str) -> Self {
+    pub fn new(endpoints: Vec<Endpoint>, group: &str) -> Self {
         Self {
             endpoints,
-            master: master.to_owned(),
+            group: group.to_owned(),
             login: Login::default(),
             #[cfg(feature = "tls")]
             tls: None,
@@ -78,11 +79,11 @@ impl AddressMap {
 
     /// The reachable address of a server that announces the address `announced`.
     pub(crate) fn reachable(&self, announced: Endpoint) -> Endpoint {
-        let found = self.0.get(&announced).or_else(|| {
-            let any = Endpoint { host: announced.host.clone(), port: ANY_PORT };
-            self.0.get(&any)
+        let mapped = self.0.get(&announced).or_else(|| {
+            let any_port = Endpoint { host: announced.host.clone(), port: ANY_PORT };
+            self.0.get(&any_port)
         });
-        match found {
+        match mapped {
             Some(endpoint) if endpoint.port == ANY_PORT => {
                 Endpoint { host: endpoint.host.clone(), port: announced.port }
             }
@@ -96,7 +97,7 @@ impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sentinels")
             .field("endpoints", &self.endpoints)
-            .field("master", &self.master)
+            .field("master", &self.group)
             .field("user", &self.login.user)
             .finish_non_exhaustive()
     }
@@ -117,11 +118,11 @@ mod tests {
             (("10.0.0.6", 9), ("::1", 9)),
             (("fe80::1", 7), ("c", 8)),
         ] {
-            let found = map.reachable(endpoint(announced.0, announced.1));
-            assert_eq!(found, endpoint(reachable.0, reachable.1));
+            let mapped = map.reachable(endpoint(announced.0, announced.1));
+            assert_eq!(mapped, endpoint(reachable.0, reachable.1));
         }
-        for wrong in ["", "a", "a:1", "a:1=", "=b", "a:x=b", "a=b:1", "a:1=b:2,"] {
-            assert!(AddressMap::parse(wrong).is_err(), "{wrong:?}");
+        for malformed in ["", "a", "a:1", "a:1=", "=b", "a:x=b", "a=b:1", "a:1=b:2,"] {
+            assert!(AddressMap::parse(malformed).is_err(), "{malformed:?}");
         }
     }
 }

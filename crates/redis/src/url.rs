@@ -113,7 +113,7 @@ mod tests {
         let config = Config::from_url("redis+sentinel", "//u:p@a:1,b,[::1]:3/my%2Dmaster/2").unwrap();
         let Servers::Sentinel(sentinels) = &config.servers else { panic!("{config:?}") };
         assert_eq!(sentinels.endpoints, endpoints(&[("a", 1), ("b", 26379), ("::1", 3)]));
-        assert_eq!((sentinels.master.as_str(), config.db), ("my-master", 2));
+        assert_eq!((sentinels.group.as_str(), config.db), ("my-master", 2));
         assert!(config.login.password.is_some() && sentinels.login.password.is_none());
         for path in ["", "/", "/0"] {
             let config = Config::from_url("rediss+cluster", &format!("//a,b:2{path}")).unwrap();

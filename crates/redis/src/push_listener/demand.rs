@@ -1,16 +1,16 @@
-//! Counts the requests in flight on one server. While there are some, or claims wait, the connection asks the server
-//! for signs of life.
+//! Counts the requests in flight on one server. While there are some, or claims wait, the pulse of the connection asks
+//! the server for signs of life.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the requests in flight, and wakes the pulse of the connection when the server begins to be needed.
+/// Counts the requests in flight, and wakes the pulse of the connection when a first claim or request needs the server.
 #[derive(Default)]
 pub(crate) struct Demand {
-    in_flight: AtomicUsize,
+    requests_in_flight: AtomicUsize,
     /// Notified when a first claim or request waits for the server.
-    begun: Notify,
+    first_wait: Notify,
 }
 
 /// A request in flight, until this is dropped.
@@ -19,31 +19,32 @@ pub(crate) struct InFlightRequest<'a>(&'a Demand);
 impl Demand {
     /// Counts a request until the returned value is dropped.
     pub(crate) fn start_request(&self) -> InFlightRequest<'_> {
-        if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
-            self.begin();
+        if self.requests_in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.notify_first_wait();
         }
         InFlightRequest(self)
     }
 
+    /// Whether requests are in flight.
     pub(crate) fn has_requests(&self) -> bool {
-        self.in_flight.load(Ordering::Relaxed) > 0
+        self.requests_in_flight.load(Ordering::Relaxed) > 0
     }
 
-    /// Notes that a claim or request begins to wait for the server.
-    pub(crate) fn begin(&self) {
-        self.begun.notify_one();
+    /// Wakes the pulse: a first claim or request waits for the server.
+    pub(crate) fn notify_first_wait(&self) {
+        self.first_wait.notify_one();
     }
 
     /// Waits until a claim or request begins to wait for the server. Returns at once if one has begun since the last
     /// call.
     pub(crate) async fn begun(&self) {
-        self.begun.notified().await;
+        self.first_wait.notified().await;
     }
 }
 
 impl Drop for InFlightRequest<'_> {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.requests_in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_request_in_flight_begins_the_demand() {
+    fn the_first_request_in_flight_wakes_the_pulse() {
         let demand = Demand::default();
         assert!(!demand.has_requests() && demand.begun().now_or_never().is_none());
         let first = demand.start_request();

@@ -1,4 +1,4 @@
-//! The messages that the scripts publish on our channels.
+//! The messages that the scripts publish on the channels of this client.
 
 use std::time::Duration;
 
@@ -19,14 +19,13 @@ pub(crate) enum Message {
     },
     /// An operator broke the hold.
     Broken { name: Name, id: ClaimId },
-    /// The state of the name changed: the claim asks again.
+    /// The state of the name changed: the claim asks again. The scripts call this message `ring`.
     Recheck { name: Name, id: ClaimId },
 }
 
 impl Message {
-    /// Parses `granted <id> <token> <tokens> <id_and_name ms> <server us> <how the previous hold ended> <lock>`,
-    /// `broken <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock without the
-    /// prefix.
+    /// Parses `granted <id> <token> <tokens> <claim time ms> <server us> <how the previous hold ended> <lock>`, `broken
+    /// <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock without the prefix.
     pub(crate) fn parse(message: &[u8], prefix: &str) -> Option<Self> {
         let text = std::str::from_utf8(message).ok()?;
         if let Some(rest) = text.strip_prefix("broken ") {
@@ -75,16 +74,16 @@ mod tests {
 
     #[test]
     fn a_message_has_all_its_parts() {
-        let is_named = |name: &Name, id: ClaimId| (name.as_str(), id.to_string().as_str()) == ("a b", ID);
+        let is_expected = |name: &Name, id: ClaimId| (name.as_str(), id.to_string().as_str()) == ("a b", ID);
         let message = parse(&format!("granted {ID} 17 3 2000 5000000 l lock:a b"));
         let Some(Message::Granted { name, id, grant, granted_at }) = message else { panic!("{message:?}") };
-        assert!(is_named(&name, id));
+        assert!(is_expected(&name, id));
         assert_eq!((grant.token.number, grant.tokens, grant.previous), (17, 3, Previous::Lapsed));
         assert_eq!((grant.ttl, granted_at), (Some(Duration::from_secs(2)), Duration::from_secs(5)));
         let broken = parse(&format!("broken {ID} lock:a b"));
-        assert!(matches!(broken, Some(Message::Broken { name, id }) if is_named(&name, id)));
+        assert!(matches!(broken, Some(Message::Broken { name, id }) if is_expected(&name, id)));
         let recheck = parse(&format!("ring {ID} lock:a b"));
-        assert!(matches!(recheck, Some(Message::Recheck { name, id }) if is_named(&name, id)));
+        assert!(matches!(recheck, Some(Message::Recheck { name, id }) if is_expected(&name, id)));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Handles the server's pushes, in the reader of the connection. The listener of one server composes what its pushes
-//! need: the claims that wait, the server's clock, its process, and the requests in flight.
+//! Handles the server's pushes, in the task that reads the connection. The listener of one server composes what its
+//! pushes need: the claims that wait, the server's clock, its process, and the requests in flight.
 
 use std::sync::Arc;
 
@@ -23,29 +23,36 @@ use waiting_claims::WaitingClaims;
 
 /// The pushes, the clock and the process of one server, for one client.
 pub(crate) struct PushListener {
+    /// The prefix of the lock keys.
     prefix: String,
-    /// The messages on this connection may have been published by other servers, because the servers relay messages to
-    /// each other.
+    /// The messages on this connection may have been published by other servers, because the nodes of a Redis Cluster
+    /// relay messages to each other.
     is_relayed: bool,
     /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
+    /// The clock of the server.
     pub(crate) time: ServerTime,
+    /// The process that answers for the server.
     pub(crate) process: ServerProcess,
+    /// The requests in flight to the server.
     pub(crate) demand: Demand,
+    /// The claims that wait at the server.
     pub(crate) claims: WaitingClaims,
 }
 
 impl PushListener {
+    /// The listener for one server.
     pub(crate) fn new(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
-        Self::with(prefix, mailbox, false)
+        Self::build(prefix, mailbox, false)
     }
 
-    /// The listener for one of several servers that relay published messages to each other.
+    /// The listener for one node of a Redis Cluster, whose servers relay published messages to each other.
     pub(crate) fn of_cluster_node(prefix: &str, mailbox: Arc<Mailbox>) -> Arc<Self> {
-        Self::with(prefix, mailbox, true)
+        Self::build(prefix, mailbox, true)
     }
 
-    fn with(prefix: &str, mailbox: Arc<Mailbox>, is_relayed: bool) -> Arc<Self> {
+    /// A listener that knows nothing of its server yet.
+    fn build(prefix: &str, mailbox: Arc<Mailbox>, is_relayed: bool) -> Arc<Self> {
         Arc::new(Self {
             prefix: prefix.to_owned(),
             is_relayed,
@@ -90,7 +97,7 @@ impl PushListener {
         if !waits {
             self.claims.remove(claim);
         } else if self.claims.add(claim) {
-            self.demand.begin();
+            self.demand.notify_first_wait();
         }
     }
 
@@ -100,7 +107,7 @@ impl PushListener {
     }
 
     /// Makes the claims that watch this foreign lock ask again, because the lock changed.
-    pub(crate) fn changed(&self, lock: &str) {
+    pub(crate) fn recheck_watchers(&self, lock: &str) {
         let watchers = self.claims.take_watchers(lock);
         let Some(name) = name_of(lock, &self.prefix) else { return };
         for id in watchers {
@@ -113,14 +120,14 @@ impl PushListener {
         self.deliver(message, self.process.is_trusted(now));
     }
 
-    /// Passes a message on to the keeper. `is_dated`: the time in a grant is of this server's clock, and no other
-    /// server can have replaced this one.
-    fn deliver(&self, message: &[u8], is_dated: bool) {
+    /// Passes a message on to the keeper. `is_datable`: the time in a pushed grant is of this server's clock, and no
+    /// other server can have replaced this one.
+    fn deliver(&self, message: &[u8], is_datable: bool) {
         let Some(message) = Message::parse(message, &self.prefix) else { return };
         self.mailbox.push(match message {
             Message::Granted { name, id, grant, granted_at } => {
                 self.set_waiting(id, false);
-                let since = if is_dated { self.time.granted_since(granted_at) } else { None };
+                let since = if is_datable { self.time.granted_since(granted_at) } else { None };
                 Notification::Granted { name, id, grant, since }
             }
             Message::Broken { name, id } => Notification::Lost { name, id, loss: Loss::Broken },
@@ -136,13 +143,13 @@ impl PushHandler for PushListener {
 
     fn invalidated(&self, lock: Option<&str>) {
         match lock {
-            Some(lock) => self.changed(lock),
+            Some(lock) => self.recheck_watchers(lock),
+            // All waiting claims ask again, because any lock may have changed.
             None => self.mailbox.push(Notification::AskAll),
         }
     }
 }
 
-/// Locks a mutex of this module. A panic under it leaves no change half done.
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -159,7 +166,7 @@ mod tests {
         leasehold_testkit::dropper::poll_once(Box::pin(listener.mailbox.read())).unwrap_or_default()
     }
 
-    fn is_doubted(listener: &PushListener) -> bool {
+    fn reports_doubt(listener: &PushListener) -> bool {
         matches!(notifications(listener)[..], [Notification::Doubt])
     }
 
@@ -175,9 +182,9 @@ mod tests {
         listener.receive_own(GRANTED, at(4001));
         assert!(!is_dated(), "the server may have been replaced");
         listener.receive(GRANTED);
-        let granted = notifications(&listener);
+        let notifications = notifications(&listener);
         assert!(
-            matches!(granted[..], [Notification::Granted { since: None, .. }]),
+            matches!(notifications[..], [Notification::Granted { since: None, .. }]),
             "passed on by another server"
         );
     }
@@ -186,21 +193,21 @@ mod tests {
     fn a_clock_step_puts_holds_in_doubt_also_on_a_new_connection() {
         let listener = PushListener::new("lock:", Arc::default());
         listener.learn(at(1000), at(1001), 50_000_000);
-        assert!(!is_doubted(&listener));
+        assert!(!reports_doubt(&listener));
         listener.learn(at(2000), at(2001), 52_000_000);
-        assert!(is_doubted(&listener));
+        assert!(reports_doubt(&listener));
         listener.connected(at(3000), at(3001), 53_000_000);
-        assert!(!is_doubted(&listener), "the same server after a moment");
+        assert!(!reports_doubt(&listener), "the same server after a moment");
         listener.connected(at(4000), at(4001), 99_000_000);
-        assert!(is_doubted(&listener), "another server, far ahead");
+        assert!(reports_doubt(&listener), "another server, far ahead");
     }
 
     #[test]
     fn another_process_puts_holds_in_doubt() {
         let listener = PushListener::new("lock:", Arc::default());
-        for (run, doubted) in [("one", false), ("two", true)] {
-            listener.identified(&Identity { run: Some(run.to_owned()), ..Identity::default() });
-            assert_eq!(is_doubted(&listener), doubted, "{run}");
+        for (run_id, doubted) in [("one", false), ("two", true)] {
+            listener.identified(&Identity { run_id: Some(run_id.to_owned()), ..Identity::default() });
+            assert_eq!(reports_doubt(&listener), doubted, "{run_id}");
         }
     }
 

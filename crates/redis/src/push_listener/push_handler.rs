@@ -7,12 +7,12 @@ use redis::{
     aio::{AsyncPushSender, SendError},
 };
 
-/// Handles the pushes of a connection.
+/// Handles the pushes of a connection: messages that the server sends without a request.
 pub(crate) trait PushHandler: Send + Sync + 'static {
     /// Handles a message on a channel.
     fn receive(&self, message: &[u8]);
 
-    /// Handles the report that a tracked lock changed; `None`: any of them may have changed.
+    /// Handles the report that a tracked lock key changed; `None`: any of them may have changed.
     fn invalidated(&self, lock: Option<&str>);
 }
 

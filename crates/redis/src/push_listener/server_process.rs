@@ -1,4 +1,4 @@
-//! The process that answers for one server.
+//! Which process answers at the address of one server: a restart or a fail-over puts another one there.
 
 use std::{
     sync::{
@@ -19,15 +19,15 @@ pub(crate) struct ServerProcess {
     /// server can have replaced this one.
     trust_period: AtomicU64,
     /// When the newest request with a prompt answer was sent, in nanoseconds.
-    newest_prompt: AtomicU64,
+    newest_prompt_sent: AtomicU64,
 }
 
 /// What is known of the process.
 struct ProcessState {
     /// The run id at the newest connection, if there was a connection; the inner `None` if the user may not read it.
-    run: Option<Option<String>>,
+    run_id: Option<Option<String>>,
     /// When the process was started, by its own clock in microseconds; `None` if the user may not read it.
-    started: Option<u64>,
+    started_micros: Option<u64>,
     /// The server was a master at some time.
     was_master: bool,
     /// Our holds may be on the server. If not, it does not matter which process answers.
@@ -37,9 +37,14 @@ struct ProcessState {
 impl ServerProcess {
     pub(crate) fn new(may_have_holds: bool) -> Self {
         Self {
-            state: Mutex::new(ProcessState { run: None, started: None, was_master: false, may_have_holds }),
+            state: Mutex::new(ProcessState {
+                run_id: None,
+                started_micros: None,
+                was_master: false,
+                may_have_holds,
+            }),
             trust_period: AtomicU64::new(u64::MAX),
-            newest_prompt: AtomicU64::new(0),
+            newest_prompt_sent: AtomicU64::new(0),
         }
     }
 
@@ -49,26 +54,28 @@ impl ServerProcess {
     pub(crate) fn connected(&self, identity: &Identity) -> bool {
         let mut state = lock_mutex(&self.state);
         state.was_master |= identity.role == "master";
-        let is_other = match (&state.run, &identity.run) {
+        let is_other = match (&state.run_id, &identity.run_id) {
+            // The first connection.
             (None, _) => false,
-            (Some(Some(before)), Some(now)) => before != now,
+            (Some(Some(old)), Some(new)) => old != new,
+            // One of the run ids is unknown.
             _ => true,
         };
-        state.run = Some(identity.run.clone());
+        state.run_id = Some(identity.run_id.clone());
         is_other && state.may_have_holds
     }
 
-    /// Records that the process had run for `uptime` seconds when its clock was at `micros`.
-    pub(crate) fn set_uptime(&self, uptime: Option<u64>, micros: u64) {
+    /// Records that the process had run for `uptime` seconds when its clock was at `server_micros`.
+    pub(crate) fn set_uptime(&self, uptime: Option<u64>, server_micros: u64) {
         // The uptime is rounded to seconds, so this moment may be later than the start.
-        lock_mutex(&self.state).started =
-            uptime.map(|seconds| micros.saturating_sub(seconds.saturating_mul(1_000_000)));
+        lock_mutex(&self.state).started_micros =
+            uptime.map(|seconds| server_micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
 
     /// The run id of the newest connection, and when that process was started, by its own clock in microseconds.
-    pub(crate) fn run_and_start(&self) -> Option<(String, u64)> {
+    pub(crate) fn run_id_and_start(&self) -> Option<(String, u64)> {
         let state = lock_mutex(&self.state);
-        state.run.clone().flatten().zip(state.started)
+        state.run_id.clone().flatten().zip(state.started_micros)
     }
 
     /// Records that our holds may be on the server from now on.
@@ -78,7 +85,7 @@ impl ServerProcess {
 
     /// Whether to ask for the run id: not if the user had no right to read it.
     pub(crate) fn asks_for_run(&self) -> RunIdQuery {
-        if matches!(lock_mutex(&self.state).run, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
+        if matches!(lock_mutex(&self.state).run_id, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
     }
 
     /// Whether a connection ever led to a master.
@@ -96,13 +103,13 @@ impl ServerProcess {
     /// Records that the server answered at `now` to a request sent at `sent`.
     pub(crate) fn answered(&self, sent: Instant, now: Instant) {
         if now.as_nanos().saturating_sub(sent.as_nanos()) <= self.trust_period.load(Ordering::Relaxed) {
-            self.newest_prompt.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+            self.newest_prompt_sent.fetch_max(sent.as_nanos(), Ordering::Relaxed);
         }
     }
 
     /// Whether no other server can have replaced this one by `now`.
     pub(crate) fn is_trusted(&self, now: Instant) -> bool {
-        let since_prompt = now.as_nanos().saturating_sub(self.newest_prompt.load(Ordering::Relaxed));
+        let since_prompt = now.as_nanos().saturating_sub(self.newest_prompt_sent.load(Ordering::Relaxed));
         since_prompt <= self.trust_period.load(Ordering::Relaxed)
     }
 }
@@ -115,8 +122,8 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn connected(process: &ServerProcess, run: Option<&str>) -> bool {
-        process.connected(&Identity { run: run.map(str::to_owned), ..Identity::default() })
+    fn connected(process: &ServerProcess, run_id: Option<&str>) -> bool {
+        process.connected(&Identity { run_id: run_id.map(str::to_owned), ..Identity::default() })
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The clock of one server.
+//! What this client knows of the clock of one server.
 
 use crate::lock_mutex;
 use std::{
@@ -11,9 +11,10 @@ use std::{
 
 use leasehold_core::{Instant, ServerClock};
 
-/// What is known of the server's clock, and whether the clock may date pushed grants.
+/// What is known of the server's clock, and whether the time in a pushed grant says since when the grant is held.
 #[derive(Default)]
 pub(crate) struct ServerTime {
+    /// The server's clock, by the answers so far.
     clock: Mutex<ServerClock>,
     /// The server's clock when the connection was made or slots came to the server, in microseconds.
     floor: AtomicU64,
@@ -67,6 +68,7 @@ mod tests {
     #[test]
     fn a_pushed_grant_is_dated_by_the_newest_answer() {
         let time = ServerTime::default();
+        // Since when a grant is held that the server dates at 5 s.
         let since = || time.granted_since(Duration::from_secs(5));
         assert_eq!(since(), None, "without an answer the grant must be confirmed");
         // The server's clock was at 4.9 s when ours was at 100 ms: it reaches 5 s later than that, by an unknown time.

@@ -18,6 +18,7 @@ pub(crate) struct WaitingClaims {
 }
 
 impl WaitingClaims {
+    /// Whether no claim waits.
     pub(crate) fn is_empty(&self) -> bool {
         lock_mutex(&self.waiting).is_empty()
     }

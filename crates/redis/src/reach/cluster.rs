@@ -15,34 +15,37 @@ use super::{
     map_task::MapTask,
     node::Node,
     routed_request::{ClusterNode, Route},
+    slot_waiters::SlotWaiters,
     slots::{self, NodeInfo, SlotRange},
-    waiting::SlotWaiters,
 };
 use crate::{keys::SLOTS, outbox::Destination};
 
-/// For this long after a slot was found at a node, the clients of its waiters may not be subscribed there yet: they
-/// learn of the move at about the same time as this client. During this time a missing listener does not exclude a
-/// waiter from a grant.
+/// A slot is unsettled for this long after it was found at a node: the clients of its waiters may not be subscribed
+/// there yet: they learn of the move at about the same time as this client. During this time a missing listener does
+/// not exclude a waiter from a grant.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
-/// The cluster of a URL.
-pub(crate) struct Cluster(Arc<Inner>);
+/// The Redis Cluster of a URL.
+pub(crate) struct Cluster(Arc<ClusterState>);
 
 /// The shared state of a [`Cluster`], which background tasks and connections use too.
-pub(crate) struct Inner {
-    weak_self: Weak<Inner>,
+pub(crate) struct ClusterState {
+    /// For the nodes and tasks, which must not keep the cluster alive.
+    weak_self: Weak<ClusterState>,
     pub(crate) client: Arc<Client>,
+    /// Records whether any node was ever reached.
     contact: Contact,
     /// The waiting claims, by slot.
     pub(crate) slot_waiters: SlotWaiters,
+    /// Which node owns which slot.
     map: Mutex<ClusterMap>,
-    /// Notified when an attempt to learn the owners of the slots has ended.
-    pub(crate) map_read: Notify,
+    /// Notified when an attempt to learn the owners of the slots (the map) has ended.
+    pub(crate) map_attempt_ended: Notify,
     /// Notified when the set of nodes changes.
     nodes_changed: Notify,
 }
 
-/// What is known of the cluster.
+/// What is known of the cluster: which node owns which slot.
 pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` before a node reported it.
     slots: Vec<Option<Owner>>,
@@ -53,9 +56,9 @@ pub(crate) struct ClusterMap {
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
     /// The node to ask first for the owners of the slots: it reported the newest change.
-    witness: Option<Arc<Node>>,
+    first_to_ask: Option<Arc<Node>>,
     /// The node to ask last for the owners of the slots: it does not answer.
-    suspect: Option<Arc<Node>>,
+    last_to_ask: Option<Arc<Node>>,
     /// The task that asks for the owners of the slots.
     pub(crate) task: MapTask,
 }
@@ -64,7 +67,7 @@ pub(crate) struct ClusterMap {
 #[derive(Clone)]
 struct Owner {
     node: Arc<Node>,
-    since: Instant,
+    known_since: Instant,
 }
 
 impl Cluster {
@@ -76,17 +79,17 @@ impl Cluster {
                 former_owners: Vec::new(),
                 nodes: Vec::new(),
                 seeds: seeds.iter().map(node).collect(),
-                witness: None,
-                suspect: None,
+                first_to_ask: None,
+                last_to_ask: None,
                 task: MapTask::default(),
             };
-            Inner {
+            ClusterState {
                 weak_self: Weak::clone(weak_self),
                 client: Arc::clone(client),
                 contact,
                 slot_waiters: SlotWaiters::default(),
                 map: Mutex::new(map),
-                map_read: Notify::new(),
+                map_attempt_ended: Notify::new(),
                 nodes_changed: Notify::new(),
             }
         }))
@@ -101,47 +104,52 @@ impl Cluster {
                 self.0.owner(slot).ok_or_else(|| slot_without_owner(slot))?
             }
         };
-        let failure = match self.connect(&owner.node, self.destination(slot, &owner)).await {
+        let error = match self.connect(&owner.node, self.destination(slot, &owner)).await {
             Ok(route) => return Ok(route),
             Err(error) => error,
         };
         // Nothing was sent: if another node has the slot by now, that node is asked.
-        if failure.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
-            return Err(failure);
+        if error.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
+            return Err(error);
         }
         match self.0.owner(slot) {
             Some(new_owner) if !Arc::ptr_eq(&new_owner.node, &owner.node) => {
                 self.connect(&new_owner.node, self.destination(slot, &new_owner)).await
             }
-            _ => Err(failure),
+            _ => Err(error),
         }
     }
 
     /// The connection to the node that has this slot, if it is made and can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
-        let (conn, to) = (owner.node.ready_conn()?, self.destination(slot, &owner));
+        let (conn, destination) = (owner.node.ready_conn()?, self.destination(slot, &owner));
         Some(Route {
             conn,
-            to,
+            destination,
             cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: owner.node }),
         })
     }
 
+    /// The destination of a request about this slot at its owner.
     fn destination(&self, slot: u16, owner: &Owner) -> Destination {
-        let unsettled = self.0.client.clock.now().since(owner.since) < SETTLING_TIME;
+        let unsettled = self.0.client.clock.now().since(owner.known_since) < SETTLING_TIME;
         Destination { slot: Some(slot), asking: false, unsettled }
     }
 
     /// The connection to this node.
-    pub(crate) async fn connect(&self, node: &Arc<Node>, to: Destination) -> Result<Route, EngineError> {
+    pub(crate) async fn connect(
+        &self,
+        node: &Arc<Node>,
+        destination: Destination,
+    ) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
                 self.0.contact.made();
                 node.raise_token_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
                 Ok(Route {
                     conn,
-                    to,
+                    destination,
                     cluster_node: Some(ClusterNode { cluster: Arc::clone(&self.0), node: Arc::clone(node) }),
                 })
             }
@@ -157,7 +165,7 @@ impl Cluster {
     }
 
     /// A connection to each node that has slots.
-    pub(crate) async fn owners(&self) -> Result<Vec<Route>, EngineError> {
+    pub(crate) async fn routes_to_owners(&self) -> Result<Vec<Route>, EngineError> {
         let mut owners = self.0.lock().owners();
         if owners.is_empty() {
             self.0.wait_for_map().await?;
@@ -171,27 +179,27 @@ impl Cluster {
     }
 
     /// Records the report of the node `from` that the slot is at the address `to`, which is asked from now on.
-    pub(crate) fn moved(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
-        let node = self.0.node_at(to, from, slot)?;
+    pub(crate) fn record_move(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
+        let node = self.0.node_of_address(to, from, slot)?;
         let now = self.0.client.clock.now();
         {
             let mut map = self.0.lock();
             map.set_owner(slot, &node, now);
-            map.witness = Some(node);
+            map.first_to_ask = Some(node);
         }
         self.0.slot_waiters.recheck(slot, &self.0.client.mailbox);
-        self.0.want_map();
+        self.0.request_map();
         Ok(())
     }
 
-    /// The node to which a slot is migrating.
+    /// The node to which a slot is migrating, at the address `to` by the report of the node `from`.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
-        self.0.node_at(to, from, slot).inspect(|node| node.may_have_holds())
+        self.0.node_of_address(to, from, slot).inspect(|node| node.may_have_holds())
     }
 
     /// Records that the claim no longer waits.
-    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
-        self.0.waits_no_more(slot, claim);
+    pub(crate) fn stop_waiting(&self, slot: u16, claim: ClaimId) {
+        self.0.stop_waiting(slot, claim);
     }
 
     /// Keeps connections that were made once connected. Never returns.
@@ -200,47 +208,47 @@ impl Cluster {
             let mut nodes_changed = pin!(self.0.nodes_changed.notified());
             nodes_changed.as_mut().enable();
             let nodes = self.0.lock().nodes.clone();
-            let mut mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
+            let mut nodes_mending: FuturesUnordered<_> = nodes.iter().map(|node| node.mend()).collect();
             tokio::select! {
                 () = nodes_changed => {}
-                Some(()) = mending.next() => {}
+                Some(()) = nodes_mending.next() => {}
             }
         }
     }
 }
 
-impl Inner {
+impl ClusterState {
     /// Records that the claim waits in this slot.
-    pub(crate) fn waits(&self, slot: u16, claim: ClaimId, name: &Name) {
+    pub(crate) fn add_waiter(&self, slot: u16, claim: ClaimId, name: &Name) {
         self.slot_waiters.add(slot, claim, name);
     }
 
     /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another
     /// node.
-    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
+    pub(crate) fn stop_waiting(&self, slot: u16, claim: ClaimId) {
         if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
             nodes.iter().for_each(|node| node.listener().set_waiting(claim, false));
         }
     }
 
-    /// Records that this node did not answer, and asks the other nodes for the owners of the slots.
+    /// Suspects this node, because it did not answer: asks the other nodes for the owners of the slots.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
-        self.lock().suspect = Some(Arc::clone(node));
-        self.want_map();
+        self.lock().last_to_ask = Some(Arc::clone(node));
+        self.request_map();
     }
 
     /// Makes the background task ask for the owners of the slots.
-    pub(crate) fn want_map(&self) {
-        MapTask::want(&self.weak_self);
+    pub(crate) fn request_map(&self) {
+        MapTask::request(&self.weak_self);
     }
 
     /// Waits until a node has reported the owners of the slots.
     async fn wait_for_map(&self) -> Result<(), EngineError> {
-        let mut map_read = pin!(self.map_read.notified());
-        map_read.as_mut().enable();
-        self.want_map();
-        map_read.await;
+        let mut map_attempt_ended = pin!(self.map_attempt_ended.notified());
+        map_attempt_ended.as_mut().enable();
+        self.request_map();
+        map_attempt_ended.await;
         match self.lock().task.last_error() {
             None => Ok(()),
             Some(error) => {
@@ -252,36 +260,36 @@ impl Inner {
 
     /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then
     /// connected nodes, and last the node that did not answer.
-    pub(crate) fn witnesses(&self) -> Vec<Arc<Node>> {
+    pub(crate) fn nodes_to_ask(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
-        let (witness, suspect) = (map.witness.take(), map.suspect.take());
-        let mut all: Vec<Arc<Node>> = witness.into_iter().collect();
+        let (first_to_ask, last_to_ask) = (map.first_to_ask.take(), map.last_to_ask.take());
+        let mut nodes: Vec<Arc<Node>> = first_to_ask.into_iter().collect();
         for node in map.nodes.iter().chain(&map.seeds) {
-            if !all.iter().any(|other| Arc::ptr_eq(node, other)) {
-                all.push(Arc::clone(node));
+            if !nodes.iter().any(|other| Arc::ptr_eq(node, other)) {
+                nodes.push(Arc::clone(node));
             }
         }
-        let is_suspect =
-            |node: &Arc<Node>| suspect.as_ref().is_some_and(|suspect| Arc::ptr_eq(suspect, node));
-        all.sort_by_key(|node| (is_suspect(node), !node.is_live()));
-        all
+        let is_last =
+            |node: &Arc<Node>| last_to_ask.as_ref().is_some_and(|last_to_ask| Arc::ptr_eq(last_to_ask, node));
+        nodes.sort_by_key(|node| (is_last(node), !node.is_live()));
+        nodes
     }
 
-    /// Records the owners of the slots that `witness` reported.
-    pub(crate) fn set_owners(&self, ranges: &[SlotRange], witness: &Node) -> Result<(), EngineError> {
+    /// Records the owners of the slots that the node `reporter` reported.
+    pub(crate) fn set_owners(&self, ranges: &[SlotRange], reporter: &Node) -> Result<(), EngineError> {
         if ranges.is_empty() {
-            let message = format!("{} knows no node that has slots", witness.endpoint);
+            let message = format!("{} knows no node that has slots", reporter.endpoint);
             return Err(EngineError::new(Fault::Retry, message));
         }
         let now = self.client.clock.now();
         let mut map = self.lock();
-        let mut moved = Vec::new();
+        let mut moved_slots = Vec::new();
         let mut nodes: Vec<Arc<Node>> = Vec::new();
         for range in ranges {
-            let Some(node) = map.node(&range.owner, &nodes, self) else { continue };
+            let Some(node) = map.find_or_create_node(&range.owner, &nodes, self) else { continue };
             for slot in range.first..=range.last {
                 if map.set_owner(slot, &node, now) {
-                    moved.push(slot);
+                    moved_slots.push(slot);
                 }
             }
             if !nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
@@ -292,7 +300,9 @@ impl Inner {
         map.nodes = nodes;
         let owners = map.owners();
         map.nodes.clone_from(&owners);
-        let contains = |all: &[Arc<Node>], node: &Arc<Node>| all.iter().any(|other| Arc::ptr_eq(other, node));
+        let contains =
+            |nodes: &[Arc<Node>], node: &Arc<Node>| nodes.iter().any(|other| Arc::ptr_eq(other, node));
+        // A node of the URL without slots was needed only to find the others.
         map.seeds.iter().filter(|seed| !contains(&owners, seed)).for_each(|seed| seed.hang_up());
         let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
@@ -300,22 +310,24 @@ impl Inner {
         if former_owners.iter().any(|node| !contains(&owners, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
-        moved.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
+        moved_slots.iter().for_each(|&slot| self.slot_waiters.recheck(slot, &self.client.mailbox));
         self.nodes_changed.notify_one();
         Ok(())
     }
 
+    /// The known owner of the slot.
     fn owner(&self, slot: u16) -> Option<Owner> {
         self.lock().slots[usize::from(slot)].clone()
     }
 
+    /// Whether the URL names this node.
     fn is_seed(&self, node: &Arc<Node>) -> bool {
         self.lock().seeds.iter().any(|seed| seed.endpoint == node.endpoint)
     }
 
     /// The node at the address that `from` reported.
-    fn node_at(&self, address: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
-        let endpoint = slots::endpoint(address, &from.endpoint.host).ok_or_else(|| {
+    fn node_of_address(&self, address: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
+        let endpoint = slots::redirection_endpoint(address, &from.endpoint.host).ok_or_else(|| {
             let message = format!(
                 "slot {slot} is on a node whose address {} does not know ({address}): set cluster-announce-hostname or cluster-announce-ip there",
                 from.endpoint
@@ -323,7 +335,7 @@ impl Inner {
             EngineError::new(Fault::Retry, message)
         })?;
         let mut map = self.lock();
-        let node = map.node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
+        let node = map.find_or_create_node(&NodeInfo { id: None, endpoint: Some(endpoint) }, &[], self);
         let node = node.ok_or_else(|| slot_without_owner(slot))?;
         if !map.nodes.iter().any(|other| Arc::ptr_eq(other, &node)) {
             map.nodes.push(Arc::clone(&node));
@@ -332,6 +344,7 @@ impl Inner {
         Ok(node)
     }
 
+    /// Locks the map.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
         // A panic under this lock leaves no change half done.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
@@ -339,37 +352,45 @@ impl Inner {
 }
 
 impl ClusterMap {
-    /// Records that the slot is at this node since `since`. True if it was at another node.
-    fn set_owner(&mut self, slot: u16, node: &Arc<Node>, since: Instant) -> bool {
+    /// Records that the slot is at this node from `now` on. True if it was at another node.
+    fn set_owner(&mut self, slot: u16, node: &Arc<Node>, now: Instant) -> bool {
         let owner = &mut self.slots[usize::from(slot)];
         if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {
             return false;
         }
         node.may_have_holds();
-        let Some(former_owner) = owner.replace(Owner { node: Arc::clone(node), since }) else { return false };
+        let Some(former_owner) = owner.replace(Owner { node: Arc::clone(node), known_since: now }) else {
+            return false;
+        };
         if !self.former_owners.iter().any(|node| Arc::ptr_eq(node, &former_owner.node)) {
             self.former_owners.push(former_owner.node);
         }
-        node.slots_arrived();
+        node.count_slot_arrival();
         true
     }
 
     /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids
     /// are known; without an address in the report, the same id. `None` if the report has no address, and the id is
-    /// unknown. `new`: further known nodes.
-    fn node(&self, report: &NodeInfo, new: &[Arc<Node>], cluster: &Inner) -> Option<Arc<Node>> {
-        let all = || self.nodes.iter().chain(new).chain(&self.seeds);
+    /// unknown. `new_nodes`: known nodes that are not in the map yet.
+    fn find_or_create_node(
+        &self,
+        report: &NodeInfo,
+        new_nodes: &[Arc<Node>],
+        cluster: &ClusterState,
+    ) -> Option<Arc<Node>> {
+        let known_nodes = || self.nodes.iter().chain(new_nodes).chain(&self.seeds);
         let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
-        let Some(endpoint) = &report.endpoint else { return all().find(has_id).cloned() };
+        let Some(endpoint) = &report.endpoint else { return known_nodes().find(has_id).cloned() };
+        // The node announces one address; this client may reach it at another one.
         let endpoint = cluster.client.config.map.reachable(endpoint.clone());
         let has_address = |node: &&Arc<Node>| {
             node.endpoint == endpoint
                 && (report.id.is_none() || node.id.get().is_none() || node.id.get() == report.id.as_ref())
         };
-        let known = all().find(has_address).cloned();
-        let node = known.unwrap_or_else(|| {
-            let nodes = self.nodes.len().max(self.seeds.len());
-            Node::new(&cluster.weak_self, &cluster.client, endpoint, nodes)
+        let known_node = known_nodes().find(has_address).cloned();
+        let node = known_node.unwrap_or_else(|| {
+            let node_count = self.nodes.len().max(self.seeds.len());
+            Node::new(&cluster.weak_self, &cluster.client, endpoint, node_count)
         });
         if let Some(id) = &report.id {
             let _ = node.id.set(id.clone());
@@ -391,6 +412,7 @@ impl ClusterMap {
     }
 }
 
+/// The error for a request about a slot that no node has.
 fn slot_without_owner(slot: u16) -> EngineError {
     let message = format!(
         "no node of the Redis Cluster has slot {slot} now (see CLUSTER INFO there), or it announces no address (cluster-announce-hostname, cluster-announce-ip)"

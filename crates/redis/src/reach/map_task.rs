@@ -8,11 +8,11 @@ use std::{
 
 use leasehold_core::{EngineError, Fault};
 
-use super::{cluster::Inner, node::Node, slots};
+use super::{cluster::ClusterState, node::Node, slots};
 use crate::runtime;
 
 /// The pause after an attempt. During the pause redirections show the owners of single slots.
-const PAUSE: Duration = Duration::from_millis(200);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long one node has for its answer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
@@ -21,18 +21,19 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 pub(crate) struct MapTask {
     is_running: bool,
     /// A caller asked for the owners after the running attempt began.
-    is_wanted: bool,
+    is_requested: bool,
+    /// The error of the last attempt; `None` if it read the map.
     last_error: Option<(Fault, String)>,
 }
 
 impl MapTask {
     /// Requests the owners of the slots. Starts the task, if it is not running; otherwise the task makes another
     /// attempt after the present one.
-    pub(crate) fn want(cluster: &Weak<Inner>) {
+    pub(crate) fn request(cluster: &Weak<ClusterState>) {
         let Some(inner) = cluster.upgrade() else { return };
         {
             let mut map = inner.lock();
-            map.task.is_wanted = true;
+            map.task.is_requested = true;
             if std::mem::replace(&mut map.task.is_running, true) {
                 return;
             }
@@ -50,29 +51,30 @@ impl MapTask {
 /// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request
 /// starts a new task.
 struct MapReader {
-    cluster: Weak<Inner>,
+    cluster: Weak<ClusterState>,
     /// The task has ended because no caller wants the map.
     is_idle: bool,
 }
 
 impl MapReader {
+    /// Reads the map once for each request, or once for several that come during an attempt.
     async fn run(mut self) {
         loop {
             {
                 let Some(cluster) = self.cluster.upgrade() else { return };
                 {
                     let mut map = cluster.lock();
-                    if !std::mem::take(&mut map.task.is_wanted) {
+                    if !std::mem::take(&mut map.task.is_requested) {
                         map.task.is_running = false;
                         self.is_idle = true;
                         return;
                     }
                 }
-                let answer = ask(&cluster).await;
+                let answer = read_map(&cluster).await;
                 cluster.lock().task.last_error = answer.err().map(|error| (error.fault, error.message));
-                cluster.map_read.notify_waiters();
+                cluster.map_attempt_ended.notify_waiters();
             }
-            runtime::pause(PAUSE).await;
+            runtime::pause(ATTEMPT_PAUSE).await;
         }
     }
 }
@@ -81,44 +83,47 @@ impl Drop for MapReader {
     fn drop(&mut self) {
         if let Some(cluster) = self.cluster.upgrade().filter(|_| !self.is_idle) {
             cluster.lock().task.is_running = false;
-            cluster.map_read.notify_waiters();
+            cluster.map_attempt_ended.notify_waiters();
         }
     }
 }
 
 /// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there
 /// is one.
-async fn ask(cluster: &Inner) -> Result<(), EngineError> {
-    let mut failure: Option<EngineError> = None;
-    for node in cluster.witnesses() {
-        let answer = runtime::within(NODE_TIMEOUT * 2, ask_one(cluster, &node)).await;
-        let answer = answer.unwrap_or_else(|| Err(silent(&node)));
+async fn read_map(cluster: &ClusterState) -> Result<(), EngineError> {
+    let mut first_error: Option<EngineError> = None;
+    for node in cluster.nodes_to_ask() {
+        let answer = runtime::within(NODE_TIMEOUT * 2, read_map_from(cluster, &node)).await;
+        let answer = answer.unwrap_or_else(|| Err(silent_error(&node)));
         match answer {
             Ok(()) => return Ok(()),
             Err(error) => {
                 tracing::debug!(node = %node.endpoint, %error, "did not report the owners of the slots");
-                let is_temporary = |failure: &EngineError| failure.fault == Fault::Retry;
-                if failure.as_ref().is_none_or(is_temporary) {
-                    failure = Some(error);
+                let is_temporary = |error: &EngineError| error.fault == Fault::Retry;
+                if first_error.as_ref().is_none_or(is_temporary) {
+                    first_error = Some(error);
                 }
             }
         }
     }
-    Err(failure.unwrap_or_else(|| EngineError::new(Fault::Retry, "no node of the Redis Cluster is known")))
+    Err(first_error
+        .unwrap_or_else(|| EngineError::new(Fault::Retry, "no node of the Redis Cluster is known")))
 }
 
 /// Asks one node for the owners of the slots, and records them.
-async fn ask_one(cluster: &Inner, node: &Arc<Node>) -> Result<(), EngineError> {
+async fn read_map_from(cluster: &ClusterState, node: &Arc<Node>) -> Result<(), EngineError> {
     let conn = node.conn().await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
     // An attempt to connect has its own limit.
-    let reply = runtime::within(NODE_TIMEOUT, conn.ask(&command)).await.unwrap_or_else(|| Err(silent(node)));
-    let reply = reply.map_err(|error| not_a_node(error, cluster, node))?;
-    cluster.set_owners(&slots::read(reply, &node.endpoint.host)?, node)
+    let reply =
+        runtime::within(NODE_TIMEOUT, conn.ask(&command)).await.unwrap_or_else(|| Err(silent_error(node)));
+    let reply = reply.map_err(|error| not_a_node_error(error, cluster, node))?;
+    cluster.set_owners(&slots::read_slots(reply, &node.endpoint.host)?, node)
 }
 
-fn silent(node: &Node) -> EngineError {
+/// The error of a node that did not answer in time.
+fn silent_error(node: &Node) -> EngineError {
     EngineError::new(
         Fault::Retry,
         format!("{} has not reported the slots within {NODE_TIMEOUT:?}", node.endpoint),
@@ -126,7 +131,7 @@ fn silent(node: &Node) -> EngineError {
 }
 
 /// The error of a server that is not a node of a cluster. Nothing was done, so the outcome is not unknown.
-fn not_a_node(error: EngineError, cluster: &Inner, node: &Node) -> EngineError {
+fn not_a_node_error(error: EngineError, cluster: &ClusterState, node: &Node) -> EngineError {
     let (endpoint, scheme) = (&node.endpoint, cluster.client.config.scheme());
     if error.message.contains("cluster support disabled") {
         let message = format!(

@@ -1,5 +1,6 @@
-//! The kinds of setup of Redis: one server, Sentinels, a cluster. They differ in how the server of a slot is found, and
-//! in the reaction to a change. Scripts, outbox, listener and records are the same for all.
+//! Finds the server to which a request goes. Redis has three setups: one server, a group that Sentinels watch, a
+//! cluster. They differ in how the server of a slot is found, and in the reaction to a change. Scripts, outbox,
+//! listener and records are the same for all.
 
 use std::sync::{Arc, atomic::AtomicU64};
 
@@ -7,18 +8,18 @@ use leasehold_core::{ClaimId, Clock, Contact, EngineError, Fault, Mailbox};
 
 mod cluster;
 mod map_task;
+mod master_decision;
 mod node;
 mod one;
-mod panel;
 mod routed_request;
 mod sentinel;
+mod sentinel_poller;
 pub(crate) mod shard_wire;
 mod shards;
+mod slot_waiters;
 pub(crate) mod slots;
-mod verdict;
-mod waiting;
 
-pub(crate) use one::{Dialer, One};
+pub(crate) use one::{Dialer, OneServer};
 pub(crate) use routed_request::{Route, RoutedRequest};
 
 use crate::{
@@ -32,26 +33,27 @@ use crate::{
     token_counter::TokenCounter,
 };
 use cluster::Cluster;
-use sentinel::Sentinel;
+use sentinel::SentinelGroup;
 
 /// What all connections of one client share.
 pub(crate) struct Client {
     pub(crate) config: Config,
-    /// The channel on which this client receives notifications, on each server.
+    /// The name of the channel on which this client receives notifications, on each server.
     pub(crate) channel: String,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) token_counter: TokenCounter,
     /// The serial number of the next connection. Failed attempts use numbers too.
-    connections: AtomicU64,
+    next_connection: AtomicU64,
 }
 
 /// How this client reaches the servers of its URL.
 pub(crate) enum Reach {
     /// One server.
-    One(One),
+    One(OneServer),
     /// The master of a group that Sentinels watch.
-    Sentinel(Sentinel),
+    Sentinel(SentinelGroup),
     /// Servers that share the slots.
     Cluster(Cluster),
 }
@@ -69,8 +71,8 @@ impl Client {
         mailbox: Arc<Mailbox>,
     ) -> Arc<Self> {
         let (channel, token_counter) = (channel(id), TokenCounter::new(&config.prefix));
-        let connections = AtomicU64::new(1);
-        Arc::new(Self { config, channel, clock, mailbox, token_counter, connections })
+        let next_connection = AtomicU64::new(1);
+        Arc::new(Self { config, channel, clock, mailbox, token_counter, next_connection })
     }
 
     /// A listener for one server.
@@ -99,8 +101,8 @@ impl Client {
 impl Reach {
     pub(crate) fn new(client: &Arc<Client>, contact: Contact) -> Self {
         match &client.config.servers {
-            Servers::One(address) => Self::One(One::new(client, address.clone(), contact)),
-            Servers::Sentinel(sentinels) => Self::Sentinel(Sentinel::new(client, sentinels, contact)),
+            Servers::One(address) => Self::One(OneServer::new(client, address.clone(), contact)),
+            Servers::Sentinel(sentinels) => Self::Sentinel(SentinelGroup::new(client, sentinels, contact)),
             Servers::Cluster(nodes) => Self::Cluster(Cluster::new(client, nodes, contact)),
         }
     }
@@ -109,11 +111,13 @@ impl Reach {
     pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         match self {
             Self::One(one) => {
-                Ok(Route { conn: one.conn().await?, to: Destination::default(), cluster_node: None })
+                Ok(Route { conn: one.conn().await?, destination: Destination::default(), cluster_node: None })
             }
-            Self::Sentinel(sentinel) => {
-                Ok(Route { conn: sentinel.conn().await?, to: Destination::default(), cluster_node: None })
-            }
+            Self::Sentinel(sentinel) => Ok(Route {
+                conn: sentinel.conn().await?,
+                destination: Destination::default(),
+                cluster_node: None,
+            }),
             Self::Cluster(cluster) => cluster.route(slot).await,
         }
     }
@@ -121,11 +125,11 @@ impl Reach {
     /// The connection to the server that has the keys of this slot, if it is made and can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let conn = match self {
-            Self::One(one) => one.live()?,
-            Self::Sentinel(sentinel) => sentinel.live()?,
+            Self::One(one) => one.live_conn()?,
+            Self::Sentinel(sentinel) => sentinel.live_conn()?,
             Self::Cluster(cluster) => return cluster.ready_route(slot),
         };
-        Some(Route { conn, to: Destination::default(), cluster_node: None })
+        Some(Route { conn, destination: Destination::default(), cluster_node: None })
     }
 
     /// Whether several servers share the slots (a cluster): then a request can be about keys of one slot only.
@@ -156,22 +160,22 @@ impl Reach {
         }
     }
 
-    /// Handles the report of a server that it is not a master. Returns the error, if the request is not to be sent to
-    /// another server. `connection` is the number of the connection.
-    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
+    /// Handles the report of a server that it is not a master (any more). Returns the error, if the request is not to
+    /// be sent to another server. `connection` is the number of the connection.
+    pub(crate) fn handle_demotion(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
-            Self::One(one) => Err(one.demoted(connection, error)),
+            Self::One(one) => Err(one.handle_demotion(connection, error)),
             Self::Sentinel(sentinel) => {
-                sentinel.demoted(connection);
+                sentinel.handle_demotion(connection);
                 Ok(())
             }
-            // The owner of its slots is looked up, and core asks again.
+            // The new owner of its slots is looked up, and core repeats the request.
             Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
     /// How many Sentinels the URL names, and how many exist; `None` without any.
-    pub(crate) fn sentinels(&self) -> Option<(usize, u32)> {
+    pub(crate) fn sentinel_counts(&self) -> Option<(usize, u32)> {
         match self {
             Self::One(_) | Self::Cluster(_) => None,
             Self::Sentinel(sentinel) => Some(sentinel.sentinel_counts()),
@@ -179,10 +183,10 @@ impl Reach {
     }
 
     /// The connections to all servers that have keys.
-    pub(crate) async fn servers(&self) -> Result<Vec<Route>, EngineError> {
+    pub(crate) async fn routes_to_all(&self) -> Result<Vec<Route>, EngineError> {
         match self {
             Self::One(_) | Self::Sentinel(_) => Ok(vec![self.route(0).await?]),
-            Self::Cluster(cluster) => cluster.owners().await,
+            Self::Cluster(cluster) => cluster.routes_to_owners().await,
         }
     }
 
@@ -197,11 +201,11 @@ impl Reach {
     }
 
     /// Records that the claim, of a name in this slot, no longer waits at any server.
-    pub(crate) fn waits_no_more(&self, slot: u16, claim: ClaimId) {
+    pub(crate) fn stop_waiting(&self, slot: u16, claim: ClaimId) {
         match self {
             Self::One(one) => one.listener().set_waiting(claim, false),
             Self::Sentinel(sentinel) => sentinel.listener().set_waiting(claim, false),
-            Self::Cluster(cluster) => cluster.waits_no_more(slot, claim),
+            Self::Cluster(cluster) => cluster.stop_waiting(slot, claim),
         }
     }
 

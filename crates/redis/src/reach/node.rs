@@ -15,9 +15,9 @@ use tokio::sync::Notify;
 
 use super::{
     Client,
-    cluster::Inner,
+    cluster::ClusterState,
     one::Dialer,
-    shards::{ShardDialer, Shards},
+    shards::{ShardDialer, ShardSubscriber},
 };
 use crate::{
     conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
@@ -28,7 +28,7 @@ use crate::{
 /// default of that.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
-/// A node, as long as its address stays the same.
+/// A node of the cluster. A node that changes its address counts as another one.
 pub(crate) struct Node {
     /// The address at which this client reaches the node.
     pub(crate) endpoint: Endpoint,
@@ -37,7 +37,7 @@ pub(crate) struct Node {
     /// The connection for requests.
     link: Link<NodeDialer>,
     /// The connection for the notifications of slots, if the server has channels of slots (sharded publish/subscribe).
-    pub(crate) shards: Shards,
+    pub(crate) shard_subscriber: ShardSubscriber,
     /// Whether the server has channels of slots, once known.
     has_slot_channels: OnceLock<bool>,
     /// How often slots came to this node from other nodes.
@@ -48,7 +48,9 @@ pub(crate) struct Node {
 
 /// Connects to a node, again and again.
 struct NodeDialer {
-    cluster: Weak<Inner>,
+    /// The cluster of the node, which learns that the node may have been replaced.
+    cluster: Weak<ClusterState>,
+    /// Connects to one server, whatever its setup.
     dialer: Dialer,
     /// A connection was made at some time.
     was_connected: AtomicBool,
@@ -56,12 +58,12 @@ struct NodeDialer {
 
 impl Node {
     pub(crate) fn new(
-        cluster: &Weak<Inner>,
+        cluster: &Weak<ClusterState>,
         client: &Arc<Client>,
         endpoint: Endpoint,
-        nodes: usize,
+        node_count: usize,
     ) -> Arc<Self> {
-        let server = client.config.server(Address::Tcp(endpoint.clone()), nodes.max(2));
+        let server = client.config.server(Address::Tcp(endpoint.clone()), node_count.max(2));
         let listener = client.cluster_node_listener();
         listener.process.set_trust_period(MAX_TRUST_PERIOD);
         let dialer = Dialer {
@@ -72,11 +74,21 @@ impl Node {
             NodeDialer { cluster: Weak::clone(cluster), dialer, was_connected: AtomicBool::new(false) };
         // The cluster records whether any node was reached.
         let link = Link::new(dialer, Arc::clone(&client.clock), Contact::default());
-        let shards = Shards::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
+        let shard_subscriber =
+            ShardSubscriber::new(ShardDialer::new(cluster, client, server, listener), &client.clock);
         let (id, has_slot_channels, slot_arrivals, arrivals_in_floor) = Default::default();
-        Arc::new(Self { endpoint, id, link, shards, has_slot_channels, slot_arrivals, arrivals_in_floor })
+        Arc::new(Self {
+            endpoint,
+            id,
+            link,
+            shard_subscriber,
+            has_slot_channels,
+            slot_arrivals,
+            arrivals_in_floor,
+        })
     }
 
+    /// The connection for requests, which is made if there is none.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.link.conn().await
     }
@@ -86,18 +98,22 @@ impl Node {
         self.link.live().filter(|_| self.is_floor_current())
     }
 
+    /// The handler of the pushes of this node.
     pub(crate) fn listener(&self) -> &Arc<PushListener> {
         &self.link.dialer().dialer.listener
     }
 
+    /// Whether there is a connection now.
     pub(crate) fn is_live(&self) -> bool {
         self.link.live().is_some()
     }
 
+    /// Closes the connection.
     pub(crate) fn hang_up(&self) {
         self.link.hang_up();
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.link.mend().await;
     }
@@ -108,7 +124,7 @@ impl Node {
     }
 
     /// Records that slots came to this node from another.
-    pub(crate) fn slots_arrived(&self) {
+    pub(crate) fn count_slot_arrival(&self) {
         self.slot_arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -119,12 +135,13 @@ impl Node {
             return Ok(());
         }
         let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
-        let time = conn.ask(&redis::cmd("TIME")).await.map_err(not_sent)?;
+        let time = conn.ask(&redis::cmd("TIME")).await.map_err(to_retry)?;
         self.listener().time.raise_floor(micros(from_redis_value(time).map_err(|_| unreadable())?));
         self.arrivals_in_floor.fetch_max(slot_arrivals, Ordering::AcqRel);
         Ok(())
     }
 
+    /// Whether the floor of the token counter covers all slots that came to the node.
     fn is_floor_current(&self) -> bool {
         let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
         self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
@@ -135,9 +152,10 @@ impl Node {
         if let Some(&known) = self.has_slot_channels.get() {
             return Ok(known);
         }
+        // Each server answers with an error: a missing argument, or an unknown command.
         let Err(error) = conn.ask(&redis::cmd("SPUBLISH")).await else { return Err(unreadable()) };
         if matches!(error.fault, Fault::Unknown | Fault::Retry) {
-            return Err(not_sent(error));
+            return Err(to_retry(error));
         }
         let has_channels = !error.message.contains("unknown command");
         Ok(*self.has_slot_channels.get_or_init(|| has_channels))
@@ -145,7 +163,7 @@ impl Node {
 }
 
 /// How long a node must be silent before other nodes replace it; `None` if the user may not read the setting.
-async fn node_timeout(conn: &Conn) -> Option<Duration> {
+async fn read_node_timeout(conn: &Conn) -> Option<Duration> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg("cluster-node-timeout");
     let reply: HashMap<String, u64> = from_redis_value(conn.ask(&command).await.ok()?).ok()?;
@@ -153,7 +171,7 @@ async fn node_timeout(conn: &Conn) -> Option<Duration> {
 }
 
 /// Turns an unknown outcome into one to retry: only a preparation failed, and the request itself was not sent.
-fn not_sent(error: EngineError) -> EngineError {
+fn to_retry(error: EngineError) -> EngineError {
     match error.fault {
         Fault::Unknown => EngineError { fault: Fault::Retry, ..error },
         _ => error,
@@ -163,16 +181,18 @@ fn not_sent(error: EngineError) -> EngineError {
 impl Dial for NodeDialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         // The connection broke: another node may have replaced this one.
         if self.was_connected.load(Ordering::Acquire)
             && let Some(cluster) = self.cluster.upgrade()
         {
-            cluster.want_map();
+            cluster.request_map();
         }
         Box::pin(async move {
             let conn = self.dialer.dial(broken).await?;
-            if let Some(timeout) = runtime::within(MAX_TRUST_PERIOD, node_timeout(&conn)).await.flatten() {
+            if let Some(timeout) = runtime::within(MAX_TRUST_PERIOD, read_node_timeout(&conn)).await.flatten()
+            {
                 let trust_period = (timeout / 2).min(MAX_TRUST_PERIOD);
                 conn.set_evidence_limit(trust_period);
                 self.dialer.listener.process.set_trust_period(trust_period);

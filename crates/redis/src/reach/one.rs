@@ -17,12 +17,13 @@ use crate::{
     servers::Servers,
 };
 
-/// The server of the URL.
-pub(crate) struct One(Link<Dialer>);
+/// The only server of the URL, or one node of a Redlock.
+pub(crate) struct OneServer(Link<Dialer>);
 
 /// Makes connections to one server, for one client.
 pub(crate) struct Dialer {
     pub(crate) client: Arc<Client>,
+    /// The address and login of the server.
     pub(crate) server: Server,
     /// Handles the pushes of this server, and knows its clock.
     pub(crate) listener: Arc<PushListener>,
@@ -32,66 +33,75 @@ pub(crate) struct Dialer {
     pub(crate) evidence_limit: Option<Duration>,
 }
 
-impl One {
+impl OneServer {
     pub(crate) fn new(client: &Arc<Client>, address: Address, contact: Contact) -> Self {
         let dialer = Dialer::new(client, client.config.server(address, 1));
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// One of several servers that know nothing of each other.
+    /// A node of a Redlock: one of several servers that know nothing of each other.
     pub(crate) fn independent(client: &Arc<Client>, server: Server) -> Self {
-        let dialer = Dialer { wanted: ServerKind::Independent, ..Dialer::new(client, server) };
+        let dialer = Dialer { wanted: ServerKind::RedlockNode, ..Dialer::new(client, server) };
         Self(Link::new(dialer, Arc::clone(&client.clock), Contact::default()))
     }
 
+    /// The connection, which is made if there is none.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         self.0.conn().await
     }
 
     /// The connection, if there is one now.
-    pub(crate) fn live(&self) -> Option<Arc<Conn>> {
+    pub(crate) fn live_conn(&self) -> Option<Arc<Conn>> {
         self.0.live()
     }
 
+    /// The handler of the pushes of this server.
     pub(crate) fn listener(&self) -> &PushListener {
         &self.0.dialer().listener
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.0.mend().await;
     }
 
     /// Ends a connection to a server that is not a master: the next request connects to the server that has the host
     /// name by then. Returns the error for the refused request.
-    pub(crate) fn demoted(&self, connection: u64, error: EngineError) -> EngineError {
+    pub(crate) fn handle_demotion(&self, connection: u64, error: EngineError) -> EngineError {
+        // A server that never was a master has lost no hold.
         let was_master = self.listener().process.was_master();
         hang_up(&self.0, connection, was_master.then_some(self.listener()));
         if was_master { EngineError::new(Fault::Retry, error.message) } else { error }
     }
 }
 
-/// Ends the connection of this number, if it is the newest. With a listener in `doubt`, reports through it that all
-/// holds are in doubt.
-pub(crate) fn hang_up<D: Dial<Conn = Conn>>(link: &Link<D>, connection: u64, doubt: Option<&PushListener>) {
+/// Ends the connection of this number, if it is the newest. With a `doubt_listener`, reports through it that all holds
+/// are in doubt.
+pub(crate) fn hang_up<D: Dial<Conn = Conn>>(
+    link: &Link<D>,
+    connection: u64,
+    doubt_listener: Option<&PushListener>,
+) {
     if link.live().is_some_and(|conn| conn.number == connection) {
         link.hang_up();
-        if let Some(listener) = doubt {
+        if let Some(listener) = doubt_listener {
             listener.mailbox.push(Notification::Doubt);
         }
     }
 }
 
 impl Dialer {
+    /// Connects to this server, with a listener of its own.
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
         Self::with_listener(client, server, client.listener())
     }
 
-    /// As [`new`](Self::new), with this listener.
+    /// Connects to this server, with this listener.
     pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => ServerKind::Single,
-            Servers::Sentinel(_) => ServerKind::Master,
-            Servers::Cluster(_) => ServerKind::Node,
+            Servers::Sentinel(_) => ServerKind::SentinelMaster,
+            Servers::Cluster(_) => ServerKind::ClusterNode,
         };
         Self { client: Arc::clone(client), server, listener, wanted, evidence_limit: None }
     }
@@ -100,8 +110,9 @@ impl Dialer {
 impl Dial for Dialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
-        let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
+        let number = self.client.next_connection.fetch_add(1, Ordering::Relaxed);
         Box::pin(Conn::open(self, number, broken, Box::pin(std::future::pending())))
     }
 
@@ -114,6 +125,7 @@ impl Dial for Dialer {
     }
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
+        // Notifications may be lost: all waiting claims ask again.
         if again {
             self.listener.mailbox.push(Notification::AskAll);
         }

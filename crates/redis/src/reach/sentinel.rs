@@ -16,9 +16,9 @@ use tokio::sync::Notify;
 
 use super::{
     Client,
+    master_decision::{MasterDecision, NamedMaster},
     one::{Dialer, hang_up},
-    panel::{Panel, tcp_address},
-    verdict::{NamedMaster, Verdict},
+    sentinel_poller::{SentinelPoller, tcp_address},
 };
 use crate::{
     conn::Conn,
@@ -29,42 +29,44 @@ use crate::{
     servers::Sentinels,
 };
 
-/// The interval at which the reports of the Sentinels are judged, even without a new report.
-const JUDGE_INTERVAL: Duration = Duration::from_millis(250);
+/// The interval at which the master is decided from the reports of the Sentinels, even without a new report.
+const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a request waits for a connection at least.
 const CONN_WAIT: Duration = Duration::from_millis(300);
 /// The bounds of the trust period: for how long a master is trusted without a majority that names it, and a slower
 /// answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they
 /// cannot have promoted another server.
 const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
+/// The upper bound of the trust period.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
-/// The group of the URL.
-pub(crate) struct Sentinel(Link<MasterDialer>);
+/// The group of the URL: a master and its replicas, which Sentinels watch.
+pub(crate) struct SentinelGroup(Link<MasterDialer>);
 
 /// Connects to the present master.
 struct MasterDialer {
     client: Arc<Client>,
     /// The listener for the master, whichever server it is.
     listener: Arc<PushListener>,
+    /// The Sentinels of the URL.
     sentinels: Sentinels,
     /// Created at the first connection, because it needs the runtime.
-    panel: OnceLock<Arc<Panel>>,
+    poller: OnceLock<Arc<SentinelPoller>>,
     /// The reason while there is no connection.
     last_error: Mutex<Option<EngineError>>,
     /// How many Sentinels exist, by the report of a Sentinel.
-    known_sentinels: AtomicU32,
+    existing_sentinels: AtomicU32,
 }
 
-impl Sentinel {
+impl SentinelGroup {
     pub(crate) fn new(client: &Arc<Client>, sentinels: &Sentinels, contact: Contact) -> Self {
         let dialer = MasterDialer {
             client: Arc::clone(client),
             listener: client.listener(),
             sentinels: sentinels.clone(),
-            panel: OnceLock::new(),
+            poller: OnceLock::new(),
             last_error: Mutex::default(),
-            known_sentinels: AtomicU32::new(0),
+            existing_sentinels: AtomicU32::new(0),
         };
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
@@ -83,37 +85,40 @@ impl Sentinel {
     }
 
     /// The connection, if it is made.
-    pub(crate) fn live(&self) -> Option<Arc<Conn>> {
+    pub(crate) fn live_conn(&self) -> Option<Arc<Conn>> {
         self.0.live()
     }
 
+    /// The handler of the pushes of the master.
     pub(crate) fn listener(&self) -> &PushListener {
         &self.0.dialer().listener
     }
 
+    /// Makes a broken connection again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         self.0.mend().await;
     }
 
     /// Ends a connection to a server that reports that it is not a master, and asks the Sentinels.
-    pub(crate) fn demoted(&self, connection: u64) {
+    pub(crate) fn handle_demotion(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
-        if let Some(panel) = self.0.dialer().panel.get() {
-            panel.poll_now();
+        if let Some(poller) = self.0.dialer().poller.get() {
+            poller.poll_now();
         }
     }
 
     /// How many Sentinels the URL names, and how many exist by their own reports.
     pub(crate) fn sentinel_counts(&self) -> (usize, u32) {
         let dialer = self.0.dialer();
-        (dialer.sentinels.endpoints.len(), dialer.known_sentinels.load(Ordering::Relaxed))
+        (dialer.sentinels.endpoints.len(), dialer.existing_sentinels.load(Ordering::Relaxed))
     }
 }
 
 impl MasterDialer {
-    fn panel(&self) -> &Arc<Panel> {
-        self.panel.get_or_init(|| {
-            let Sentinels { endpoints, master, login, .. } = &self.sentinels;
+    /// The tasks that ask the Sentinels, which are started at the first call.
+    fn poller(&self) -> &Arc<SentinelPoller> {
+        self.poller.get_or_init(|| {
+            let Sentinels { endpoints, group, login, .. } = &self.sentinels;
             let server = |endpoint: &Endpoint| {
                 let timeout = self.client.config.connect_timeout;
                 let server =
@@ -122,7 +127,7 @@ impl MasterDialer {
                 let server = Server { tls: self.sentinels.tls.clone(), ..server };
                 (endpoint.clone(), server)
             };
-            Panel::new(endpoints.iter().map(server).collect(), master, &self.client.clock)
+            SentinelPoller::new(endpoints.iter().map(server).collect(), group, &self.client.clock)
         })
     }
 
@@ -130,46 +135,49 @@ impl MasterDialer {
     /// Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
+        // A Sentinel names the address that the server announces; this client may reach it at another one.
         let reachable = config.map.reachable(named.endpoint.clone());
         let server = config.server(Address::Tcp(reachable), 1);
-        let trust_period = trust_period(named.down_after);
-        self.known_sentinels.store(named.sentinels, Ordering::Relaxed);
+        let trust_period = trust_period_for(named.down_after);
+        self.existing_sentinels.store(named.sentinels, Ordering::Relaxed);
         let dialer = Dialer {
             evidence_limit: Some(trust_period),
             ..Dialer::with_listener(&self.client, server, Arc::clone(&self.listener))
         };
-        let number = self.client.connections.fetch_add(1, Ordering::Relaxed);
-        let watching = || {
-            watch(
-                Arc::clone(self.panel()),
+        let number = self.client.next_connection.fetch_add(1, Ordering::Relaxed);
+        let while_trusted = || {
+            watch_trust(
+                Arc::clone(self.poller()),
                 named.endpoint.clone(),
                 trust_period,
                 Arc::clone(&self.client.clock),
             )
         };
-        let replaced = |other: &str| {
+        let replaced_error = |other: &str| {
             EngineError::new(Fault::Retry, format!("the Sentinels named {}, and now {other}", named.endpoint))
         };
         let conn = tokio::select! {
-            conn = Conn::open(&dialer, number, broken, Box::pin(watching())) => conn.map_err(|mut error| {
+            conn = Conn::open(&dialer, number, broken, Box::pin(while_trusted())) => conn.map_err(|mut error| {
                 if error.fault == Fault::Retry && error.message.starts_with("cannot connect") {
                     error.message += ": the Sentinels name this server until they name another";
                 }
                 error
             })?,
             // An attempt ends as soon as another server is named.
-            () = watching() => return Err(replaced("another, or none")),
+            () = while_trusted() => return Err(replaced_error("another, or none")),
         };
-        let (panel, now) = (self.panel(), self.client.clock.now());
-        let mut reports = panel.listen();
-        panel.poll_now();
+        // The connection is made: only reports from now on count.
+        let (poller, connected_at) = (self.poller(), self.client.clock.now());
+        let mut reports = poller.subscribe();
+        poller.poll_now();
         loop {
-            match panel.verdict_since(now) {
-                Verdict::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
-                Verdict::Open => drop(reports.changed().await),
-                Verdict::NoMaster(error) => return Err(error),
-                Verdict::Master(NamedMaster { endpoint: other, .. }) | Verdict::Disputed(_, other) => {
-                    return Err(replaced(&other.to_string()));
+            match poller.decide_master_since(connected_at) {
+                MasterDecision::Master(master) if master.endpoint == named.endpoint => return Ok(conn),
+                MasterDecision::Undecided => drop(reports.changed().await),
+                MasterDecision::NoMaster(error) => return Err(error),
+                MasterDecision::Master(NamedMaster { endpoint: other, .. })
+                | MasterDecision::Disputed(_, other) => {
+                    return Err(replaced_error(&other.to_string()));
                 }
             }
         }
@@ -177,24 +185,24 @@ impl MasterDialer {
 
     /// Tries until a connection to a master is made. Stores the error of each failed attempt.
     async fn find_master(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
-        let panel = self.panel();
-        let mut answers = panel.listen();
-        panel.poll_now();
+        let poller = self.poller();
+        let mut reports = poller.subscribe();
+        poller.poll_now();
         loop {
-            let error = match panel.verdict() {
-                Verdict::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
+            let error = match poller.decide_master() {
+                MasterDecision::Master(named) => match self.open(&named, Arc::clone(&broken)).await {
                     Ok(conn) => return Ok(conn),
                     Err(error) => Some(error),
                 },
-                Verdict::Disputed(named, other) => {
+                MasterDecision::Disputed(named, other) => {
                     let message = format!(
                         "most Sentinels name {}, and one {other} by a later fail-over",
                         named.endpoint
                     );
                     Some(EngineError::new(Fault::Retry, message))
                 }
-                Verdict::Open => None,
-                Verdict::NoMaster(error) => Some(error),
+                MasterDecision::Undecided => None,
+                MasterDecision::NoMaster(error) => Some(error),
             };
             match error {
                 Some(error) if !matches!(error.fault, Fault::Retry | Fault::Unknown | Fault::Full) => {
@@ -204,28 +212,29 @@ impl MasterDialer {
                 None => {}
             }
             // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
-            let _ = runtime::within(JUDGE_INTERVAL, answers.changed()).await;
-            let _ = runtime::within(JUDGE_INTERVAL / 2, std::future::pending::<()>()).await;
+            let _ = runtime::within(DECISION_INTERVAL, reports.changed()).await;
+            let _ = runtime::within(DECISION_INTERVAL / 2, std::future::pending::<()>()).await;
         }
     }
 
     /// The error if no master is found in time: the last error, if there is one.
-    fn no_answer(&self, limit: Duration) -> EngineError {
-        let none = || {
+    fn timeout_error(&self, limit: Duration) -> EngineError {
+        let no_majority = || {
             EngineError::new(Fault::Retry, format!("no majority of the Sentinels answered within {limit:?}"))
         };
-        lock_mutex(&self.last_error).as_ref().map_or_else(none, EngineError::without_source)
+        lock_mutex(&self.last_error).as_ref().map_or_else(no_majority, EngineError::without_source)
     }
 }
 
 impl Dial for MasterDialer {
     type Conn = Conn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<Conn, EngineError>> {
         Box::pin(async move {
             let limit = dial_limit(self.client.config.connect_timeout, 1);
             let conn = runtime::within(limit, self.find_master(broken)).await;
-            let conn = conn.unwrap_or_else(|| Err(self.no_answer(limit)));
+            let conn = conn.unwrap_or_else(|| Err(self.timeout_error(limit)));
             *lock_mutex(&self.last_error) = conn.as_ref().err().map(EngineError::without_source);
             conn
         })
@@ -241,27 +250,34 @@ impl Dial for MasterDialer {
 
     fn connected(&self, _: &Arc<Conn>, again: bool) {
         if again {
+            // Notifications may be lost: all waiting claims ask again.
             self.listener.mailbox.push(Notification::AskAll);
         }
     }
 }
 
-/// How long a master is trusted without a majority that names it.
-fn trust_period(down_after: Duration) -> Duration {
+/// How long a master is trusted without a majority that names it, if Sentinels regard a master as down after
+/// `down_after` without an answer.
+fn trust_period_for(down_after: Duration) -> Duration {
     (down_after / 2).clamp(MIN_TRUST_PERIOD, MAX_TRUST_PERIOD)
 }
 
-/// Ends when this server is no longer trusted as the master.
-async fn watch(panel: Arc<Panel>, followed: Endpoint, trust_period: Duration, clock: Arc<dyn Clock>) {
-    let (mut reports, mut named_at) = (panel.listen(), clock.now());
+/// Waits until the server `followed` is no longer trusted as the master.
+async fn watch_trust(
+    poller: Arc<SentinelPoller>,
+    followed: Endpoint,
+    trust_period: Duration,
+    clock: Arc<dyn Clock>,
+) {
+    let (mut reports, mut named_at) = (poller.subscribe(), clock.now());
     loop {
-        match panel.verdict() {
-            Verdict::Master(master) if master.endpoint == followed => named_at = clock.now(),
-            Verdict::Master(other) => {
+        match poller.decide_master() {
+            MasterDecision::Master(master) if master.endpoint == followed => named_at = clock.now(),
+            MasterDecision::Master(other) => {
                 tracing::info!(mine = %followed, other = %other.endpoint, "the Sentinels name another master");
                 return;
             }
-            _ if panel.contradicts(&followed) => {
+            _ if poller.contradicts(&followed) => {
                 tracing::info!(mine = %followed, "a Sentinel knows of a fail-over to another master");
                 return;
             }
@@ -271,7 +287,7 @@ async fn watch(panel: Arc<Panel>, followed: Endpoint, trust_period: Duration, cl
             }
             _ => {}
         }
-        let _ = runtime::within(JUDGE_INTERVAL, reports.changed()).await;
+        let _ = runtime::within(DECISION_INTERVAL, reports.changed()).await;
     }
 }
 
@@ -282,7 +298,7 @@ mod tests {
     #[test]
     fn a_master_is_trusted_for_less_than_a_promotion_takes() {
         for (down_after, expected) in [(30_000, 5000), (6000, 3000), (1000, 2000)] {
-            assert_eq!(trust_period(Duration::from_millis(down_after)), Duration::from_millis(expected));
+            assert_eq!(trust_period_for(Duration::from_millis(down_after)), Duration::from_millis(expected));
         }
     }
 }

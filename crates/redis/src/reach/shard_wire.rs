@@ -11,20 +11,20 @@ use crate::{
     stream,
 };
 
-/// One value that the server sends.
+/// One value that the server sends, in the Redis protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// A simple string or a number.
-    Word(String),
+    Text(String),
     Error(String),
     Bytes(Vec<u8>),
     /// A null.
-    Nothing,
+    Null,
     List(Vec<Frame>),
 }
 
-/// The connection.
-pub(crate) struct Wire {
+/// The connection for notifications of slots.
+pub(crate) struct ShardWire {
     stream: Box<dyn stream::Bytes>,
     /// Bytes that were received and not read yet.
     received: Vec<u8>,
@@ -34,7 +34,7 @@ pub(crate) struct Wire {
 #[derive(Debug)]
 pub(crate) struct Malformed;
 
-impl Wire {
+impl ShardWire {
     /// Connects and logs in.
     pub(crate) async fn open(server: &Server) -> Result<Self, EngineError> {
         let mut wire = Self { stream: stream::open(server).await?, received: Vec::new() };
@@ -42,21 +42,22 @@ impl Wire {
             let password = password.read().await?;
             let user = server.login.user.as_deref();
             let words: Vec<&str> = ["AUTH"].into_iter().chain(user).chain([password.as_str()]).collect();
-            let broke = |error| unreachable(&server.address, &error);
-            wire.send(&words).await.map_err(broke)?;
-            if let Frame::Error(content) = wire.next().await.map_err(broke)? {
+            let broken_error = |error| unreachable(&server.address, &error);
+            wire.send(&words).await.map_err(broken_error)?;
+            if let Frame::Error(content) = wire.next().await.map_err(broken_error)? {
                 return Err(script_error(&content));
             }
         }
         Ok(wire)
     }
 
-    pub(crate) async fn send(&mut self, words: &[&str]) -> std::io::Result<()> {
-        let mut command = format!("*{}\r\n", words.len());
-        for word in words {
-            command += &format!("${}\r\n{word}\r\n", word.len());
+    /// Sends a command of these words.
+    pub(crate) async fn send(&mut self, command: &[&str]) -> std::io::Result<()> {
+        let mut bytes = format!("*{}\r\n", command.len());
+        for word in command {
+            bytes += &format!("${}\r\n{word}\r\n", word.len());
         }
-        self.stream.write_all(command.as_bytes()).await?;
+        self.stream.write_all(bytes.as_bytes()).await?;
         self.stream.flush().await
     }
 
@@ -66,14 +67,16 @@ impl Wire {
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> std::io::Result<Frame> {
         loop {
-            match read(&self.received) {
+            match read_frame(&self.received) {
                 Ok(Some((frame, length))) => {
                     self.received.drain(..length);
                     return Ok(frame);
                 }
+                // The server closed the connection.
                 Ok(None) if self.stream.read_buf(&mut self.received).await? == 0 => {
                     return Err(std::io::ErrorKind::UnexpectedEof.into());
                 }
+                // The end of the frame has not come yet.
                 Ok(None) => {}
                 Err(Malformed) => return Err(std::io::ErrorKind::InvalidData.into()),
             }
@@ -82,9 +85,9 @@ impl Wire {
 }
 
 /// The first frame and its length in bytes; `None` if its end has not come yet.
-pub(crate) fn read(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
+pub(crate) fn read_frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
     let mut rest = bytes;
-    let frame = frame(&mut rest, 0)?;
+    let frame = parse_frame(&mut rest, 0)?;
     Ok(frame.map(|frame| (frame, bytes.len() - rest.len())))
 }
 
@@ -93,18 +96,18 @@ const MAX_DEPTH: u32 = 4;
 
 /// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come
 /// yet.
-fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
+fn parse_frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
     let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);
     let Some((kind, line)) = line.split_first() else { return Err(Malformed) };
     let text = || std::str::from_utf8(line).map_err(|_| Malformed);
     *rest = after;
     Ok(Some(match kind {
-        b'+' | b':' => Frame::Word(text()?.to_owned()),
+        b'+' | b':' => Frame::Text(text()?.to_owned()),
         b'-' => Frame::Error(text()?.to_owned()),
         b'$' => {
             let Ok(length) = usize::try_from(text()?.parse::<i64>().map_err(|_| Malformed)?) else {
-                return Ok(Some(Frame::Nothing));
+                return Ok(Some(Frame::Null));
             };
             let Some(end) = length.checked_add(2) else { return Err(Malformed) };
             let Some((content, after)) = rest.split_at_checked(end) else { return Ok(None) };
@@ -115,7 +118,7 @@ fn frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
             let count = text()?.parse::<i64>().map_err(|_| Malformed)?;
             let mut list = Vec::new();
             for _ in 0..count {
-                let Some(part) = frame(rest, depth + 1)? else { return Ok(None) };
+                let Some(part) = parse_frame(rest, depth + 1)? else { return Ok(None) };
                 list.push(part);
             }
             Frame::List(list)
@@ -134,15 +137,15 @@ mod tests {
         let whole = Frame::List(vec![
             Frame::Bytes(b"smessage".to_vec()),
             Frame::Bytes(b"a\r\n".to_vec()),
-            Frame::Word("-1".to_owned()),
+            Frame::Text("-1".to_owned()),
         ]);
         let twice = notification.repeat(2);
-        assert_eq!(read(&twice).unwrap(), Some((whole, notification.len())));
+        assert_eq!(read_frame(&twice).unwrap(), Some((whole, notification.len())));
         for cut in 0..notification.len() {
-            assert_eq!(read(&notification[..cut]).unwrap(), None, "cut at {cut}");
+            assert_eq!(read_frame(&notification[..cut]).unwrap(), None, "cut at {cut}");
         }
-        assert_eq!(read(b"-ERR no\r\n").unwrap(), Some((Frame::Error("ERR no".to_owned()), 9)));
-        assert_eq!(read(b"$-1\r\n").unwrap(), Some((Frame::Nothing, 5)));
+        assert_eq!(read_frame(b"-ERR no\r\n").unwrap(), Some((Frame::Error("ERR no".to_owned()), 9)));
+        assert_eq!(read_frame(b"$-1\r\n").unwrap(), Some((Frame::Null, 5)));
     }
 
     #[test]
@@ -150,7 +153,7 @@ mod tests {
         for malformed in
             ["\r\n", "x\r\n", "$x\r\n", "*x\r\n", "$9223372036854775808\r\n", &"*1\r\n".repeat(9), ">1\r\n"]
         {
-            assert!(read(malformed.as_bytes()).is_err(), "{malformed:?}");
+            assert!(read_frame(malformed.as_bytes()).is_err(), "{malformed:?}");
         }
     }
 }

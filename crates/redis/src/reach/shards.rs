@@ -18,8 +18,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::{
     Client,
-    cluster::Inner,
-    shard_wire::{Frame, Wire},
+    cluster::ClusterState,
+    shard_wire::{Frame, ShardWire},
 };
 use crate::{
     error::Refused,
@@ -36,12 +36,12 @@ const MAX_SILENCE: Duration = Duration::from_secs(3);
 /// How long the connection stays open without waiters: a client that waits once is likely to wait again.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// The notifications of the slots of a node.
-pub(crate) struct Shards(Link<ShardDialer>);
+/// Subscribes to the notifications of the slots of a node.
+pub(crate) struct ShardSubscriber(Link<ShardDialer>);
 
 /// Makes connections for notifications.
 pub(crate) struct ShardDialer {
-    cluster: Weak<Inner>,
+    cluster: Weak<ClusterState>,
     client: Arc<Client>,
     server: Server,
     listener: Arc<PushListener>,
@@ -51,22 +51,24 @@ pub(crate) struct ShardDialer {
 pub(crate) struct ShardConn {
     address: String,
     subscriptions: Arc<Subscriptions>,
-    _running: BackgroundTask,
+    _task: BackgroundTask,
 }
 
 /// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an
 /// answer.
 struct Subscriptions {
+    /// The state of each channel.
     channels: Mutex<Channels>,
     /// Passes the slots to subscribe to the task of the connection.
     requests: mpsc::UnboundedSender<u16>,
     /// The connection has ended.
-    dead: AtomicBool,
+    is_dead: AtomicBool,
 }
 
 /// Passes the answer of the server to the caller that waits for a subscription.
 type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
+/// What is subscribed, and what is requested.
 #[derive(Default)]
 struct Channels {
     /// The slots whose channels are subscribed.
@@ -78,7 +80,7 @@ struct Channels {
     slots: HashMap<Vec<u8>, u16>,
 }
 
-impl Shards {
+impl ShardSubscriber {
     pub(crate) fn new(dialer: ShardDialer, clock: &Arc<dyn Clock>) -> Self {
         Self(Link::new(dialer, Arc::clone(clock), Contact::default()))
     }
@@ -89,18 +91,18 @@ impl Shards {
     }
 
     /// Subscribes to notifications of the slot.
-    pub(crate) async fn listen(&self, slot: u16) -> Result<(), Refused> {
+    pub(crate) async fn subscribe(&self, slot: u16) -> Result<(), Refused> {
         let conn = self.0.conn().await.map_err(Refused::Failed)?;
-        let broke =
+        let broken_error =
             |_| Refused::Failed(EngineError::new(Fault::Retry, "the connection for notifications broke"));
         let Some(answer) = conn.subscriptions.request(slot) else { return Ok(()) };
-        answer.await.map_err(broke)?
+        answer.await.map_err(broken_error)?
     }
 }
 
 impl ShardDialer {
     pub(crate) fn new(
-        cluster: &Weak<Inner>,
+        cluster: &Weak<ClusterState>,
         client: &Arc<Client>,
         server: Server,
         listener: Arc<PushListener>,
@@ -108,6 +110,7 @@ impl ShardDialer {
         Self { cluster: Weak::clone(cluster), client: Arc::clone(client), server, listener }
     }
 
+    /// Connects, and starts the task of the connection.
     async fn open(&self, broken: Arc<Notify>) -> Result<ShardConn, EngineError> {
         let (address, limit) = (&self.server.address, self.server.limit);
         let timed_out = || {
@@ -116,41 +119,42 @@ impl ShardDialer {
                 format!("cannot connect to {address} for notifications: no answer within {limit:?}"),
             )
         };
-        let wire = runtime::within(limit, Wire::open(&self.server)).await.ok_or_else(timed_out)??;
-        let (requests, requested) = mpsc::unbounded_channel();
-        let (channels, dead) = Default::default();
-        let subscriptions = Arc::new(Subscriptions { channels, requests, dead });
+        let wire = runtime::within(limit, ShardWire::open(&self.server)).await.ok_or_else(timed_out)??;
+        let (requests, requested_slots) = mpsc::unbounded_channel();
+        let (channels, is_dead) = Default::default();
+        let subscriptions = Arc::new(Subscriptions { channels, requests, is_dead });
         let end_notice = EndNotice {
             subscriptions: Arc::clone(&subscriptions),
             cluster: Weak::clone(&self.cluster),
             client: Arc::clone(&self.client),
             broken,
         };
-        let task = ShardTask {
+        let shard_task = ShardTask {
             wire,
-            requested,
+            requested_slots,
             subscriptions: Arc::clone(&subscriptions),
             listener: Arc::clone(&self.listener),
             client: Arc::clone(&self.client),
             cluster: Weak::clone(&self.cluster),
         };
-        let running = runtime::run(async move {
+        let task = runtime::run(async move {
             let _end_notice = end_notice;
-            task.run().await;
+            shard_task.run().await;
         });
-        Ok(ShardConn { address: address.to_string(), subscriptions, _running: running })
+        Ok(ShardConn { address: address.to_string(), subscriptions, _task: task })
     }
 }
 
 impl Dial for ShardDialer {
     type Conn = ShardConn;
 
+    /// `broken` is notified when the connection breaks.
     fn dial(&self, broken: Arc<Notify>) -> BoxFuture<'_, Result<ShardConn, EngineError>> {
         Box::pin(self.open(broken))
     }
 
     fn is_dead(conn: &ShardConn) -> bool {
-        conn.subscriptions.dead.load(Ordering::Acquire)
+        conn.subscriptions.is_dead.load(Ordering::Acquire)
     }
 
     fn address(conn: &ShardConn) -> String {
@@ -171,7 +175,7 @@ impl Subscriptions {
             return None;
         }
         // A connection that has ended never answers; its callers get an error.
-        if !self.dead.load(Ordering::Acquire) {
+        if !self.is_dead.load(Ordering::Acquire) {
             match channels.pending.iter_mut().find(|(pending, _)| *pending == slot) {
                 Some((_, senders)) => senders.push(sender),
                 None => {
@@ -193,6 +197,7 @@ impl Subscriptions {
         }
         drop(channels);
         for sender in senders {
+            // Each caller gets a copy of the answer.
             let copy = match &answer {
                 Ok(()) => Ok(()),
                 Err(refused) => Err(refused.without_source()),
@@ -207,6 +212,7 @@ impl Subscriptions {
         self.lock().slots.get(channel).copied()
     }
 
+    /// Locks the channels.
     fn lock(&self) -> MutexGuard<'_, Channels> {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -214,42 +220,41 @@ impl Subscriptions {
 
 /// The task of a connection.
 struct ShardTask {
-    wire: Wire,
-    requested: mpsc::UnboundedReceiver<u16>,
+    wire: ShardWire,
+    requested_slots: mpsc::UnboundedReceiver<u16>,
     subscriptions: Arc<Subscriptions>,
     listener: Arc<PushListener>,
     client: Arc<Client>,
-    cluster: Weak<Inner>,
+    cluster: Weak<ClusterState>,
 }
 
 impl ShardTask {
     /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
     async fn run(mut self) -> Option<()> {
-        let now = || self.client.clock.now();
-        let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, now());
+        let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, self.client.clock.now());
         loop {
             tokio::select! {
                 frame = self.wire.next() => {
                     ping_sent_at = None;
                     handle_frame(&self.subscriptions, &self.listener, &self.cluster, &self.client, frame.ok()?)?;
                 }
-                slot = self.requested.recv() => {
+                slot = self.requested_slots.recv() => {
                     let (slot, channel) = slot.map(|slot| (slot, slot_channel(&self.client.channel, slot)))?;
                     self.subscriptions.lock().slots.insert(channel.clone().into_bytes(), slot);
                     self.wire.send(&["SSUBSCRIBE", &channel]).await.ok()?;
                 }
                 () = runtime::pause(PING_INTERVAL) => {
-                    let time = self.client.clock.now();
-                    if ping_sent_at.is_some_and(|sent| time.since(sent) > MAX_SILENCE) {
+                    let now = self.client.clock.now();
+                    if ping_sent_at.is_some_and(|sent| now.since(sent) > MAX_SILENCE) {
                         return None;
                     }
                     if !self.listener.claims.is_empty() || !self.subscriptions.lock().pending.is_empty() {
-                        last_needed = time;
+                        last_needed = now;
                         if ping_sent_at.is_none() {
-                            ping_sent_at = Some(time);
+                            ping_sent_at = Some(now);
                             self.wire.send(&["PING"]).await.ok()?;
                         }
-                    } else if time.since(last_needed) > IDLE_LIMIT {
+                    } else if now.since(last_needed) > IDLE_LIMIT {
                         return None;
                     }
                 }
@@ -262,7 +267,7 @@ impl ShardTask {
 fn handle_frame(
     subscriptions: &Subscriptions,
     listener: &PushListener,
-    cluster: &Weak<Inner>,
+    cluster: &Weak<ClusterState>,
     client: &Client,
     frame: Frame,
 ) -> Option<()> {
@@ -276,10 +281,10 @@ fn handle_frame(
             listener.receive_own(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
-            let pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
+            let oldest_pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
             let answered_slot = subscriptions.slot(channel);
             // A different order would mean that answers and requests do not match.
-            if answered_slot.is_none() || answered_slot != pending {
+            if answered_slot.is_none() || answered_slot != oldest_pending {
                 return None;
             }
             subscriptions.answer_oldest(Ok(()));
@@ -289,7 +294,7 @@ fn handle_frame(
             let slot = subscriptions.slot(channel)?;
             subscriptions.lock().subscribed.remove(&slot);
             if let Some(cluster) = cluster.upgrade() {
-                cluster.want_map();
+                cluster.request_map();
                 cluster.slot_waiters.recheck(slot, &client.mailbox);
             }
         }
@@ -301,8 +306,9 @@ fn handle_frame(
 /// Owned by the task of a connection: when dropped, makes the waiting claims and callers ask again.
 struct EndNotice {
     subscriptions: Arc<Subscriptions>,
-    cluster: Weak<Inner>,
+    cluster: Weak<ClusterState>,
     client: Arc<Client>,
+    /// Notified when the connection has ended, so that the next one can be made.
     broken: Arc<Notify>,
 }
 
@@ -310,7 +316,7 @@ impl Drop for EndNotice {
     fn drop(&mut self) {
         let channels = {
             let mut channels = self.subscriptions.lock();
-            self.subscriptions.dead.store(true, Ordering::Release);
+            self.subscriptions.is_dead.store(true, Ordering::Release);
             mem::take(&mut *channels)
         };
         self.broken.notify_one();
@@ -332,7 +338,7 @@ mod tests {
 
     fn frame(kind: &str, channel: &str) -> Frame {
         let bytes = |text: &str| Frame::Bytes(text.as_bytes().to_vec());
-        Frame::List(vec![bytes(kind), bytes(channel), Frame::Word("1".to_owned())])
+        Frame::List(vec![bytes(kind), bytes(channel), Frame::Text("1".to_owned())])
     }
 
     /// The client library would mistake such a notification for the answer to the oldest request, and pass each later
@@ -341,29 +347,29 @@ mod tests {
     fn a_message_that_a_slot_has_left_answers_no_request() {
         let client = Client::new(Config::cluster(Vec::new()), ClaimId([1; 16]), Env::system().clock);
         let listener = client.cluster_node_listener();
-        let (requests, _ordered) = mpsc::unbounded_channel();
+        let (requests, _requested_slots) = mpsc::unbounded_channel();
         let subscriptions =
-            Subscriptions { channels: Mutex::default(), requests, dead: AtomicBool::new(false) };
-        let name = |slot: u16| slot_channel(&client.channel, slot);
+            Subscriptions { channels: Mutex::default(), requests, is_dead: AtomicBool::new(false) };
+        let channel = |slot: u16| slot_channel(&client.channel, slot);
         let receive = |frame: Frame| handle_frame(&subscriptions, &listener, &Weak::new(), &client, frame);
         let pending: Vec<_> = [7, 8, 9].map(|slot| subscriptions.request(slot).unwrap()).into();
         for slot in [7, 8, 9] {
-            subscriptions.lock().slots.insert(name(slot).into_bytes(), slot);
+            subscriptions.lock().slots.insert(channel(slot).into_bytes(), slot);
         }
         let mut pending = pending.into_iter();
         let mut answer = || pending.next().unwrap().try_recv();
-        assert!(receive(frame("ssubscribe", &name(7))).is_some());
+        assert!(receive(frame("ssubscribe", &channel(7))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
-        assert!(receive(frame("sunsubscribe", &name(7))).is_some());
+        assert!(receive(frame("sunsubscribe", &channel(7))).is_some());
         assert_eq!(subscriptions.lock().subscribed.len(), 0);
         assert!(receive(Frame::Error("MOVED 8 10.0.0.1:7".to_owned())).is_some());
         assert!(matches!(answer(), Ok(Err(Refused::Moved { to, .. })) if to == "10.0.0.1:7"));
-        assert!(receive(frame("ssubscribe", &name(9))).is_some());
+        assert!(receive(frame("ssubscribe", &channel(9))).is_some());
         assert!(matches!(answer(), Ok(Ok(()))));
         assert_eq!(subscriptions.lock().subscribed, HashSet::from([9]));
         // After a frame that belongs to no request nothing can be understood.
         assert!(receive(Frame::Error("ERR what".to_owned())).is_none());
         subscriptions.request(7).unwrap();
-        assert!(receive(frame("ssubscribe", &name(8))).is_none());
+        assert!(receive(frame("ssubscribe", &channel(8))).is_none());
     }
 }

@@ -5,12 +5,15 @@ use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 use leasehold_core::{Answer, Claim, EngineError, Fault, Grant, Hint, How, Instant, Mode, Token};
 
 use super::{
-    agreement::{largest_agreeing, tolerance, validity},
+    agreement::{largest_agreeing_set, tolerance, validity},
     engine::RedlockEngine,
+    messages::{
+        ClaimEnd, ClaimRequest, LockAnswer, LockOutcome, Waits, read_lock_answer, read_write_answer,
+        write_item,
+    },
     node::{Node, RoundTrip},
-    round::{NodeRequest, round},
+    node_requests::{NodeRequest, collect_answers},
     tally::{Ballot, Decision, Tally, Vote},
-    words::{ClaimEnd, ClaimRequest, LockAnswer, LockOutcome, Waits, read_locked, read_written, write_item},
 };
 use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 
@@ -21,12 +24,12 @@ const TOKEN_LEAD_MICROS: u64 = 5_000;
 const MAX_TOKEN_ATTEMPTS: u32 = 3;
 /// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its
 /// data for a shorter time may have forgotten that end.
-const END_MEMORY: Duration = Duration::from_secs(3600);
+const MAX_END_AGE: Duration = Duration::from_secs(3600);
 /// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
 /// [`RedlockEngine::quarantine`].
 const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
 
-/// One attempt of a claim. Each attempt has its own number, which is part of the value under the lock.
+/// One attempt of a claim. Each attempt has its own number, which is part of the value of the lock key.
 struct ClaimAttempt<'a> {
     claim: &'a Claim,
     keys: &'a Keys<'a>,
@@ -37,7 +40,7 @@ impl RedlockEngine {
     /// Claims a name: locks the nodes, writes the token if no majority has accepted the guessed token, and concludes.
     pub(super) async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if claim.mode != Mode::Exclusive {
-            return Err(refused(claim.mode));
+            return Err(unsupported_mode(claim.mode));
         }
         let keys = self.keys(&claim.name)?;
         if self.nodes[0].in_flight.is_released(claim.id, self.clock.now()) {
@@ -50,14 +53,14 @@ impl RedlockEngine {
             );
             return Err(EngineError::new(Fault::Misconfigured, message));
         }
-        self.ready().await?;
+        self.wait_until_ready().await?;
         let attempt =
-            ClaimAttempt { claim, keys: &keys, number: self.attempts.fetch_add(1, Ordering::Relaxed) };
-        let guess = if how == How::Ask { 0 } else { self.guess(claim.ttl) };
-        let mut tally = Tally::new(self.nodes.len(), claim.ttl, guess);
-        let mut decision = self.lock(&attempt, how, guess, &mut tally).await?;
-        if let Decision::Write { first, tokens } = decision {
-            decision = self.write(&attempt, first, tokens.unwrap_or(claim.tokens), &mut tally).await?;
+            ClaimAttempt { claim, keys: &keys, number: self.next_attempt.fetch_add(1, Ordering::Relaxed) };
+        let guessed_token = if how == How::Ask { 0 } else { self.guess_token(claim.ttl) };
+        let mut tally = Tally::new(self.nodes.len(), claim.ttl, guessed_token);
+        let mut decision = self.lock(&attempt, how, guessed_token, &mut tally).await?;
+        if let Decision::Write { first_token, tokens } = decision {
+            decision = self.write(&attempt, first_token, tokens.unwrap_or(claim.tokens), &mut tally).await?;
         }
         self.conclude(&attempt, how, &tally, decision)
     }
@@ -71,18 +74,18 @@ impl RedlockEngine {
         decision: Decision,
     ) -> Result<Answer, EngineError> {
         let claim = attempt.claim;
-        if let Decision::Held { first, tokens, previous } = decision {
+        if let Decision::Held { first_token, tokens, previous } = decision {
             self.set_waiting(claim.id, false);
-            let token = Token { lineage: LINEAGE, number: first };
+            let token = Token { lineage: LINEAGE, number: first_token };
             return Ok(Answer::Held(Grant { token, tokens, ttl: Some(validity(claim.ttl)), previous }));
         }
         if how == How::Create {
             let (id, token, ended) = (claim.id, 0, leasehold_core::Previous::Clean);
             let end =
                 ClaimEnd { id, attempt: Some(attempt.number), may_retry: claim.may_queue, token, ended };
-            let may_have =
+            let may_have_lock =
                 |ballot: &Ballot| !matches!(ballot, Ballot::Taken(_) | Ballot::Absent | Ballot::Dead);
-            let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have(ballot));
+            let nodes = self.nodes.iter().zip(&tally.ballots).filter(|(_, ballot)| may_have_lock(ballot));
             nodes.for_each(|(node, _)| node.release_later(&claim.name, end));
         }
         match decision {
@@ -98,7 +101,7 @@ impl RedlockEngine {
 
     /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was
     /// granted just now may be as large. 0 if the clocks are not known.
-    fn guess(&self, ttl: Duration) -> u64 {
+    fn guess_token(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
         let clocks: Vec<_> = self
             .nodes
@@ -106,18 +109,20 @@ impl RedlockEngine {
             .enumerate()
             .filter_map(|(index, node)| Some((index, node.clock_lead(now)?)))
             .collect();
-        let agreed = largest_agreeing(&clocks, tolerance(ttl));
-        if agreed.len() < self.quorum() {
+        let agreeing_nodes = largest_agreeing_set(&clocks, tolerance(ttl));
+        if agreeing_nodes.len() < self.quorum() {
             return 0;
         }
-        let clock_lead = clocks
+        let largest_lead = clocks
             .iter()
-            .filter(|(index, _)| agreed.contains(index))
+            .filter(|(index, _)| agreeing_nodes.contains(index))
             .map(|(_, clock_lead)| clock_lead.most)
             .max();
-        let ours = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
-        clock_lead.map_or(0, |clock_lead| {
-            u64::try_from(clock_lead.saturating_add(ours)).unwrap_or(0).saturating_add(TOKEN_LEAD_MICROS)
+        let our_micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX);
+        largest_lead.map_or(0, |clock_lead| {
+            u64::try_from(clock_lead.saturating_add(our_micros))
+                .unwrap_or(0)
+                .saturating_add(TOKEN_LEAD_MICROS)
         })
     }
 
@@ -126,7 +131,7 @@ impl RedlockEngine {
         &self,
         attempt: &ClaimAttempt<'_>,
         how: How,
-        guess: u64,
+        guessed_token: u64,
         tally: &mut Tally,
     ) -> Result<Decision, EngineError> {
         let claim = attempt.claim;
@@ -135,54 +140,55 @@ impl RedlockEngine {
             (true, false) => Waits::Now,
             (false, false) => Waits::Never,
         };
-        let item = |node: &Node| {
+        let item_for = |node: &Node| {
             let (max_ttl, channel) = (self.max_ttl(), node.client.channel.as_str());
-            ClaimRequest { claim, how, attempt: attempt.number, guess, waits, max_ttl, channel }
+            ClaimRequest { claim, how, attempt: attempt.number, guessed_token, waits, max_ttl, channel }
                 .item(attempt.keys)
         };
         let mut requests = Vec::with_capacity(self.nodes.len());
-        // Nodes that answer late are asked only if a majority needs them.
-        let with_late = self.live() < self.quorum();
+        // Nodes that answered late are asked only if a majority needs them.
+        let asks_late = self.responsive_count() < self.quorum();
         for (index, node) in self.nodes.iter().enumerate() {
-            let Some(conn) = node.live().or_else(|| node.conn().filter(|_| with_late)) else {
+            let Some(conn) = node.responsive_conn().or_else(|| node.conn().filter(|_| asks_late)) else {
                 tally.ballots[index] = Ballot::Failed(node.unavailable());
                 continue;
             };
-            let (item, id) = (item(node), claim.id);
-            let (this, to) = (Arc::clone(node), Arc::clone(&conn));
+            let (item, id) = (item_for(node), claim.id);
+            let (asked_node, asked_conn) = (Arc::clone(node), Arc::clone(&conn));
             let answer = Box::pin(async move {
-                let in_flight = this.in_flight.start(id, to.number, this.client.clock.now());
-                let reply = this.ask(&to, Script::LockNode, [item].into()).await;
+                let in_flight =
+                    asked_node.in_flight.start(id, asked_conn.number, asked_node.client.clock.now());
+                let reply = asked_node.ask(&asked_conn, Script::LockNode, [item].into()).await;
                 if !reply.as_ref().is_err_and(|error| error.fault.may_be_applied()) {
                     in_flight.complete();
                 }
-                reply.and_then(|(reply, round_trip)| Ok((read_locked(reply)?, round_trip)))
+                reply.and_then(|(reply, round_trip)| Ok((read_lock_answer(reply)?, round_trip)))
             });
             requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
         let mut decision = tally.decide(requests.is_empty());
-        if matches!(decision, Decision::Open) {
-            round(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
+        if matches!(decision, Decision::Undecided) {
+            collect_answers(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
                 tally.ballots[index] = self.ballot(index, reply, how);
                 decision = tally.decide(false);
-                !matches!(decision, Decision::Open)
+                !matches!(decision, Decision::Undecided)
             })
             .await;
         }
-        Ok(if matches!(decision, Decision::Open) { tally.decide(true) } else { decision })
+        Ok(if matches!(decision, Decision::Undecided) { tally.decide(true) } else { decision })
     }
 
-    /// Judges the answer of a node: whether it is a vote that counts.
+    /// The ballot that the answer of a node is worth: a vote that counts, or why there is none.
     fn ballot(&self, index: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[index];
-        let (locked, round_trip) = match reply {
+        let (answer, round_trip) = match reply {
             Ok(reply) => reply,
             Err(error) => return Ballot::Failed(error),
         };
-        let clock_lead = node.learn(round_trip, locked.micros);
-        self.note_max_ttl(locked.max_ttl);
-        match locked.word {
-            LockOutcome::Taken => return Ballot::Taken(locked.left),
+        let clock_lead = node.learn(round_trip, answer.node_micros);
+        self.record_max_ttl(answer.max_ttl);
+        match answer.outcome {
+            LockOutcome::Taken => return Ballot::Taken(answer.ttl_left),
             LockOutcome::Absent => return Ballot::Absent,
             LockOutcome::Dead => return Ballot::Dead,
             LockOutcome::WrongType => {
@@ -197,34 +203,46 @@ impl RedlockEngine {
         };
         // `How::Ask` only extends a lock of this claim: a vote that needs no quarantine.
         if how == How::Create
-            && let Some(error) = self.why_no_vote(node, &locked, round_trip.came)
+            && let Some(error) = self.why_no_vote(node, &answer, round_trip.answered)
         {
             return Ballot::Failed(error);
         }
-        let LockAnswer { micros, newest, ended, first, tokens, data_age, .. } = locked;
-        let (was_locked, is_new) = (locked.word == LockOutcome::Relocked, data_age < END_MEMORY);
-        Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked, is_new })
+        let LockAnswer {
+            node_micros, newest_token, newest_hold_ended, first_token, tokens, data_age, ..
+        } = answer;
+        let (was_locked, is_data_new) = (answer.outcome == LockOutcome::Relocked, data_age < MAX_END_AGE);
+        Ballot::Vote(Vote {
+            node_micros,
+            clock_lead,
+            newest_token,
+            newest_hold_ended,
+            first_token,
+            tokens,
+            was_locked,
+            is_data_new,
+        })
     }
 
     /// The reason why the vote of this node does not count: it may have forgotten locks that are still valid. `None` if
     /// the vote counts.
-    fn why_no_vote(&self, node: &Node, locked: &LockAnswer, now: Instant) -> Option<EngineError> {
-        let Some((_, started)) = node.process() else {
+    fn why_no_vote(&self, node: &Node, answer: &LockAnswer, now: Instant) -> Option<EngineError> {
+        let Some((_, started_micros)) = node.run_id_and_start() else {
             let message = "does not allow INFO to this user, and only INFO shows when the node started: give the user the rights of docs/engines/redlock.md";
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
-        let uptime = Duration::from_micros(locked.micros.saturating_sub(started));
-        let (history, needed) = (uptime.min(locked.data_age), self.quarantine());
+        let uptime = Duration::from_micros(answer.node_micros.saturating_sub(started_micros));
+        // For how long the node has certainly forgotten no lock.
+        let (history, needed) = (uptime.min(answer.data_age), self.quarantine());
         if history < needed {
-            let (since, left) = (history.as_secs(), (needed - history).as_secs() + 1);
-            let what = if uptime <= locked.data_age { "started" } else { "was emptied, or first used," };
+            let (since, vote_in) = (history.as_secs(), (needed - history).as_secs() + 1);
+            let event = if uptime <= answer.data_age { "started" } else { "was emptied, or first used," };
             let message = format!(
-                "{what} {since} s ago, and has no vote for {left} s more: it may have forgotten locks of up to max_ttl"
+                "{event} {since} s ago, and has no vote for {vote_in} s more: it may have forgotten locks of up to max_ttl"
             );
             return Some(node.with_name(&EngineError::new(Fault::Full, message)));
         }
-        let left = node.step_left(now, self.quarantine())?;
-        let message = format!("its clock was set forward, and it has no vote for {left:?} more");
+        let suspended_for = node.suspended_for(now, self.quarantine())?;
+        let message = format!("its clock was set forward, and it has no vote for {suspended_for:?} more");
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
@@ -240,13 +258,13 @@ impl RedlockEngine {
     async fn write(
         &self,
         attempt: &ClaimAttempt<'_>,
-        mut first: u64,
+        mut first_token: u64,
         tokens: u32,
         tally: &mut Tally,
     ) -> Result<Decision, EngineError> {
         let claim = attempt.claim;
         for _ in 0..MAX_TOKEN_ATTEMPTS {
-            tally.start_write(first, tokens);
+            tally.start_write(first_token, tokens);
             let mut requests = Vec::with_capacity(self.nodes.len());
             for (index, node) in self.nodes.iter().enumerate() {
                 if !matches!(tally.ballots[index], Ballot::Vote(_)) {
@@ -256,20 +274,21 @@ impl RedlockEngine {
                     tally.drop_vote(index, node.unavailable());
                     continue;
                 };
-                let item = write_item(attempt.keys, claim, attempt.number, first, tokens);
-                let (this, to) = (Arc::clone(node), Arc::clone(&conn));
+                let item = write_item(attempt.keys, claim, attempt.number, first_token, tokens);
+                let (asked_node, asked_conn) = (Arc::clone(node), Arc::clone(&conn));
                 let answer = Box::pin(async move {
-                    let (reply, round_trip) = this.ask(&to, Script::WriteToken, [item].into()).await?;
-                    Ok::<_, EngineError>((read_written(reply)?, round_trip))
+                    let (reply, round_trip) =
+                        asked_node.ask(&asked_conn, Script::WriteToken, [item].into()).await?;
+                    Ok::<_, EngineError>((read_write_answer(reply)?, round_trip))
                 });
                 requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
             }
-            let mut decision = Decision::Open;
-            round(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
+            let mut decision = Decision::Undecided;
+            collect_answers(requests, self.config.answer_timeout(claim.ttl), |index, reply| {
                 match reply {
-                    Ok(((is_written, micros, newest), round_trip)) => {
-                        let clock_lead = self.nodes[index].learn(round_trip, micros);
-                        tally.record_write(index, is_written, clock_lead, newest);
+                    Ok(((is_written, node_micros, newest_token), round_trip)) => {
+                        let clock_lead = self.nodes[index].learn(round_trip, node_micros);
+                        tally.record_write(index, is_written, clock_lead, newest_token);
                     }
                     Err(error) => tally.drop_vote(index, error),
                 }
@@ -281,7 +300,7 @@ impl RedlockEngine {
                 return Ok(decision);
             }
             match tally.next_token() {
-                Some(next) => first = next,
+                Some(next_token) => first_token = next_token,
                 None => break,
             }
         }
@@ -290,7 +309,7 @@ impl RedlockEngine {
 }
 
 /// The error for a mode that a Redlock does not support.
-fn refused(mode: Mode) -> EngineError {
+fn unsupported_mode(mode: Mode) -> EngineError {
     let message = match mode {
         Mode::Permits { .. } => {
             "a Redlock has no permits: each node counts alone, so majorities of the nodes can grant more permits than the limit; use one durable server (redis://) or another engine"

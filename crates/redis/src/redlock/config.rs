@@ -14,9 +14,11 @@ const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 /// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default the time limit for a node is the ttl divided by this, within the two bounds below.
-const NODE_TIMEOUT_PART: u32 = 20;
+/// By default the time limit for a node is the ttl divided by this, within two bounds.
+const NODE_TIMEOUT_DIVISOR: u32 = 20;
+/// The shortest default of the time limit for a node.
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
+/// The longest default of the time limit for a node.
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The nodes of a Redlock, and its options. Its `Debug` shows no password.
@@ -114,7 +116,7 @@ impl RedlockConfig {
     /// How long to wait for a node's answer about a claim or hold of this ttl.
     pub(super) fn answer_timeout(&self, ttl: Duration) -> Duration {
         self.node_timeout
-            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_PART).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))
+            .unwrap_or_else(|| (ttl / NODE_TIMEOUT_DIVISOR).clamp(MIN_NODE_TIMEOUT, MAX_NODE_TIMEOUT))
     }
 }
 

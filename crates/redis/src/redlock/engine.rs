@@ -30,23 +30,26 @@ const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long, at the first contact, the engine waits for nodes beyond the majority.
-const FIRST_TIMEOUT: Duration = Duration::from_millis(200);
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
 pub struct RedlockEngine {
+    /// The nodes of the URL, and the options.
     pub(super) config: RedlockConfig,
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) clock: Arc<dyn Clock>,
+    /// Collects the notifications of all nodes for the keeper.
     mailbox: Arc<Mailbox>,
-    /// The number of the next attempt to claim: each attempt has its own value under the locks.
-    pub(super) attempts: AtomicU32,
+    /// The number of the next attempt to claim: each attempt writes its own value under the lock key.
+    pub(super) next_attempt: AtomicU32,
     /// A majority was connected at some time.
     pub(super) was_connected: AtomicBool,
+    /// Records whether the nodes were ever reached.
     pub(super) contact: Contact,
     /// The longest ttl of any client of the nodes, in milliseconds.
     max_ttl: AtomicU64,
     /// Claims that wait: they were answered "taken".
-    waiting: Mutex<HashSet<ClaimId>>,
+    waiting_claims: Mutex<HashSet<ClaimId>>,
     profile: Profile,
 }
 
@@ -57,18 +60,18 @@ impl RedlockEngine {
     #[must_use]
     pub fn new(config: RedlockConfig, env: &Env) -> Self {
         let (mailbox, id) = (Arc::default(), ClaimId(env.lineage().get().to_be_bytes()));
-        let node = |node| Node::new(node, config.nodes.len(), id, &env.clock, &mailbox);
+        let node = |node_config| Node::new(node_config, config.nodes.len(), id, &env.clock, &mailbox);
         let nodes = config.nodes.iter().map(node).collect();
         let contact = Contact::default();
-        let (attempts, was_connected, waiting) = Default::default();
+        let (next_attempt, was_connected, waiting_claims) = Default::default();
         Self {
             nodes,
             clock: Arc::clone(&env.clock),
             mailbox,
-            attempts,
+            next_attempt,
             was_connected,
             max_ttl: AtomicU64::new(millis(config.max_ttl)),
-            waiting,
+            waiting_claims,
             profile: profile(&config, contact.clone()),
             contact,
             config,
@@ -80,13 +83,14 @@ impl RedlockEngine {
         self.nodes.len() / 2 + 1
     }
 
+    /// The keys of a name, which are the same on all nodes.
     pub(super) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
     /// How long, at the first contact, the engine waits for nodes beyond the majority.
-    pub(super) fn first_timeout(&self) -> Duration {
-        self.config.node_timeout.unwrap_or(FIRST_TIMEOUT)
+    pub(super) fn first_contact_timeout(&self) -> Duration {
+        self.config.node_timeout.unwrap_or(FIRST_CONTACT_TIMEOUT)
     }
 
     /// The longest ttl of any client of the nodes.
@@ -95,19 +99,20 @@ impl RedlockEngine {
     }
 
     /// Records the longest ttl of another client.
-    pub(super) fn note_max_ttl(&self, max_ttl: Duration) {
+    pub(super) fn record_max_ttl(&self, max_ttl: Duration) {
         self.max_ttl.fetch_max(millis(max_ttl), Ordering::Relaxed);
     }
 
+    /// Whether the claim waits.
     pub(super) fn is_waiting(&self, claim: ClaimId) -> bool {
-        lock_mutex(&self.waiting).contains(&claim)
+        lock_mutex(&self.waiting_claims).contains(&claim)
     }
 
     /// Records whether the claim waits.
     pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
-        let mut waiting = lock_mutex(&self.waiting);
-        let changed = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
-        drop(waiting);
+        let mut waiting_claims = lock_mutex(&self.waiting_claims);
+        let changed = if waits { waiting_claims.insert(claim) } else { waiting_claims.remove(&claim) };
+        drop(waiting_claims);
         if changed {
             self.nodes.iter().for_each(|node| node.set_waiting(claim, waits));
         }
@@ -119,6 +124,7 @@ impl Engine for RedlockEngine {
         &self.profile
     }
 
+    /// No groups: each request goes to all nodes.
     fn group(&self, _: &Name) -> Option<u16> {
         None
     }
@@ -137,22 +143,24 @@ impl Engine for RedlockEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
+            // Meanwhile broken connections are made again.
             let mend = join_all(self.nodes.iter().map(|node| node.mend()));
-            let notification = tokio::select! {
+            let notifications = tokio::select! {
                 biased;
-                notification = self.mailbox.read() => notification,
+                notifications = self.mailbox.read() => notifications,
                 _ = mend => Vec::new(),
             };
             // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still
-            // count, and a renewal repairs the lock on that node.
-            let without_doubt = |notification| {
+            // count, and a renewal repairs the lock on that node. So all claims only ask again.
+            let replace_doubt = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };
-            notification.into_iter().map(without_doubt).collect()
+            notifications.into_iter().map(replace_doubt).collect()
         })
     }
 }
 
+/// What this engine can do, for core.
 fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;

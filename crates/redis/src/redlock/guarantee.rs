@@ -20,8 +20,9 @@ use crate::{
 const IRRELEVANT_FINDINGS: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {
+    /// The guarantee of the Redlock, with the findings about each node.
     pub(super) async fn guarantee_now(&self) -> Result<Guarantee, EngineError> {
-        self.ready().await?;
+        self.wait_until_ready().await?;
         let mut all = Guarantee::new(Level::LeaseBounded, &[]);
         all.lower(
             "the nodes",
@@ -31,7 +32,7 @@ impl RedlockEngine {
         );
         for node in &self.nodes {
             match read_guarantee(node).await {
-                Ok(reply) => add(&mut all, node, reply),
+                Ok(of_node) => add_findings(&mut all, node, of_node),
                 Err(error) => all.lower(
                     &node.address,
                     &format!("not to be asked ({})", error.message),
@@ -41,9 +42,9 @@ impl RedlockEngine {
             }
         }
         let now = self.clock.now();
-        let leads: Vec<_> = self.nodes.iter().filter_map(|node| node.clock_lead(now)).collect();
-        let slowest = leads.iter().map(|clock_lead| clock_lead.most).min();
-        let fastest = leads.iter().map(|clock_lead| clock_lead.least).max();
+        let clock_leads: Vec<_> = self.nodes.iter().filter_map(|node| node.clock_lead(now)).collect();
+        let slowest = clock_leads.iter().map(|clock_lead| clock_lead.most).min();
+        let fastest = clock_leads.iter().map(|clock_lead| clock_lead.least).max();
         if let (Some(slowest), Some(fastest)) = (slowest, fastest) {
             // The clocks differ by at least this.
             let (difference, allowed) = (fastest.saturating_sub(slowest), tolerance(self.config.max_ttl));
@@ -66,20 +67,20 @@ impl RedlockEngine {
     }
 }
 
-/// Learns the clock of a node, and judges the guarantees of that node alone.
+/// Learns the clock of a node, and reads the guarantee of that node alone.
 async fn read_guarantee(node: &Arc<Node>) -> Result<Guarantee, EngineError> {
     let conn = node.conn().ok_or_else(|| node.unavailable())?;
     let sent = node.client.clock.now();
     let time = conn.ask(&redis::cmd("TIME")).await.map_err(|error| node.with_name(&error))?;
-    let round_trip = RoundTrip { sent, came: node.client.clock.now() };
+    let round_trip = RoundTrip { sent, answered: node.client.clock.now() };
     node.learn(round_trip, micros(redis::from_redis_value(time).map_err(|_| unreadable())?));
     guarantee::read_guarantee(&conn, Topology::default()).await
 }
 
 /// Adds the findings about one node, with the address of the node.
-fn add(all: &mut Guarantee, node: &Node, reply: Guarantee) {
+fn add_findings(all: &mut Guarantee, node: &Node, of_node: Guarantee) {
     for finding in
-        reply.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str()))
+        of_node.findings.into_iter().filter(|finding| !IRRELEVANT_FINDINGS.contains(&finding.what.as_str()))
     {
         let what = format!("{} of {}", finding.what, node.address);
         all.lower(&what, &finding.found, &finding.wanted, &finding.risk);

@@ -14,9 +14,9 @@ use leasehold_core::{BoxFuture, EngineError, Fault, Hold, Loss, Mode, Name, Rele
 use super::{
     agreement::validity,
     engine::RedlockEngine,
+    messages::{ClaimEnd, MissingLock, renew_item},
     node::Node,
-    round::{NodeRequest, round},
-    words::{ClaimEnd, MissingLock, renew_item},
+    node_requests::{NodeRequest, collect_answers},
 };
 use crate::{
     conn::Conn,
@@ -32,50 +32,56 @@ use crate::{
 /// does not move, and a hanging minority is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A renewal waits for at most the ttl divided by this, so that the next renewal is not late.
-const RENEWAL_PART: u32 = 4;
+const RENEWAL_LIMIT_DIVISOR: u32 = 4;
 
 /// The answers of one node, one for each item.
 type NodeReplies = Vec<Result<String, EngineError>>;
 
 impl RedlockEngine {
+    /// Renews holds on all nodes, and repairs locks that are missing on a minority.
     pub(super) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if holds.is_empty() {
             return Vec::new();
         }
-        // If nodes cannot be asked, the counted answers show it.
-        let _ = self.ready().await;
-        let limit =
-            holds.iter().map(|hold| hold.ttl / RENEWAL_PART).min().unwrap_or_default().min(ANSWER_TIMEOUT);
+        // If too few nodes can be asked, the tally shows it.
+        let _ = self.wait_until_ready().await;
+        let limit = holds
+            .iter()
+            .map(|hold| hold.ttl / RENEWAL_LIMIT_DIVISOR)
+            .min()
+            .unwrap_or_default()
+            .min(ANSWER_TIMEOUT);
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
+        let mut tallies: Vec<_> = holds.iter().map(|_| HoldTally::default()).collect();
         let repairable: Arc<[RepairableHold]> = holds
             .iter()
-            .map(|hold| RepairableHold { hold: hold.clone(), is_allowed: AtomicBool::new(false) })
+            .map(|hold| RepairableHold { hold: hold.clone(), is_repair_allowed: AtomicBool::new(false) })
             .collect();
-        let requests = self.all_nodes(|node, conn| {
+        let requests = self.requests_to_nodes(|node, conn| {
             let items = holds.iter().map(|hold| {
                 Some(renew_item(&keys(node, &hold.name)?, hold, MissingLock::Report, quarantine))
             });
             let reply = ask_node(node, conn, Script::RenewNode, items.collect());
-            let reply = with_vote(Arc::clone(node), quarantine, reply);
+            let reply = with_judged_votes(Arc::clone(node), quarantine, reply);
             with_repairs(Arc::clone(node), Arc::clone(conn), Arc::clone(&repairable), reply)
         });
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, limit, |index, reply: NodeReplies| {
-            for ((answers, reply), repairable) in answers.iter_mut().zip(reply).zip(&*repairable) {
-                answers.add(index, reply);
-                repairable.is_allowed.store(answers.with_lock >= quorum, Ordering::Release);
+        collect_answers(requests, limit, |index, replies: NodeReplies| {
+            for ((tally, reply), repairable) in tallies.iter_mut().zip(replies).zip(&*repairable) {
+                tally.count_reply(index, reply);
+                repairable.is_repair_allowed.store(tally.with_lock >= quorum, Ordering::Release);
             }
-            answers.iter().all(|answers| answers.is_decided(nodes, quorum))
+            tallies.iter().all(|tally| tally.is_decided(nodes, quorum))
         })
         .await;
-        let renewed = holds.iter().zip(&answers).map(|(hold, answers)| {
+        let renewed = holds.iter().zip(&tallies).map(|(hold, tally)| {
+            // A Redlock grants only exclusive holds.
             if hold.mode != Mode::Exclusive {
                 return Renewed::Lost(Loss::Gone);
             }
-            let renewed = answers.renewed(nodes, quorum, hold.ttl);
+            let renewed = tally.renewed(nodes, quorum, hold.ttl);
             if matches!(renewed, Renewed::Extended { .. }) {
-                for node in answers.lacking_nodes.iter().map(|index| &self.nodes[*index]) {
+                for node in tally.repairable_nodes.iter().map(|index| &self.nodes[*index]) {
                     if let Some(conn) = node.conn() {
                         repair(node, conn, hold);
                     }
@@ -86,28 +92,30 @@ impl RedlockEngine {
         renewed.collect()
     }
 
+    /// Releases claims on all nodes. A node that cannot be asked gets the release later.
     pub(super) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
         if releases.is_empty() {
             return Vec::new();
         }
-        let _ = self.ready().await;
+        let _ = self.wait_until_ready().await;
         releases.iter().for_each(|release| self.set_waiting(release.id, false));
         let ends: Arc<[(Name, ClaimEnd)]> =
             releases.iter().map(|release| (release.name.clone(), claim_end(release))).collect();
         let quarantine = self.quarantine();
-        let mut answers: Vec<_> = releases.iter().map(|_| HoldTally::default()).collect();
-        let requests = self.all_nodes(|node, conn| {
+        let mut tallies: Vec<_> = releases.iter().map(|_| HoldTally::default()).collect();
+        let requests = self.requests_to_nodes(|node, conn| {
+            // Until this moment an earlier request of the claim may still arrive.
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, claim_end)| {
                 let tombstone = node.in_flight.release(claim_end.id, conn.number, now, until);
                 Some(claim_end.item(&keys(node, name)?, tombstone, quarantine))
             });
             let reply = ask_node(node, conn, Script::ReleaseVote, items.collect());
-            or_release_later(Arc::clone(node), Arc::clone(&ends), reply)
+            with_later_releases(Arc::clone(node), Arc::clone(&ends), reply)
         });
         // Nodes that cannot be asked now get the release later.
-        let asked: Vec<usize> = requests.iter().map(|request| request.index).collect();
-        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| !asked.contains(index)) {
+        let asked_nodes: Vec<usize> = requests.iter().map(|request| request.index).collect();
+        for (index, node) in self.nodes.iter().enumerate().filter(|(index, _)| !asked_nodes.contains(index)) {
             let now = self.clock.now();
             for (name, claim_end) in &*ends {
                 // Node 0 records all releases, so that `claim_now` sends no further request of the claim.
@@ -118,26 +126,26 @@ impl RedlockEngine {
             }
         }
         let (nodes, quorum) = (self.nodes.len(), self.quorum());
-        round(requests, ANSWER_TIMEOUT, |index, reply: NodeReplies| {
-            for (answers, reply) in answers.iter_mut().zip(reply) {
-                answers.add(index, reply);
+        collect_answers(requests, ANSWER_TIMEOUT, |index, replies: NodeReplies| {
+            for (tally, reply) in tallies.iter_mut().zip(replies) {
+                tally.count_reply(index, reply);
             }
-            answers.iter().all(|answers| answers.is_decided(nodes, quorum) || answers.is_freed(quorum))
+            tallies.iter().all(|tally| tally.is_decided(nodes, quorum) || tally.is_freed(quorum))
         })
         .await;
-        answers.iter().map(|answers| answers.released(nodes, quorum)).collect()
+        tallies.iter().map(|tally| tally.released(nodes, quorum)).collect()
     }
 
     /// Makes one request to each node that can be asked.
-    fn all_nodes(
+    fn requests_to_nodes(
         &self,
-        request: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
+        ask: impl Fn(&Arc<Node>, &Arc<Conn>) -> BoxFuture<'static, NodeReplies>,
     ) -> Vec<NodeRequest<NodeReplies>> {
-        let all = self.nodes.iter().enumerate().filter_map(|(index, node)| {
+        let requests = self.nodes.iter().enumerate().filter_map(|(index, node)| {
             let conn = node.conn()?;
-            Some(NodeRequest { index, node: Arc::clone(node), answer: request(node, &conn), conn })
+            Some(NodeRequest { index, node: Arc::clone(node), answer: ask(node, &conn), conn })
         });
-        all.collect()
+        requests.collect()
     }
 }
 
@@ -169,7 +177,7 @@ fn ask_node(
                 None => batches.push([item].into()),
             }
         }
-        let ask = |items: Items| {
+        let ask_batch = |items: Items| {
             let (node, conn, count) = (&node, &conn, items.len());
             async move {
                 match node.ask(conn, script, items).await {
@@ -178,18 +186,19 @@ fn ask_node(
                 }
             }
         };
-        let mut replies = join_all(batches.into_iter().map(ask)).await.into_iter().flatten();
-        let reply = |is_sent: bool| {
+        let mut replies = join_all(batches.into_iter().map(ask_batch)).await.into_iter().flatten();
+        let reply_to = |is_sent: bool| {
             if is_sent {
                 replies.next().unwrap_or_else(|| Err(unreadable()))
             } else {
                 Ok("absent".to_owned())
             }
         };
-        is_sent.into_iter().map(reply).collect()
+        is_sent.into_iter().map(reply_to).collect()
     })
 }
 
+/// The texts of the answers to `count` items.
 fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     let mut reply = Reply::new(values);
     (0..count).map(|_| reply.text()).collect()
@@ -198,18 +207,18 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
 /// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the
 /// node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second
 /// claim.
-fn with_vote(
+fn with_judged_votes(
     node: Arc<Node>,
     quarantine: Duration,
     replies: BoxFuture<'static, NodeReplies>,
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
-        let judged = |reply: String| match reply.strip_prefix("extended ") {
+        let judge = |reply: String| match reply.strip_prefix("extended ") {
             Some(times) if has_vote(&node, times, quarantine) => "extended".to_owned(),
             Some(_) => "new".to_owned(),
             None => reply,
         };
-        replies.await.into_iter().map(|reply| reply.map(judged)).collect()
+        replies.await.into_iter().map(|reply| reply.map(judge)).collect()
     })
 }
 
@@ -217,22 +226,22 @@ fn with_vote(
 /// how long it has had its data, both in microseconds.
 fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     let mut words = times.split(' ').map(|word| word.parse::<u64>().ok());
-    let (Some(Some(micros)), Some(Some(data_age)), Some((_, started))) =
-        (words.next(), words.next(), node.process())
+    let (Some(Some(node_micros)), Some(Some(data_age)), Some((_, started_micros))) =
+        (words.next(), words.next(), node.run_id_and_start())
     else {
         return false;
     };
-    Duration::from_micros(data_age.min(micros.saturating_sub(started))) >= quarantine
+    Duration::from_micros(data_age.min(node_micros.saturating_sub(started_micros))) >= quarantine
 }
 
 /// A hold, and whether its missing locks may be set again: only if a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
-    is_allowed: AtomicBool,
+    is_repair_allowed: AtomicBool,
 }
 
-/// Repairs missing locks on a node whose report comes after those of a majority that has the lock. Earlier reports are
-/// handled by `renew_now` when all answers are counted.
+/// Passes the replies on, and repairs missing locks on a node whose report comes after those of a majority that has the
+/// lock. Earlier reports are handled by `renew_now` when all answers are counted.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -241,8 +250,10 @@ fn with_repairs(
 ) -> BoxFuture<'static, NodeReplies> {
     Box::pin(async move {
         let replies = replies.await;
-        for (RepairableHold { hold, is_allowed }, reply) in repairable.iter().zip(&replies) {
-            if matches!(reply.as_deref(), Ok("missing" | "young")) && is_allowed.load(Ordering::Acquire) {
+        for (RepairableHold { hold, is_repair_allowed }, reply) in repairable.iter().zip(&replies) {
+            if matches!(reply.as_deref(), Ok("missing" | "young"))
+                && is_repair_allowed.load(Ordering::Acquire)
+            {
                 repair(&node, Arc::clone(&conn), hold);
             }
         }
@@ -258,6 +269,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
         (Arc::clone(node), renew_item(&keys, hold, MissingLock::SetAgain, Duration::ZERO), hold.id);
     runtime::detach(async move {
         let in_flight = node.in_flight.start(id, conn.number, node.client.clock.now());
+        // After a release the lock must not be set again.
         if node.in_flight.is_released(id, node.client.clock.now())
             || node.ask(&conn, Script::RenewNode, [item].into()).await.is_ok()
         {
@@ -266,8 +278,8 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// Makes the releases that a node does not answer be sent again later.
-fn or_release_later(
+/// Passes the replies on; the releases that a node has not answered are sent again later.
+fn with_later_releases(
     node: Arc<Node>,
     ends: Arc<[(Name, ClaimEnd)]>,
     replies: BoxFuture<'static, NodeReplies>,
@@ -291,36 +303,36 @@ struct HoldTally {
     with_lock: usize,
     /// How many nodes did not have the lock.
     without_lock: usize,
-    /// How many nodes may have forgotten the lock, or have it but no vote; such a node has voted for no other claim
-    /// since.
+    /// How many nodes may have forgotten the lock ("young"), or have it but no vote ("new"); such a node has voted for
+    /// no other claim since.
     without_vote: usize,
     /// The numbers of the nodes where the lock may be set again.
-    lacking_nodes: Vec<usize>,
+    repairable_nodes: Vec<usize>,
     /// An operator broke the hold.
-    broken: bool,
+    is_broken: bool,
     /// The last error of a node.
-    error: Option<EngineError>,
+    last_error: Option<EngineError>,
 }
 
 impl HoldTally {
     /// Counts the answer of the node of this number: the words of `lua/redlock/renew.lua` and `release.lua`, and "new"
-    /// of [`with_vote`].
-    fn add(&mut self, index: usize, reply: Result<String, EngineError>) {
+    /// of [`with_judged_votes`].
+    fn count_reply(&mut self, index: usize, reply: Result<String, EngineError>) {
         match reply.as_deref() {
             Ok("extended" | "freed") => self.with_lock += 1,
             Ok("new") => self.without_vote += 1,
             Ok("young") => {
                 self.without_vote += 1;
-                self.lacking_nodes.push(index);
+                self.repairable_nodes.push(index);
             }
             Ok(word) => {
                 self.without_lock += 1;
-                self.broken |= word == "broken";
+                self.is_broken |= word == "broken";
                 if word == "missing" {
-                    self.lacking_nodes.push(index);
+                    self.repairable_nodes.push(index);
                 }
             }
-            Err(error) => self.error = Some(error.without_source()),
+            Err(error) => self.last_error = Some(error.without_source()),
         }
     }
 
@@ -329,28 +341,31 @@ impl HoldTally {
         self.with_lock >= quorum || self.without_lock > nodes - quorum
     }
 
-    /// Whether the hold lasted until now, and no other claim can have had the name.
+    /// Whether the release freed the name: the hold lasted until now, and no other claim can have had the name.
     fn is_freed(&self, quorum: usize) -> bool {
         self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }
 
     /// The error if too few nodes answered.
-    fn unknown(&self) -> EngineError {
-        let why = self.error.as_ref().map_or("the others do not answer in time", |error| &error.message);
-        EngineError::new(Fault::Unknown, format!("no majority of the nodes answered: {why}"))
+    fn unknown_outcome(&self) -> EngineError {
+        let reason =
+            self.last_error.as_ref().map_or("the others do not answer in time", |error| &error.message);
+        EngineError::new(Fault::Unknown, format!("no majority of the nodes answered: {reason}"))
     }
 
+    /// The result of the renewal.
     fn renewed(&self, nodes: usize, quorum: usize, ttl: Duration) -> Renewed {
         if self.with_lock >= quorum {
             return Renewed::Extended { ttl: Some(validity(ttl)) };
         }
         if self.without_lock > nodes - quorum {
-            return Renewed::Lost(if self.broken { Loss::Broken } else { Loss::Gone });
+            return Renewed::Lost(if self.is_broken { Loss::Broken } else { Loss::Gone });
         }
         // The hold lasts until its deadline, and the next renewal may extend it.
-        Renewed::Unknown(self.unknown())
+        Renewed::Unknown(self.unknown_outcome())
     }
 
+    /// The result of the release.
     fn released(&self, nodes: usize, quorum: usize) -> Released {
         if self.is_freed(quorum) {
             Released::Freed
@@ -359,7 +374,7 @@ impl HoldTally {
         {
             Released::NotThere
         } else {
-            Released::Unknown(self.unknown())
+            Released::Unknown(self.unknown_outcome())
         }
     }
 }
@@ -368,16 +383,17 @@ impl HoldTally {
 mod tests {
     use super::*;
 
-    fn answers_of(words: &[&str]) -> HoldTally {
-        let mut answers = HoldTally::default();
+    /// The tally of these answers, one for each node; `-` is no answer.
+    fn tally_of(words: &[&str]) -> HoldTally {
+        let mut tally = HoldTally::default();
         for (index, word) in words.iter().enumerate() {
             match *word {
                 "-" => {}
-                "error" => answers.add(index, Err(EngineError::new(Fault::Unknown, "broke"))),
-                word => answers.add(index, Ok(word.to_owned())),
+                "error" => tally.count_reply(index, Err(EngineError::new(Fault::Unknown, "broke"))),
+                word => tally.count_reply(index, Ok(word.to_owned())),
             }
         }
-        answers
+        tally
     }
 
     #[test]
@@ -397,10 +413,10 @@ mod tests {
             (["extended", "new", "extended"], "Extended"),
             (["young", "young", "missing"], "Unknown"),
         ] {
-            let renewed = format!("{:?}", answers_of(&words).renewed(3, 2, Duration::from_secs(1)));
+            let renewed = format!("{:?}", tally_of(&words).renewed(3, 2, Duration::from_secs(1)));
             assert!(renewed.starts_with(expected), "{words:?}: {renewed}");
         }
-        assert_eq!(answers_of(&["extended", "missing", "extended"]).lacking_nodes, [1]);
+        assert_eq!(tally_of(&["extended", "missing", "extended"]).repairable_nodes, [1]);
     }
 
     #[test]
@@ -415,7 +431,7 @@ mod tests {
             (["young", "absent", "-"], "Unknown"),
             (["young", "absent", "young"], "NotThere"),
         ] {
-            let released = format!("{:?}", answers_of(&words).released(3, 2));
+            let released = format!("{:?}", tally_of(&words).released(3, 2));
             assert!(released.starts_with(expected), "{words:?}: {released}");
         }
     }

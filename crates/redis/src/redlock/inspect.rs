@@ -15,7 +15,7 @@ use super::{
     agreement::validity,
     engine::RedlockEngine,
     node::Node,
-    round::{NodeRequest, round},
+    node_requests::{NodeRequest, collect_answers},
 };
 use crate::{
     inspect::escape,
@@ -42,7 +42,7 @@ struct NodeReport {
     /// The newest token on the node.
     token: Option<TokenRecord>,
     /// The node's time, in microseconds.
-    micros: u64,
+    node_micros: u64,
     /// The node may have forgotten its locks.
     may_have_forgotten: bool,
     /// The waiting claims: id, since when in microseconds, owner.
@@ -52,8 +52,10 @@ struct NodeReport {
 /// The newest block of tokens on a node, and the grant of these tokens: see `lua/redlock/head.lua`.
 #[derive(Clone)]
 struct TokenRecord {
-    first: u64,
+    first_token: u64,
+    /// The claim that has the tokens.
     id: String,
+    /// When the tokens were written, by the node's clock.
     since_micros: u64,
     owner: String,
 }
@@ -66,68 +68,70 @@ impl RedlockEngine {
         script: Script,
         items: impl Fn() -> Items,
     ) -> Result<Vec<(usize, Values)>, EngineError> {
-        self.ready().await?;
+        self.wait_until_ready().await?;
         let mut requests = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
-            let (this, to, items) = (Arc::clone(node), Arc::clone(&conn), items());
-            let answer = Box::pin(async move { this.ask(&to, script, items).await });
+            let (asked_node, asked_conn, items) = (Arc::clone(node), Arc::clone(&conn), items());
+            let answer = Box::pin(async move { asked_node.ask(&asked_conn, script, items).await });
             requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
-        let (mut reply, mut errors) = (Vec::new(), Vec::new());
-        round(requests, ANSWER_TIMEOUT, |index, answer| {
+        let (mut replies, mut errors) = (Vec::new(), Vec::new());
+        collect_answers(requests, ANSWER_TIMEOUT, |index, answer| {
             match answer {
-                Ok((values, _)) => reply.push((index, values)),
+                Ok((values, _)) => replies.push((index, values)),
                 Err(error) => errors.push(error),
             }
             false
         })
         .await;
-        if reply.len() >= self.quorum() {
-            return Ok(reply);
+        if replies.len() >= self.quorum() {
+            return Ok(replies);
         }
         let fault = errors.first().map_or(Fault::Retry, |error| error.fault);
-        let (count, nodes) = (reply.len(), self.nodes.len());
-        let why: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
-        Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", why.join("; "))))
+        let (count, nodes) = (replies.len(), self.nodes.len());
+        let reasons: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
+        Err(EngineError::new(fault, format!("{count} of {nodes} nodes answered: {}", reasons.join("; "))))
     }
 
+    /// Shows the holder and the waiters of a name.
     async fn show_now(&self, name: &Name) -> Result<View, EngineError> {
         let keys = self.keys(name)?;
-        let reply = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
+        let replies = self.ask_all(Script::LookNode, || [Item::new(&keys)].into()).await?;
         let quarantine = self.quarantine();
-        let reports = reply.into_iter().map(|(index, values)| report(&self.nodes[index], values, quarantine));
-        Ok(view(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
+        let reports =
+            replies.into_iter().map(|(index, values)| read_report(&self.nodes[index], values, quarantine));
+        Ok(view_of(name, keys.lock(), reports.collect::<Result<_, _>>()?, self.nodes.len()))
     }
 
+    /// Lists the names with this prefix that are held or waited for.
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        self.ready().await?;
+        self.wait_until_ready().await?;
         let lock_prefix = &self.config.nodes[0].prefix;
         let pattern = format!("{}*", escape(&format!("{lock_prefix}{prefix}")));
         let mut requests = Vec::new();
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.conn() else { continue };
-            let (this, to, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
-            let answer = Box::pin(async move { scan(&this, &to, &pattern).await });
+            let (asked_node, asked_conn, pattern) = (Arc::clone(node), Arc::clone(&conn), pattern.clone());
+            let answer = Box::pin(async move { scan(&asked_node, &asked_conn, &pattern).await });
             requests.push(NodeRequest { index, node: Arc::clone(node), conn, answer });
         }
-        let (mut locks, mut nodes, mut error) = (BTreeSet::new(), 0, None);
-        let asked = requests.len();
-        round(requests, LIST_TIMEOUT, |_, answer: Result<Vec<String>, EngineError>| {
+        let (mut locks, mut answered_nodes, mut last_error) = (BTreeSet::new(), 0, None);
+        let asked_nodes = requests.len();
+        collect_answers(requests, LIST_TIMEOUT, |_, answer: Result<Vec<String>, EngineError>| {
             match answer {
                 Ok(keys) => {
                     locks.extend(keys);
-                    nodes += 1;
+                    answered_nodes += 1;
                 }
-                Err(failed) => error = Some(failed),
+                Err(error) => last_error = Some(error),
             }
-            nodes == asked
+            answered_nodes == asked_nodes
         })
         .await;
-        if nodes < self.quorum() {
-            return Err(
-                error.unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered"))
-            );
+        if answered_nodes < self.quorum() {
+            return Err(last_error
+                .unwrap_or_else(|| EngineError::new(Fault::Retry, "no majority of the nodes answered")));
         }
         let mut views = Vec::new();
         for lock in locks {
@@ -147,29 +151,31 @@ impl RedlockEngine {
         Ok(views)
     }
 
+    /// Ends the hold with this token on all nodes.
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();
-        let reply = self.ask_all(Script::BreakNode, item).await?;
-        let mut done = 0;
-        for (_, values) in reply {
-            done += usize::from(Reply::new(values).text()? == "done");
+        let replies = self.ask_all(Script::BreakNode, item).await?;
+        let mut broken_nodes = 0;
+        for (_, values) in replies {
+            broken_nodes += usize::from(Reply::new(values).text()? == "done");
         }
-        match done {
+        match broken_nodes {
             0 => Ok(Broken::NotHeld),
-            _ if done >= self.quorum() => Ok(Broken::Done),
+            _ if broken_nodes >= self.quorum() => Ok(Broken::Done),
             _ => {
                 let (nodes, name) = (self.nodes.len(), name.as_str());
                 let message = format!(
-                    "{done} of {nodes} nodes have ended the hold of {name:?}: try again when the others answer"
+                    "{broken_nodes} of {nodes} nodes have ended the hold of {name:?}: try again when the others answer"
                 );
                 Err(EngineError::new(Fault::Retry, message))
             }
         }
     }
 
+    /// Checks that a majority of the nodes answers.
     async fn ping_now(&self) -> Result<(), EngineError> {
-        self.ready().await?;
+        self.wait_until_ready().await?;
         let ask = |node: &Arc<Node>| {
             let node = Arc::clone(node);
             async move {
@@ -178,9 +184,9 @@ impl RedlockEngine {
                 reply.unwrap_or_else(|| Err(node.unavailable())).map(drop)
             }
         };
-        let reply = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
-        let answered = reply.iter().filter(|reply| reply.is_ok()).count();
-        match reply.into_iter().find_map(Result::err) {
+        let replies = futures_util::future::join_all(self.nodes.iter().map(ask)).await;
+        let answered = replies.iter().filter(|reply| reply.is_ok()).count();
+        match replies.into_iter().find_map(Result::err) {
             Some(error) if answered < self.quorum() => Err(error),
             _ => Ok(()),
         }
@@ -203,10 +209,10 @@ async fn scan(node: &Node, conn: &crate::conn::Conn, pattern: &str) -> Result<Ve
 }
 
 /// Reads the answer of `lua/redlock/look.lua`.
-fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeReport, EngineError> {
+fn read_report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeReport, EngineError> {
     let mut reply = Reply::new(values);
     let (value, ttl_left) = (reply.text()?, reply.millis()?);
-    let token = token(&reply.text()?);
+    let token = parse_token_record(&reply.text()?);
     let rows = reply.texts()?;
     let waiters = rows.chunks_exact(2).filter_map(|row| {
         let mut words = row[1].splitn(3, ' ');
@@ -217,62 +223,65 @@ fn report(node: &Node, values: Values, quarantine: Duration) -> Result<NodeRepor
     // For how long the node has had its data; negative if it does not know.
     let data_age_micros = reply.number()?;
     let may_have_forgotten =
-        u64::try_from(data_age_micros).map_or(true, |micros| Duration::from_micros(micros) < quarantine);
+        u64::try_from(data_age_micros).map_or(true, |data_age| Duration::from_micros(data_age) < quarantine);
     // The node's time now, by what is known of its clock.
     let now = node.client.clock.now();
     let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);
-    let micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
+    let node_micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
     Ok(NodeReport {
         value,
         ttl_left,
         token,
-        micros: u64::try_from(micros).unwrap_or(0),
+        node_micros: u64::try_from(node_micros).unwrap_or(0),
         may_have_forgotten,
         waiters,
     })
 }
 
-/// Parses `<last> <first> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
-fn token(text: &str) -> Option<TokenRecord> {
+/// Parses `<last token> <first token> <id> <end> <before> <since us> <owner>`: see `lua/redlock/head.lua`.
+fn parse_token_record(text: &str) -> Option<TokenRecord> {
     let mut words = text.splitn(7, ' ');
-    let (_last, first): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (_last, first_token): (u64, u64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let id = words.next()?.to_owned();
+    // After <end> and <before>.
     let since_micros = words.nth(2)?.parse().ok()?;
-    Some(TokenRecord { first, id, since_micros, owner: words.next()?.to_owned() })
+    Some(TokenRecord { first_token, id, since_micros, owner: words.next()?.to_owned() })
 }
 
 /// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still
 /// holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name
 /// before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and
 /// token are on nodes that do not know of the other claim.
-fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
+fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // The nodes that do not answer, or may have forgotten their vote; a lock that is there now has no vote.
-    let open = nodes - reports.len() + reports.iter().filter(|report| report.may_have_forgotten).count();
+    let unsure_nodes =
+        nodes - reports.len() + reports.iter().filter(|report| report.may_have_forgotten).count();
     let mut view = View::free(name.clone(), key);
     view.lineage = Some(LINEAGE);
     let mut votes: BTreeMap<&str, Vec<&NodeReport>> = BTreeMap::new();
     for report in reports.iter().filter(|report| !report.value.is_empty()) {
-        votes.entry(holder_of(&report.value)).or_default().push(report);
+        votes.entry(claim_in_value(&report.value)).or_default().push(report);
     }
     let may_hold = votes.iter().filter_map(|(id, votes)| {
-        let sure = votes.iter().filter(|report| !report.may_have_forgotten || is_foreign(report)).count();
+        let sure_votes =
+            votes.iter().filter(|report| !report.may_have_forgotten || is_foreign(report)).count();
         let is_granted =
             votes.iter().any(|report| report.token.as_ref().is_some_and(|token| token.id == *id));
-        let holds = sure >= quorum || sure + open >= quorum && is_granted;
-        holds.then(|| (sure, holder(id, votes, quorum.min(votes.len()))))
+        let holds = sure_votes >= quorum || sure_votes + unsure_nodes >= quorum && is_granted;
+        holds.then(|| (sure_votes, holder_view(id, votes, quorum.min(votes.len()))))
     });
     let mut may_hold: Vec<_> = may_hold.collect();
     // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its
     // hold leave larger tokens.
-    may_hold.sort_by_key(|(sure, holder)| (Reverse(*sure), holder.token));
-    let is_sure = may_hold.first().is_some_and(|(sure, _)| *sure >= quorum);
+    may_hold.sort_by_key(|(sure_votes, holder)| (Reverse(*sure_votes), holder.token));
+    let is_sure = may_hold.first().is_some_and(|(sure_votes, _)| *sure_votes >= quorum);
     may_hold.truncate(if is_sure { 1 } else { nodes });
     may_hold.into_iter().for_each(|(_, holder)| view.add_holder(Mode::Exclusive, holder));
-    let mut known = BTreeSet::new();
+    let mut shown_ids = BTreeSet::new();
     for (id, since, owner) in reports.iter().flat_map(|report| &report.waiters) {
-        if known.insert(id.clone()) {
-            let now = reports.iter().map(|report| report.micros).max().unwrap_or(0);
+        if shown_ids.insert(id.clone()) {
+            let now = reports.iter().map(|report| report.node_micros).max().unwrap_or(0);
             let waiting = Some(Duration::from_micros(now.saturating_sub(*since)));
             view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting });
         }
@@ -282,7 +291,7 @@ fn view(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> Vie
 }
 
 /// The id of the claim in a value of the lock key; the value itself if another program wrote it.
-fn holder_of(value: &str) -> &str {
+fn claim_in_value(value: &str) -> &str {
     let is_id = |text: &str| text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match value.split_once('-') {
         Some(("broken", id)) if is_id(id) => id,
@@ -293,27 +302,29 @@ fn holder_of(value: &str) -> &str {
 
 /// Whether another program wrote the lock: such a lock counts on a restarted node too.
 fn is_foreign(report: &NodeReport) -> bool {
-    holder_of(&report.value) == report.value
+    claim_in_value(&report.value) == report.value
 }
 
 /// The holder with these votes; `quorum` is the number of votes that the hold needs.
-fn holder(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
+fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The lock ends when so many of its votes have ended that no majority is left.
-    let mut ttl_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
-    ttl_left.sort_unstable_by(|one, other| other.cmp(one));
+    let mut ttls_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
+    ttls_left.sort_unstable_by_key(|ttl_left| Reverse(*ttl_left));
     // The validity that the holder itself counts with.
     let remaining =
-        ttl_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
+        ttls_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|report| is_foreign(report));
-    let known = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
-    let known: Vec<_> = known.filter(|(_, token)| token.id == id).collect();
+    let records = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
+    let records: Vec<_> = records.filter(|(_, token)| token.id == id).collect();
     // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
-    let nodes_with = |first: u64| known.iter().filter(|(_, token)| token.first == first).count();
-    let granted = known.iter().max_by_key(|(_, token)| (nodes_with(token.first), token.first)).copied();
+    let nodes_with =
+        |first_token: u64| records.iter().filter(|(_, token)| token.first_token == first_token).count();
+    let granted =
+        records.iter().max_by_key(|(_, token)| (nodes_with(token.first_token), token.first_token)).copied();
     let (token, held, owner) = match granted {
-        Some((report, TokenRecord { first, since_micros, owner, .. })) => {
-            let held = Duration::from_micros(report.micros.saturating_sub(*since_micros));
-            (Some(*first), Some(held), owner.clone())
+        Some((report, TokenRecord { first_token, since_micros, owner, .. })) => {
+            let held = Duration::from_micros(report.node_micros.saturating_sub(*since_micros));
+            (Some(*first_token), Some(held), owner.clone())
         }
         None if foreign => (None, None, "another program".to_owned()),
         None => (None, None, String::new()),
@@ -352,13 +363,14 @@ impl Inspect for RedlockEngine {
 mod tests {
     use super::*;
 
+    /// The report of a node with this value of the lock key, its ttl in milliseconds, and this record of tokens.
     fn report(value: &str, ttl_left: u64, token: &str) -> NodeReport {
         let ttl_left = Some(Duration::from_millis(ttl_left));
         NodeReport {
             value: value.to_owned(),
             ttl_left,
-            token: super::token(token),
-            micros: 5_000_000,
+            token: super::parse_token_record(token),
+            node_micros: 5_000_000,
             may_have_forgotten: false,
             waiters: Vec::new(),
         }
@@ -367,40 +379,40 @@ mod tests {
     #[test]
     fn a_majority_holds_and_a_minority_does_not() {
         let (name, id) = (Name::new("a").unwrap(), "0123456789abcdef0123456789abcdef");
-        let of = |nodes: Vec<NodeReport>| view(&name, "lock:a".to_owned(), nodes, 3);
-        let ours =
+        let shown = |nodes: Vec<NodeReport>| view_of(&name, "lock:a".to_owned(), nodes, 3);
+        let our_report =
             |ttl_left| report(&format!("{id}-3"), ttl_left, &format!("18 17 {id} - c 1000000 me at home"));
-        let shown = of(vec![ours(500), ours(900), report("other", 70, "")]);
-        let [holder] = &shown.holders[..] else { panic!("{shown:?}") };
+        let view = shown(vec![our_report(500), our_report(900), report("other", 70, "")]);
+        let [holder] = &view.holders[..] else { panic!("{view:?}") };
         assert_eq!((holder.id.as_str(), holder.token, holder.foreign), (id, Some(17), false));
         assert_eq!((holder.owner.as_str(), holder.held), ("me at home", Some(Duration::from_secs(4))));
         assert_eq!(holder.remaining, Some(Duration::from_millis(450)));
-        assert!(of(vec![ours(500), report("other", 70, ""), report("", 0, "")]).holders.is_empty());
-        let shown = of(vec![report("x", 500, ""), report("x", 900, ""), ours(70)]);
-        assert!(shown.holders[0].foreign && shown.holders[0].token.is_none(), "{shown:?}");
+        assert!(shown(vec![our_report(500), report("other", 70, ""), report("", 0, "")]).holders.is_empty());
+        let view = shown(vec![report("x", 500, ""), report("x", 900, ""), our_report(70)]);
+        assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
         // A node forgot the lock or does not answer: until the lease ends no other claim can be granted the name.
         let forgot = NodeReport { may_have_forgotten: true, ..report("", 0, "") };
-        assert_eq!(of(vec![ours(500), forgot, report("", 0, "")]).holders.len(), 1);
-        assert_eq!(of(vec![ours(500), report("", 0, "")]).holders.len(), 1);
+        assert_eq!(shown(vec![our_report(500), forgot, report("", 0, "")]).holders.len(), 1);
+        assert_eq!(shown(vec![our_report(500), report("", 0, "")]).holders.len(), 1);
         assert!(
-            of(vec![report(&format!("{id}-3"), 500, ""), report("", 0, "")]).holders.is_empty(),
+            shown(vec![report(&format!("{id}-3"), 500, ""), report("", 0, "")]).holders.is_empty(),
             "not granted yet"
         );
         // An attempt whose answers came too late wrote a token of its own; the token of the hold is the one on a
         // majority.
         let later = report(&format!("{id}-4"), 900, &format!("28 27 {id} - c 2000000 me at home"));
         for nodes in [[0, 1, 1], [1, 0, 1], [1, 1, 0]] {
-            let node = |which: usize| {
-                if which == 0 {
+            let node = |kind: usize| {
+                if kind == 0 {
                     NodeReport { token: later.token.clone(), ..report(&later.value, 900, "") }
                 } else {
-                    ours(900)
+                    our_report(900)
                 }
             };
-            assert_eq!(of(nodes.map(node).into()).holders[0].token, Some(17));
+            assert_eq!(shown(nodes.map(node).into()).holders[0].token, Some(17));
         }
-        let shown = of(vec![report(&format!("broken-{id}"), 500, ""), ours(900), ours(800)]);
-        assert_eq!(shown.holders[0].remaining, Some(Duration::from_millis(720)));
+        let view = shown(vec![report(&format!("broken-{id}"), 500, ""), our_report(900), our_report(800)]);
+        assert_eq!(view.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 
     /// The reports of nodes about a hold that two of them renewed, and a claim that was refused: the lock and the
@@ -409,35 +421,35 @@ mod tests {
     fn a_refused_claim_does_not_hide_the_hold() {
         let name = Name::new("a").unwrap();
         let shown = |nodes: Vec<NodeReport>| {
-            let view = view(&name, "lock:a".to_owned(), nodes, 3);
+            let view = view_of(&name, "lock:a".to_owned(), nodes, 3);
             view.holders.iter().filter_map(|holder| holder.token).collect::<Vec<_>>()
         };
         let (low, high) = ("0123456789abcdef0123456789abcdef", "f123456789abcdef0123456789abcdef");
         for (hold, claim) in [(low, high), (high, low)] {
             let held = || report(&format!("{hold}-3"), 640, &format!("17 17 {hold} - c 1000000 me"));
             let refused = || report(&format!("{claim}-9"), 992, &format!("27 27 {claim} - c 2000000 you"));
-            let young = |report: NodeReport| NodeReport { may_have_forgotten: true, ..report };
+            let restarted = |report: NodeReport| NodeReport { may_have_forgotten: true, ..report };
             assert_eq!(shown(vec![held(), refused(), held()]), [17], "a majority is sure");
             assert_eq!(shown(vec![held(), refused()]), [17, 27], "the second node of the hold is away");
             assert_eq!(
-                shown(vec![held(), refused(), young(report("", 0, ""))]),
+                shown(vec![held(), refused(), restarted(report("", 0, ""))]),
                 [17, 27],
                 "it has forgotten the hold"
             );
             assert_eq!(
-                shown(vec![held(), refused(), young(refused())]),
+                shown(vec![held(), refused(), restarted(refused())]),
                 [17, 27],
                 "and has no vote for the claim"
             );
             assert_eq!(
-                shown(vec![held(), refused(), young(held())]),
+                shown(vec![held(), refused(), restarted(held())]),
                 [17, 27],
                 "nor for the hold, set again"
             );
-            assert_eq!(shown(vec![held(), held(), young(refused())]), [17]);
+            assert_eq!(shown(vec![held(), held(), restarted(refused())]), [17]);
         }
         let foreign = || NodeReport { may_have_forgotten: true, ..report("x", 500, "") };
-        let theirs = view(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
-        assert!(theirs.holders[0].foreign, "others know no quarantine: {theirs:?}");
+        let view = view_of(&name, "lock:a".to_owned(), vec![foreign(), foreign()], 3);
+        assert!(view.holders[0].foreign, "others know no quarantine: {view:?}");
     }
 }

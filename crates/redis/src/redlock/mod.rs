@@ -12,14 +12,14 @@ mod engine;
 mod guarantee;
 mod hold;
 mod inspect;
+mod messages;
 mod node;
+mod node_requests;
 mod offset;
 mod pending_releases;
 mod ready;
-mod round;
 mod tally;
 mod url;
-mod words;
 
 pub use config::RedlockConfig;
 pub use engine::RedlockEngine;

@@ -11,7 +11,7 @@ use std::{
 use leasehold_core::{ClaimId, Clock, EngineError, Fault, InFlight, Instant, Mailbox};
 
 use super::{
-    offset::{ClockLead, Offset},
+    offset::{ClockLead, ClockOffset},
     pending_releases::PendingReleases,
 };
 use crate::{
@@ -20,33 +20,38 @@ use crate::{
     error::Refused,
     lock_mutex,
     outbox::{Destination, Items, Values},
-    reach::{Client, One},
+    reach::{Client, OneServer},
     runtime,
     scripts::Script,
     servers::Servers,
 };
 
 /// The shortest time between an attempt to connect and the next attempt.
-const DIAL_PACE: Duration = Duration::from_millis(20);
+const MIN_DIAL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// One of the servers.
+/// One of the servers of the Redlock.
 pub(super) struct Node {
     /// The address, for messages.
     pub(super) address: String,
+    /// What the connection needs: the configuration, the clock, the channel for notifications.
     pub(super) client: Arc<Client>,
-    /// The connection.
-    one: One,
+    /// The connection, which is made again when it breaks.
+    link: OneServer,
     /// Requests that may still arrive at the node.
     pub(super) in_flight: InFlight,
-    clock: Mutex<Offset>,
-    /// The number of the connection on which an answer was late, and none has come since; 0 for none.
+    /// How far its clock is ahead of ours.
+    clock_offset: Mutex<ClockOffset>,
+    /// The number of the connection on which an answer was late, and none has come since; 0 for none. Claims do not
+    /// wait for such a node.
     late_connection: AtomicU64,
     /// An attempt to connect is running in the background.
     is_dialing: AtomicBool,
     /// A connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
+    /// How the last attempt to connect ended.
     dial_state: Mutex<DialState>,
-    pub(super) pending: PendingReleases,
+    /// Releases that could not be sent yet.
+    pub(super) pending_releases: PendingReleases,
 }
 
 /// The result of the last attempt to connect.
@@ -62,52 +67,54 @@ struct DialState {
 #[derive(Clone, Copy)]
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
-    pub(super) came: Instant,
+    pub(super) answered: Instant,
 }
 
 impl Node {
+    /// A node without a connection yet. `node_count` nodes share the time limit for connecting.
     pub(super) fn new(
         config: &Config,
-        nodes: usize,
+        node_count: usize,
         id: ClaimId,
         clock: &Arc<dyn Clock>,
         mailbox: &Arc<Mailbox>,
     ) -> Arc<Self> {
         let (address, server) = match &config.servers {
-            Servers::One(address) => (address.to_string(), config.server(address.clone(), nodes)),
+            Servers::One(address) => (address.to_string(), config.server(address.clone(), node_count)),
             other => unreachable!("nodes are judged when they are named: {other:?}"),
         };
         let client = Client::with_mailbox(config.clone(), id, Arc::clone(clock), Arc::clone(mailbox));
-        let one = One::independent(&client, server);
-        let (in_flight, late_connection, is_dialing, was_connected, dial_state, pending) = Default::default();
-        let clock = Mutex::default();
+        let link = OneServer::independent(&client, server);
+        let (in_flight, late_connection, is_dialing, was_connected, dial_state, pending_releases) =
+            Default::default();
+        let clock_offset = Mutex::default();
         Arc::new(Self {
             address,
             client,
-            one,
+            link,
             in_flight,
-            clock,
+            clock_offset,
             late_connection,
             is_dialing,
             was_connected,
             dial_state,
-            pending,
+            pending_releases,
         })
     }
 
     /// The connection, if there is one that answers in time.
-    pub(super) fn live(&self) -> Option<Arc<Conn>> {
-        self.one.live().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
+    pub(super) fn responsive_conn(&self) -> Option<Arc<Conn>> {
+        self.link.live_conn().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }
 
     /// The connection, if there is one, even if it answers late.
     pub(super) fn conn(&self) -> Option<Arc<Conn>> {
-        self.one.live()
+        self.link.live_conn()
     }
 
     /// The reason why the node cannot be asked.
     pub(super) fn unavailable(&self) -> EngineError {
-        if self.one.live().is_some() {
+        if self.link.live_conn().is_some() {
             return self.with_name(&EngineError::new(Fault::Retry, "answers late"));
         }
         match &lock_mutex(&self.dial_state).error {
@@ -126,9 +133,9 @@ impl Node {
 
     /// Connects and waits for the result.
     pub(super) async fn connect(&self) -> Result<(), EngineError> {
-        let result = self.one.conn().await;
+        let result = self.link.conn().await;
         let mut dial_state = lock_mutex(&self.dial_state);
-        dial_state.next_dial_at = Some(self.client.clock.now().after(DIAL_PACE));
+        dial_state.next_dial_at = Some(self.client.clock.now().after(MIN_DIAL_INTERVAL));
         match result {
             Ok(_) => {
                 dial_state.error = None;
@@ -144,9 +151,10 @@ impl Node {
 
     /// Connects in the background, unless an attempt is running.
     pub(super) fn dial(self: &Arc<Self>) {
-        let too_soon =
-            lock_mutex(&self.dial_state).next_dial_at.is_some_and(|at| self.client.clock.now() < at);
-        if self.one.live().is_some() || too_soon || self.is_dialing.swap(true, Ordering::AcqRel) {
+        let too_soon = lock_mutex(&self.dial_state)
+            .next_dial_at
+            .is_some_and(|next_dial_at| self.client.clock.now() < next_dial_at);
+        if self.link.live_conn().is_some() || too_soon || self.is_dialing.swap(true, Ordering::AcqRel) {
             return;
         }
         let node = Arc::clone(self);
@@ -157,7 +165,7 @@ impl Node {
     }
 
     /// The error of a node that is a server of the wrong kind, and was none of the right kind at any earlier time.
-    pub(super) fn wrong_kind(&self) -> Option<EngineError> {
+    pub(super) fn wrong_kind_error(&self) -> Option<EngineError> {
         if self.was_connected.load(Ordering::Acquire) {
             return None;
         }
@@ -182,8 +190,10 @@ impl Node {
                 self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         match reply {
-            Ok(reply) => Ok((reply, RoundTrip { sent, came: clock.now() })),
-            Err(Refused::Demoted(error)) => Err(self.with_name(&self.one.demoted(conn.number, error))),
+            Ok(reply) => Ok((reply, RoundTrip { sent, answered: clock.now() })),
+            Err(Refused::Demoted(error)) => {
+                Err(self.with_name(&self.link.handle_demotion(conn.number, error)))
+            }
             Err(refused) => Err(self.with_name(&EngineError::from(refused))),
         }
     }
@@ -194,34 +204,34 @@ impl Node {
     }
 
     /// Learns from the node's time in an answer; returns how far the node's clock is ahead, if that is known.
-    pub(super) fn learn(&self, round_trip: RoundTrip, micros: u64) -> Option<ClockLead> {
-        let mut clock = lock_mutex(&self.clock);
-        clock.learn(round_trip.sent, round_trip.came, micros);
-        clock.clock_lead(round_trip.came)
+    pub(super) fn learn(&self, round_trip: RoundTrip, node_micros: u64) -> Option<ClockLead> {
+        let mut clock_offset = lock_mutex(&self.clock_offset);
+        clock_offset.learn(round_trip.sent, round_trip.answered, node_micros);
+        clock_offset.clock_lead(round_trip.answered)
     }
 
     /// How far the node's clock is ahead, if that is known.
     pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
-        lock_mutex(&self.clock).clock_lead(now)
+        lock_mutex(&self.clock_offset).clock_lead(now)
     }
 
     /// How long the node's votes still do not count, because its clock stepped forward; `None` if they count.
-    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
-        lock_mutex(&self.clock).step_left(now, max_ttl)
+    pub(super) fn suspended_for(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        lock_mutex(&self.clock_offset).suspended_for(now, max_ttl)
     }
 
     /// The process of the newest connection: its run id, and when it was started, by its own clock in microseconds.
-    pub(super) fn process(&self) -> Option<(String, u64)> {
-        self.one.listener().process.run_and_start()
+    pub(super) fn run_id_and_start(&self) -> Option<(String, u64)> {
+        self.link.listener().process.run_id_and_start()
     }
 
     /// Records whether the claim waits: while claims wait, the node is asked for signs of life.
     pub(super) fn set_waiting(&self, claim: ClaimId, waits: bool) {
-        self.one.listener().set_waiting(claim, waits);
+        self.link.listener().set_waiting(claim, waits);
     }
 
     /// Keeps a connection that was made once connected. Never returns.
     pub(super) async fn mend(&self) {
-        self.one.mend().await;
+        self.link.mend().await;
     }
 }

@@ -16,29 +16,31 @@ pub(super) struct ClockLead {
     pub(super) most: i64,
 }
 
-/// The knowledge about the clock of one node.
+/// What is known of the clock of one node.
 #[derive(Debug, Default)]
-pub(super) struct Offset {
+pub(super) struct ClockOffset {
     /// The bounds, and when they were learned.
     known: Option<(ClockLead, Instant)>,
     /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this
     /// one.
-    suspect_until: Option<Instant>,
+    suspended_until: Option<Instant>,
 }
 
-impl Offset {
-    /// Learns from an answer that arrived at `came` to a request sent at `sent`, in which the node's clock was at
-    /// `micros`.
-    pub(super) fn learn(&mut self, sent: Instant, came: Instant, micros: u64) {
-        let micros = i64::try_from(micros).unwrap_or(i64::MAX);
-        let new =
-            ClockLead { least: micros.saturating_sub(ours(came)), most: micros.saturating_sub(ours(sent)) };
+impl ClockOffset {
+    /// Learns from an answer that arrived at `answered` to a request sent at `sent`, in which the node's clock was at
+    /// `node_micros`.
+    pub(super) fn learn(&mut self, sent: Instant, answered: Instant, node_micros: u64) {
+        let node_micros = i64::try_from(node_micros).unwrap_or(i64::MAX);
+        let new = ClockLead {
+            least: node_micros.saturating_sub(our_micros(answered)),
+            most: node_micros.saturating_sub(our_micros(sent)),
+        };
         // Answers may arrive out of order.
-        let now = self.known.map_or(came, |(_, learned_at)| came.max(learned_at));
+        let now = self.known.map_or(answered, |(_, learned_at)| answered.max(learned_at));
         let next = match self.clock_lead(now) {
             Some(old) if new.least > old.most + MIN_STEP_MICROS => {
                 let step = Duration::from_micros(new.most.abs_diff(old.least));
-                self.suspect_until = self.suspect_until.max(Some(came.after(step)));
+                self.suspended_until = self.suspended_until.max(Some(answered.after(step)));
                 new
             }
             Some(old) if new.most + MIN_STEP_MICROS < old.least => new,
@@ -61,15 +63,15 @@ impl Offset {
 
     /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`:
     /// they count.
-    pub(super) fn step_left(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
-        let left = self.suspect_until?.since(now).min(max_ttl);
-        (!left.is_zero()).then_some(left)
+    pub(super) fn suspended_for(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
+        let suspended_for = self.suspended_until?.since(now).min(max_ttl);
+        (!suspended_for.is_zero()).then_some(suspended_for)
     }
 }
 
 /// Our time in microseconds.
-fn ours(at: Instant) -> i64 {
-    i64::try_from(at.as_nanos() / 1000).unwrap_or(i64::MAX)
+fn our_micros(instant: Instant) -> i64 {
+    i64::try_from(instant.as_nanos() / 1000).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -80,15 +82,16 @@ mod tests {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn learn(offset: &mut Offset, sent: u64, came: u64, server_millis: u64) {
-        offset.learn(at(sent), at(came), server_millis * 1000);
+    /// Learns from an answer; all times in milliseconds.
+    fn learn(offset: &mut ClockOffset, sent: u64, answered: u64, server_millis: u64) {
+        offset.learn(at(sent), at(answered), server_millis * 1000);
     }
 
-    const LONG: Duration = Duration::from_secs(60);
+    const MAX_TTL: Duration = Duration::from_secs(60);
 
     #[test]
     fn answers_narrow_the_bounds_and_time_widens_them() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         learn(&mut offset, 1000, 1100, 51_050);
         assert_eq!(offset.clock_lead(at(1100)), Some(ClockLead { least: 49_950_000, most: 50_050_000 }));
         learn(&mut offset, 1200, 1210, 51_205);
@@ -97,20 +100,20 @@ mod tests {
         learn(&mut offset, 1210, 1310, 51_260);
         assert_eq!(offset.clock_lead(at(1310)), Some(ClockLead { least: 49_994_000, most: 50_006_000 }));
         assert_eq!(offset.clock_lead(at(2310)), Some(ClockLead { least: 49_984_000, most: 50_016_000 }));
-        assert_eq!(offset.step_left(at(2310), LONG), None);
+        assert_eq!(offset.suspended_for(at(2310), MAX_TTL), None);
     }
 
     #[test]
     fn a_clock_step_suspends_the_vote_for_its_length() {
-        let mut offset = Offset::default();
+        let mut offset = ClockOffset::default();
         learn(&mut offset, 1000, 1001, 50_000);
         learn(&mut offset, 2000, 2001, 56_000);
-        assert!(offset.step_left(at(2001), LONG).unwrap() >= Duration::from_secs(5));
-        assert_eq!(offset.step_left(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
-        assert_eq!(offset.step_left(at(8000), LONG), None);
+        assert!(offset.suspended_for(at(2001), MAX_TTL).unwrap() >= Duration::from_secs(5));
+        assert_eq!(offset.suspended_for(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
+        assert_eq!(offset.suspended_for(at(8000), MAX_TTL), None);
         // Leases last longer on a clock that was set back.
         learn(&mut offset, 9000, 9001, 40_000);
-        assert_eq!(offset.step_left(at(9001), LONG), None);
+        assert_eq!(offset.suspended_for(at(9001), MAX_TTL), None);
         assert_eq!(offset.clock_lead(at(9001)), Some(ClockLead { least: 30_999_000, most: 31_000_000 }));
     }
 }

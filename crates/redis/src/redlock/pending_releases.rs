@@ -1,4 +1,4 @@
-//! Releases that could not be sent to a node yet. They are retried in the background, with a budget of their own.
+//! Releases that could not be sent to a node yet. They are retried in the background, for a limited time.
 
 use std::{
     collections::VecDeque,
@@ -11,48 +11,51 @@ use std::{
 
 use leasehold_core::{EngineError, Instant, Name};
 
-use super::{node::Node, words::ClaimEnd};
+use super::{messages::ClaimEnd, node::Node};
 use crate::{
     engine::REQUEST_LIFE, keys::Keys, lock_mutex, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script,
 };
 
 /// The most pending releases. Beyond this number the oldest are dropped: their leases end by themselves.
 const MAX_PENDING: usize = 65_536;
-/// The pause between two attempts, at first and at most.
+/// The pause after the first failed attempt; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is
 /// the longest time that an operator is likely to wait.
-const BUDGET: Duration = Duration::from_secs(120);
+const RETRY_TIME: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.
 #[derive(Default)]
 pub(super) struct PendingReleases {
-    all: Mutex<VecDeque<PendingRelease>>,
+    /// The releases, the oldest first.
+    releases: Mutex<VecDeque<PendingRelease>>,
     /// A background task is sending.
     is_sending: AtomicBool,
 }
 
+/// A release that is still to be sent to the node.
 #[derive(Clone)]
 struct PendingRelease {
     name: Name,
     end: ClaimEnd,
     /// When the release is dropped.
-    until: Instant,
+    drop_at: Instant,
 }
 
 impl Node {
     /// Releases a claim or one attempt of it on this node in the background, now or when the node can be reached.
     pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
-        let until = self.client.clock.now().after(BUDGET);
+        let drop_at = self.client.clock.now().after(RETRY_TIME);
         {
-            let mut all = lock_mutex(&self.pending.all);
-            if all.len() >= MAX_PENDING {
-                all.pop_front();
+            let mut releases = lock_mutex(&self.pending_releases.releases);
+            if releases.len() >= MAX_PENDING {
+                releases.pop_front();
             }
-            all.push_back(PendingRelease { name: name.clone(), end, until });
+            releases.push_back(PendingRelease { name: name.clone(), end, drop_at });
         }
-        if !self.pending.is_sending.swap(true, Ordering::AcqRel) {
+        if !self.pending_releases.is_sending.swap(true, Ordering::AcqRel) {
             let node = Arc::clone(self);
             runtime::detach(async move { node.send_pending().await });
         }
@@ -64,19 +67,19 @@ impl Node {
         loop {
             let now = self.client.clock.now();
             let batch: Vec<PendingRelease> = {
-                let mut all = lock_mutex(&self.pending.all);
-                all.retain(|release| release.until > now);
-                if all.is_empty() {
+                let mut releases = lock_mutex(&self.pending_releases.releases);
+                releases.retain(|release| release.drop_at > now);
+                if releases.is_empty() {
                     // Under the lock, so that the next release starts a new task.
-                    self.pending.is_sending.store(false, Ordering::Release);
+                    self.pending_releases.is_sending.store(false, Ordering::Release);
                     return;
                 }
-                all.iter().take(MAX_BATCH_ITEMS).cloned().collect()
+                releases.iter().take(MAX_BATCH_ITEMS).cloned().collect()
             };
             if self.try_send(&batch).await.is_ok() {
-                let mut all = lock_mutex(&self.pending.all);
-                let sent = batch.len().min(all.len());
-                all.drain(..sent);
+                let mut releases = lock_mutex(&self.pending_releases.releases);
+                let sent = batch.len().min(releases.len());
+                releases.drain(..sent);
                 pause = FIRST_PAUSE;
             } else {
                 runtime::pause(pause).await;
@@ -85,6 +88,7 @@ impl Node {
         }
     }
 
+    /// Sends a batch of releases once.
     async fn try_send(self: &Arc<Self>, batch: &[PendingRelease]) -> Result<(), EngineError> {
         self.dial();
         let conn = self.conn().ok_or_else(|| self.unavailable())?;

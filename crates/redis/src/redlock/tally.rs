@@ -1,11 +1,11 @@
-//! Counts the votes of the nodes on one claim. A pure machine: answers come in, a decision comes out.
+//! Counts the votes of the nodes on one claim. A pure machine: the nodes' answers come in, a decision comes out.
 
 use std::time::Duration;
 
 use leasehold_core::{EngineError, Fault, Previous};
 
 use super::{
-    agreement::{largest_agreeing, largest_possibly_agreeing, tolerance},
+    agreement::{largest_agreeing_set, largest_possibly_agreeing_set, tolerance},
     offset::ClockLead,
 };
 
@@ -13,7 +13,7 @@ use super::{
 #[derive(Debug)]
 pub(super) enum Ballot {
     /// No answer yet.
-    Open,
+    Pending,
     /// The node has the lock of the claim, and its vote counts.
     Vote(Vote),
     /// Another lock is in the way; for this time, if it has an expiry.
@@ -30,20 +30,20 @@ pub(super) enum Ballot {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
     /// The node's time when it was asked, in microseconds.
-    pub(super) micros: u64,
+    pub(super) node_micros: u64,
     /// How far the node's clock is ahead of ours.
     pub(super) clock_lead: ClockLead,
     /// The newest token on the node before this request, and how the hold of that token ended.
-    pub(super) newest: u64,
-    pub(super) ended: Previous,
+    pub(super) newest_token: u64,
+    pub(super) newest_hold_ended: Previous,
     /// The first token of the block that is written on the node for the claim; 0 if there is none.
-    pub(super) first: u64,
+    pub(super) first_token: u64,
     /// How many tokens the block has.
     pub(super) tokens: u32,
     /// The node had the lock of the claim before this request.
     pub(super) was_locked: bool,
     /// The node has had its data for so short a time that it may have forgotten how the previous hold ended.
-    pub(super) is_new: bool,
+    pub(super) is_data_new: bool,
 }
 
 /// The votes on one claim.
@@ -53,21 +53,21 @@ pub(super) struct Tally {
     /// By how much the clocks of nodes that decide together may differ.
     tolerance: Duration,
     /// The token that was sent with the request; 0 for none. It must not be behind the clock of a node that wrote it.
-    guess: u64,
+    guessed_token: u64,
     /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the
     /// block is written there.
-    written: Option<(u64, u32, Vec<bool>)>,
+    block_write: Option<(u64, u32, Vec<bool>)>,
 }
 
 /// The decision.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// None yet.
-    Open,
-    /// The claim holds, with this block of tokens.
-    Held { first: u64, tokens: u32, previous: Previous },
+    /// None yet: more answers are needed.
+    Undecided,
+    /// The claim holds, with this block of tokens: its first token, and their number.
+    Held { first_token: u64, tokens: u32, previous: Previous },
     /// A majority has the lock: this block must be written on the nodes that voted. `tokens` is `None` for a new block.
-    Write { first: u64, tokens: Option<u32> },
+    Write { first_token: u64, tokens: Option<u32> },
     /// Other claims are in the way: asking again may succeed after this time.
     Taken(Option<Duration>),
     /// The nodes do not know the claim, or it was released.
@@ -77,15 +77,18 @@ pub(super) enum Decision {
 }
 
 impl Tally {
-    pub(super) fn new(nodes: usize, ttl: Duration, guess: u64) -> Self {
-        let ballots = (0..nodes).map(|_| Ballot::Open).collect();
-        Self { ballots, tolerance: tolerance(ttl), guess, written: None }
+    /// A tally without answers yet, of a claim with this ttl.
+    pub(super) fn new(nodes: usize, ttl: Duration, guessed_token: u64) -> Self {
+        let ballots = (0..nodes).map(|_| Ballot::Pending).collect();
+        Self { ballots, tolerance: tolerance(ttl), guessed_token, block_write: None }
     }
 
+    /// The size of a majority.
     fn quorum(&self) -> usize {
         self.ballots.len() / 2 + 1
     }
 
+    /// The votes that count, with the numbers of their nodes.
     fn votes(&self) -> impl Iterator<Item = (usize, &Vote)> {
         self.ballots.iter().enumerate().filter_map(|(node, ballot)| match ballot {
             Ballot::Vote(vote) => Some((node, vote)),
@@ -94,13 +97,13 @@ impl Tally {
     }
 
     /// How many ballots fulfil a condition.
-    fn count(&self, is: impl Fn(&Ballot) -> bool) -> usize {
-        self.ballots.iter().filter(|ballot| is(ballot)).count()
+    fn count(&self, condition: impl Fn(&Ballot) -> bool) -> usize {
+        self.ballots.iter().filter(|ballot| condition(ballot)).count()
     }
 
     /// Begins to write this block of tokens, in place of the earlier one.
-    pub(super) fn start_write(&mut self, first: u64, tokens: u32) {
-        self.written = Some((first, tokens, vec![false; self.ballots.len()]));
+    pub(super) fn start_write(&mut self, first_token: u64, tokens: u32) {
+        self.block_write = Some((first_token, tokens, vec![false; self.ballots.len()]));
     }
 
     /// Records the answer of a node: whether the block is written there, how far its clock is ahead, and its newest
@@ -110,15 +113,15 @@ impl Tally {
         node: usize,
         is_written: bool,
         clock_lead: Option<ClockLead>,
-        newest: u64,
+        newest_token: u64,
     ) {
-        if let (Some((.., is_written_on)), true) = (&mut self.written, is_written) {
+        if let (Some((.., is_written_on)), true) = (&mut self.block_write, is_written) {
             is_written_on[node] = true;
         }
         if let Ballot::Vote(vote) = &mut self.ballots[node] {
             vote.clock_lead = clock_lead.unwrap_or(vote.clock_lead);
             if !is_written {
-                vote.newest = vote.newest.max(newest);
+                vote.newest_token = vote.newest_token.max(newest_token);
             }
         }
     }
@@ -128,29 +131,30 @@ impl Tally {
         self.ballots[node] = Ballot::Failed(error);
     }
 
-    /// The decision by the ballots so far; `last`: no further answers are expected.
-    pub(super) fn decide(&self, last: bool) -> Decision {
+    /// The decision by the ballots so far; `is_final`: no further answers are expected.
+    pub(super) fn decide(&self, is_final: bool) -> Decision {
         let (quorum, nodes) = (self.quorum(), self.ballots.len());
-        if let Some(held) = self.held() {
-            return held;
+        if let Some(decision) = self.decide_held() {
+            return decision;
         }
         let votes = self.votes().count();
-        let open = self.count(|ballot| matches!(ballot, Ballot::Open));
-        if votes >= quorum && self.written.is_none() {
-            let agreed = self.may_agree();
+        let pending = self.count(|ballot| matches!(ballot, Ballot::Pending));
+        if votes >= quorum && self.block_write.is_none() {
+            let agreeing_voters = self.possibly_agreeing_voters();
             // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
             // the guess; but a node may have an earlier token of the claim.
-            let (own_token, refused) = (self.candidate(), self.votes().any(|(_, vote)| vote.first == 0));
-            let is_split = refused && (own_token == 0 || own_token == self.guess);
-            if agreed.len() >= quorum && (is_split || last || open == 0) {
-                return self.token_to_write(&agreed);
+            let (own_token, is_guess_refused) =
+                (self.own_token(), self.votes().any(|(_, vote)| vote.first_token == 0));
+            let is_guess_useless = is_guess_refused && (own_token == 0 || own_token == self.guessed_token);
+            if agreeing_voters.len() >= quorum && (is_guess_useless || is_final || pending == 0) {
+                return self.token_to_write(&agreeing_voters);
             }
         }
         if self.count(|ballot| matches!(ballot, Ballot::Dead)) > 0 {
             return Decision::Gone;
         }
-        if votes + open >= quorum && !last {
-            return Decision::Open;
+        if votes + pending >= quorum && !is_final {
+            return Decision::Undecided;
         }
         let absent = self.count(|ballot| matches!(ballot, Ballot::Absent));
         if absent > nodes - quorum {
@@ -159,85 +163,95 @@ impl Tally {
         if self.count(|ballot| matches!(ballot, Ballot::Taken(_))) > 0 {
             return Decision::Taken(self.free_in());
         }
-        Decision::Failed(self.no_majority())
+        Decision::Failed(self.no_majority_error())
     }
 
-    /// The token that more than one node may have written for this claim.
-    fn candidate(&self) -> u64 {
-        self.votes().map(|(_, vote)| vote.first).max().unwrap_or(0)
+    /// The largest token that a voter has for this claim; more than one voter may have it. 0 if none has one.
+    fn own_token(&self) -> u64 {
+        self.votes().map(|(_, vote)| vote.first_token).max().unwrap_or(0)
     }
 
-    /// The decision that the claim holds, if a majority has its token.
-    fn held(&self) -> Option<Decision> {
-        let (first, tokens, with_token) = match &self.written {
-            Some((first, tokens, is_written_on)) => {
-                (*first, *tokens, self.agreed(|node, _| is_written_on[node]))
+    /// The decision that the claim holds, if a majority that agrees on the time has its token.
+    fn decide_held(&self) -> Option<Decision> {
+        let (first_token, tokens, with_token) = match &self.block_write {
+            Some((first_token, tokens, is_written_on)) => {
+                (*first_token, *tokens, self.agreeing_voters(|node, _| is_written_on[node]))
             }
             None => {
-                let first = self.candidate();
-                let tokens = self.votes().find(|(_, vote)| vote.first == first)?.1.tokens;
+                let first_token = self.own_token();
+                let tokens = self.votes().find(|(_, vote)| vote.first_token == first_token)?.1.tokens;
                 // A guess that is behind the clock of a node that wrote it does not count: a node that forgets the
                 // guess could accept a smaller token later.
-                let is_current = |vote: &Vote| first != self.guess || vote.micros <= first;
-                (first, tokens, self.agreed(|_, vote| vote.first == first && is_current(vote)))
+                let is_current =
+                    |vote: &Vote| first_token != self.guessed_token || vote.node_micros <= first_token;
+                (
+                    first_token,
+                    tokens,
+                    self.agreeing_voters(|_, vote| vote.first_token == first_token && is_current(vote)),
+                )
             }
         };
-        let is_held = first > 0 && with_token.len() >= self.quorum();
-        is_held.then(|| Decision::Held { first, tokens, previous: self.previous() })
+        let is_held = first_token > 0 && with_token.len() >= self.quorum();
+        is_held.then(|| Decision::Held { first_token, tokens, previous: self.previous() })
     }
 
     /// Of the voters that fulfil a condition, the largest set that agrees on the time.
-    fn agreed(&self, is: impl Fn(usize, &Vote) -> bool) -> Vec<usize> {
+    fn agreeing_voters(&self, condition: impl Fn(usize, &Vote) -> bool) -> Vec<usize> {
         let clocks: Vec<_> = self
             .votes()
-            .filter(|(node, vote)| is(*node, vote))
+            .filter(|(node, vote)| condition(*node, vote))
             .map(|(node, vote)| (node, vote.clock_lead))
             .collect();
-        largest_agreeing(&clocks, self.tolerance)
+        largest_agreeing_set(&clocks, self.tolerance)
     }
 
     /// The largest set of voters that may agree on the time: more answers may show that they do.
-    fn may_agree(&self) -> Vec<usize> {
+    fn possibly_agreeing_voters(&self) -> Vec<usize> {
         let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.clock_lead)).collect();
-        largest_possibly_agreeing(&clocks, self.tolerance)
+        largest_possibly_agreeing_set(&clocks, self.tolerance)
     }
 
     /// The token to write. The one that some nodes have for this claim, if no larger one is known, and no other claim
     /// can have held since; else one that is larger than all known tokens, and not smaller than the time of all voters
     /// that agree.
-    fn token_to_write(&self, agreed: &[usize]) -> Decision {
-        let own_token = self.candidate();
-        let others = self.votes().filter(|(_, vote)| vote.first != own_token);
-        let newest = others.map(|(_, vote)| vote.newest).max().unwrap_or(0);
-        let is_current = if own_token == self.guess {
-            !self.votes().any(|(_, vote)| vote.micros > own_token)
+    fn token_to_write(&self, agreeing_voters: &[usize]) -> Decision {
+        let own_token = self.own_token();
+        let others = self.votes().filter(|(_, vote)| vote.first_token != own_token);
+        let newest_other = others.map(|(_, vote)| vote.newest_token).max().unwrap_or(0);
+        let is_current = if own_token == self.guessed_token {
+            !self.votes().any(|(_, vote)| vote.node_micros > own_token)
         } else {
             self.votes().filter(|(_, vote)| vote.was_locked).count() >= self.quorum()
         };
-        if own_token > newest && is_current {
-            let tokens = self.votes().find(|(_, vote)| vote.first == own_token).map(|(_, vote)| vote.tokens);
-            return Decision::Write { first: own_token, tokens };
+        if own_token > newest_other && is_current {
+            let tokens =
+                self.votes().find(|(_, vote)| vote.first_token == own_token).map(|(_, vote)| vote.tokens);
+            return Decision::Write { first_token: own_token, tokens };
         }
-        // The smallest token that is larger than those of a voter.
-        let next_free = |vote: &Vote| (vote.first + u64::from(vote.tokens)).max(vote.newest + 1);
+        // The smallest token that is larger than all of a voter.
+        let next_free = |vote: &Vote| (vote.first_token + u64::from(vote.tokens)).max(vote.newest_token + 1);
         let above_all = self.votes().map(|(_, vote)| next_free(vote)).max().unwrap_or(1);
-        let clock = self.votes().filter(|(node, _)| agreed.contains(node)).map(|(_, vote)| vote.micros).max();
-        Decision::Write { first: above_all.max(clock.unwrap_or(0)), tokens: None }
+        let latest_time = self
+            .votes()
+            .filter(|(node, _)| agreeing_voters.contains(node))
+            .map(|(_, vote)| vote.node_micros)
+            .max();
+        Decision::Write { first_token: above_all.max(latest_time.unwrap_or(0)), tokens: None }
     }
 
     /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any
     /// more. The same token, if a majority has it and only the clocks are not known well enough.
     pub(super) fn next_token(&self) -> Option<u64> {
-        let (first, tokens, is_written_on) = self.written.as_ref()?;
-        let agreed = self.may_agree();
-        if agreed.len() < self.quorum() {
+        let (first_token, tokens, is_written_on) = self.block_write.as_ref()?;
+        let agreeing_voters = self.possibly_agreeing_voters();
+        if agreeing_voters.len() < self.quorum() {
             return None;
         }
-        if agreed.iter().filter(|node| is_written_on[**node]).count() >= self.quorum() {
-            return Some(*first);
+        if agreeing_voters.iter().filter(|node| is_written_on[**node]).count() >= self.quorum() {
+            return Some(*first_token);
         }
-        match self.token_to_write(&agreed) {
-            Decision::Write { first: next, .. } => Some(next.max(first + u64::from(*tokens))),
+        match self.token_to_write(&agreeing_voters) {
+            Decision::Write { first_token: larger, .. } => Some(larger.max(first_token + u64::from(*tokens))),
             _ => None,
         }
     }
@@ -245,11 +259,13 @@ impl Tally {
     /// How the previous hold ended, by the newest token that any voter knows: at least one voter voted for that hold.
     fn previous(&self) -> Previous {
         // A node that wrote the token without knowing the end of the previous hold reports it as unknown.
-        let newest = self.votes().max_by_key(|(_, vote)| (vote.newest, vote.ended != Previous::Unknown));
-        match newest {
-            Some((_, vote)) if vote.newest > 0 => vote.ended,
+        let newest_vote = self
+            .votes()
+            .max_by_key(|(_, vote)| (vote.newest_token, vote.newest_hold_ended != Previous::Unknown));
+        match newest_vote {
+            Some((_, vote)) if vote.newest_token > 0 => vote.newest_hold_ended,
             // No voter has a token: there was no recent hold, or the nodes that knew it have forgotten it.
-            _ if self.votes().any(|(_, vote)| vote.is_new) => Previous::Unknown,
+            _ if self.votes().any(|(_, vote)| vote.is_data_new) => Previous::Unknown,
             _ => Previous::Clean,
         }
     }
@@ -257,21 +273,21 @@ impl Tally {
     /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is
     /// unknown.
     fn free_in(&self) -> Option<Duration> {
-        let lacking = self.quorum().saturating_sub(self.votes().count()).max(1);
-        let mut left: Vec<_> = self
+        let lacking_votes = self.quorum().saturating_sub(self.votes().count()).max(1);
+        let mut ttls_left: Vec<_> = self
             .ballots
             .iter()
             .filter_map(|ballot| match ballot {
-                Ballot::Taken(left) => Some(left.unwrap_or(Duration::MAX)),
+                Ballot::Taken(ttl_left) => Some(ttl_left.unwrap_or(Duration::MAX)),
                 _ => None,
             })
             .collect();
-        left.sort_unstable();
-        left.get(lacking - 1).copied().filter(|left| *left < Duration::MAX)
+        ttls_left.sort_unstable();
+        ttls_left.get(lacking_votes - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX)
     }
 
-    /// The reason why there is no majority.
-    fn no_majority(&self) -> EngineError {
+    /// The error that says why there is no majority.
+    fn no_majority_error(&self) -> EngineError {
         let errors = || {
             self.ballots.iter().filter_map(|ballot| match ballot {
                 Ballot::Failed(error) => Some(error),

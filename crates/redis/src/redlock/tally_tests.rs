@@ -2,38 +2,51 @@
 
 use super::*;
 
+/// The ttl of the claim.
 const TTL: Duration = Duration::from_secs(10);
 
-/// A vote of a node whose clock is at `micros`, with this newest token, and this token for the claim.
-fn vote(micros: u64, newest: u64, first: u64) -> Ballot {
-    let clock_lead = ClockLead { least: micros as i64, most: micros as i64 + 10 };
-    let (ended, tokens) = (Previous::Clean, u32::from(first > 0));
-    Ballot::Vote(Vote { micros, clock_lead, newest, ended, first, tokens, was_locked: false, is_new: false })
+/// A vote of a node whose clock is at `node_micros`, with this newest token, and this token for the claim.
+fn vote(node_micros: u64, newest_token: u64, first_token: u64) -> Ballot {
+    let clock_lead = ClockLead { least: node_micros as i64, most: node_micros as i64 + 10 };
+    let (newest_hold_ended, tokens) = (Previous::Clean, u32::from(first_token > 0));
+    Ballot::Vote(Vote {
+        node_micros,
+        clock_lead,
+        newest_token,
+        newest_hold_ended,
+        first_token,
+        tokens,
+        was_locked: false,
+        is_data_new: false,
+    })
 }
 
-/// The same, with a lock that was there before.
-fn locked_before(micros: u64, newest: u64, first: u64) -> Ballot {
-    match vote(micros, newest, first) {
+/// A vote as [`vote`] makes it, of a node that had the lock of the claim before.
+fn locked_before(node_micros: u64, newest_token: u64, first_token: u64) -> Ballot {
+    match vote(node_micros, newest_token, first_token) {
         Ballot::Vote(vote) => Ballot::Vote(Vote { was_locked: true, ..vote }),
         other => other,
     }
 }
 
+/// The answer of a node where another lock lasts for this many milliseconds more.
 fn taken(millis: u64) -> Ballot {
     Ballot::Taken(Some(Duration::from_millis(millis)))
 }
 
+/// The failure of a node to give a vote.
 fn failed(fault: Fault) -> Ballot {
     Ballot::Failed(EngineError::new(fault, format!("{fault:?}")))
 }
 
-fn decided(guess: u64, last: bool, ballots: Vec<Ballot>) -> String {
-    let mut tally = Tally::new(ballots.len(), TTL, guess);
+/// The decision about a claim with this guessed token and these ballots.
+fn decided(guessed_token: u64, is_final: bool, ballots: Vec<Ballot>) -> String {
+    let mut tally = Tally::new(ballots.len(), TTL, guessed_token);
     tally.ballots = ballots;
-    match tally.decide(last) {
-        Decision::Held { first, .. } => format!("held {first}"),
-        Decision::Write { first, .. } => format!("write {first}"),
-        Decision::Taken(left) => format!("taken {:?}", left.map(|left| left.as_millis())),
+    match tally.decide(is_final) {
+        Decision::Held { first_token, .. } => format!("held {first_token}"),
+        Decision::Write { first_token, .. } => format!("write {first_token}"),
+        Decision::Taken(ask_in) => format!("taken {:?}", ask_in.map(|ask_in| ask_in.as_millis())),
         Decision::Failed(error) => format!("failed {:?}", error.fault),
         other => format!("{other:?}").to_lowercase(),
     }
@@ -41,72 +54,101 @@ fn decided(guess: u64, last: bool, ballots: Vec<Ballot>) -> String {
 
 #[test]
 fn a_majority_decides_without_the_rest() {
+    // vote(time of the node, its newest token, its token for the claim)
     for (ballots, expected) in [
-        (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), Ballot::Open], "held 2000"),
-        (vec![vote(1000, 5, 2000), Ballot::Open, Ballot::Open], "open"),
-        (vec![vote(1000, 5, 2000), taken(30), Ballot::Open], "open"),
-        (vec![taken(50), taken(30), Ballot::Open], "taken Some(50)"),
+        // A majority has the token.
+        (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), Ballot::Pending], "held 2000"),
+        // One vote of three, and answers to come.
+        (vec![vote(1000, 5, 2000), Ballot::Pending, Ballot::Pending], "undecided"),
+        (vec![vote(1000, 5, 2000), taken(30), Ballot::Pending], "undecided"),
+        // Other locks are in the way on so many nodes that no majority is left: the time until one may be.
+        (vec![taken(50), taken(30), Ballot::Pending], "taken Some(50)"),
         (vec![vote(1000, 5, 2000), taken(50), taken(30)], "taken Some(30)"),
         (vec![vote(1000, 5, 2000), taken(50), failed(Fault::Retry)], "taken Some(50)"),
         (vec![Ballot::Taken(None), Ballot::Taken(None), vote(1, 0, 2000)], "taken None"),
-        (vec![failed(Fault::Retry), failed(Fault::Unknown), Ballot::Open], "failed Retry"),
+        // So many nodes fail that no majority is left.
+        (vec![failed(Fault::Retry), failed(Fault::Unknown), Ballot::Pending], "failed Retry"),
         (vec![failed(Fault::Denied), failed(Fault::Refused), vote(1, 0, 2000)], "failed Denied"),
         (vec![failed(Fault::Denied), failed(Fault::Retry), vote(1, 0, 2000)], "failed Retry"),
-        (vec![Ballot::Absent, Ballot::Absent, Ballot::Open], "gone"),
-        (vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Open], "write 2000"),
-        (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Open], "gone"),
+        // A majority does not know the claim.
+        (vec![Ballot::Absent, Ballot::Absent, Ballot::Pending], "gone"),
+        // A majority has the lock, and one of them refused the token: it is written there.
+        (
+            vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Pending],
+            "write 2000",
+        ),
+        // A node knows that the claim has ended.
+        (vec![vote(1000, 5, 2000), Ballot::Dead, Ballot::Pending], "gone"),
     ] {
-        let text = format!("{ballots:?}");
-        assert_eq!(decided(2000, false, ballots), expected, "{text}");
+        let description = format!("{ballots:?}");
+        assert_eq!(decided(2000, false, ballots), expected, "{description}");
     }
-    let hung = vec![vote(1000, 5, 2000), taken(30), Ballot::Open];
-    assert_eq!(decided(2000, true, hung), "taken Some(30)", "no other node is waited for");
+    // No more answers are expected.
+    let ballots = vec![vote(1000, 5, 2000), taken(30), Ballot::Pending];
+    assert_eq!(decided(2000, true, ballots), "taken Some(30)", "no other node is waited for");
 }
 
 #[test]
 fn a_token_is_larger_than_seen_tokens_and_clocks() {
-    for (guess, ballots, expected) in [
+    // vote(time of the node, its newest token, its token for the claim)
+    for (guessed_token, ballots, expected) in [
         // No guess was sent.
-        (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open], "write 1010"),
-        (0, vec![vote(1000, 5000, 0), vote(1010, 7, 0), Ballot::Open], "write 5001"),
+        (0, vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Pending], "write 1010"),
+        (0, vec![vote(1000, 5000, 0), vote(1010, 7, 0), Ballot::Pending], "write 5001"),
         // One node has a larger token already.
-        (2000, vec![vote(1000, 2000, 0), vote(1010, 7, 2000), Ballot::Open], "write 2001"),
-        (2000, vec![vote(1000, 2600, 0), vote(1010, 7, 2000), Ballot::Open], "write 2601"),
+        (2000, vec![vote(1000, 2000, 0), vote(1010, 7, 2000), Ballot::Pending], "write 2001"),
+        (2000, vec![vote(1000, 2600, 0), vote(1010, 7, 2000), Ballot::Pending], "write 2601"),
         // The guess is behind a clock: a token which that node forgot may be as large.
-        (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Open], "open"),
+        (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Pending], "undecided"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost: the token that some have for this claim is written to the others, if the locks were there
-        // all the time.
-        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Open], "open"),
-        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), taken(9)], "write 2500"),
-        (9000, vec![locked_before(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
-        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 2700, 0), taken(9)], "write 3010"),
+        // An answer was lost. The token that some have for this claim is written to the others, if the locks were there
+        // all the time: locked_before(time of the node, its newest token, its token for the claim).
         (
             9000,
-            vec![locked_before(3000, 2500, 2500), locked_before(3010, 2500, 2500), Ballot::Open],
+            vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Pending],
+            "undecided",
+        ),
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), taken(9)], "write 2500"),
+        // One lock was not there before, so another claim can have held since: a new token is written.
+        (9000, vec![locked_before(3000, 2500, 2500), vote(3010, 7, 0), taken(9)], "write 3010"),
+        // Another token is larger: a new token is written.
+        (9000, vec![locked_before(3000, 2500, 2500), locked_before(3010, 2700, 0), taken(9)], "write 3010"),
+        // A majority has the token.
+        (
+            9000,
+            vec![locked_before(3000, 2500, 2500), locked_before(3010, 2500, 2500), Ballot::Pending],
             "held 2500",
         ),
     ] {
-        let text = format!("{ballots:?}");
-        assert_eq!(decided(guess, false, ballots), expected, "{text}");
+        let description = format!("{ballots:?}");
+        assert_eq!(decided(guessed_token, false, ballots), expected, "{description}");
     }
 }
 
 #[test]
 fn a_node_with_a_differing_clock_has_no_vote() {
     const HOUR: u64 = 3_600_000_000;
-    let two = |last| decided(2000, last, vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), Ballot::Open]);
-    assert_eq!((two(false).as_str(), two(true).as_str()), ("open", "failed Retry"));
-    let three = vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), vote(1020, 0, 2000)];
-    assert_eq!(decided(2000, false, three), "held 2000");
-    let three = vec![vote(1000, 5, 0), vote(HOUR, 7, 0), vote(1020, 0, 0)];
-    assert_eq!(decided(0, false, three), "write 1020", "and says nothing of the time");
+    // vote(time of the node, its newest token, its token for the claim)
+    let with_two_votes =
+        |is_final| decided(2000, is_final, vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), Ballot::Pending]);
+    assert_eq!(
+        (with_two_votes(false).as_str(), with_two_votes(true).as_str()),
+        ("undecided", "failed Retry")
+    );
+    let three_votes = vec![vote(1000, 5, 2000), vote(HOUR, 7, 2000), vote(1020, 0, 2000)];
+    assert_eq!(decided(2000, false, three_votes), "held 2000");
+    let three_votes = vec![vote(1000, 5, 0), vote(HOUR, 7, 0), vote(1020, 0, 0)];
+    assert_eq!(
+        decided(0, false, three_votes),
+        "write 1020",
+        "the token need not be above the differing clock"
+    );
 }
 
 #[test]
 fn a_majority_with_the_token_holds_and_a_raced_token_is_retried() {
     let mut tally = Tally::new(3, TTL, 0);
-    tally.ballots = vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Open];
+    tally.ballots = vec![vote(1000, 5, 0), vote(1010, 7, 0), Ballot::Pending];
     tally.start_write(1010, 4);
     tally.record_write(0, true, None, 1013);
     assert!(matches!(tally.decide(true), Decision::Failed(_)));
@@ -115,19 +157,19 @@ fn a_majority_with_the_token_holds_and_a_raced_token_is_retried() {
     tally.start_write(1501, 4);
     tally.record_write(0, true, None, 1504);
     tally.record_write(1, true, None, 1504);
-    assert!(matches!(tally.decide(false), Decision::Held { first: 1501, tokens: 4, .. }));
+    assert!(matches!(tally.decide(false), Decision::Held { first_token: 1501, tokens: 4, .. }));
     tally.drop_vote(1, EngineError::new(Fault::Unknown, "the connection broke"));
-    assert!(matches!(tally.decide(false), Decision::Open) && tally.next_token().is_none());
+    assert!(matches!(tally.decide(false), Decision::Undecided) && tally.next_token().is_none());
 }
 
 #[test]
 fn the_newest_token_has_the_end_of_the_previous_hold() {
-    let with = |newest: [u64; 2], ended: [Previous; 2], is_new: bool| {
+    let previous_with = |newest_token: [u64; 2], newest_hold_ended: [Previous; 2], is_data_new: bool| {
         let mut tally = Tally::new(3, TTL, 2000);
         for node in 0..2 {
-            tally.ballots[node] = vote(1000, newest[node], 2000);
+            tally.ballots[node] = vote(1000, newest_token[node], 2000);
             if let Ballot::Vote(vote) = &mut tally.ballots[node] {
-                (vote.ended, vote.is_new) = (ended[node], is_new);
+                (vote.newest_hold_ended, vote.is_data_new) = (newest_hold_ended[node], is_data_new);
             }
         }
         match tally.decide(false) {
@@ -136,8 +178,8 @@ fn the_newest_token_has_the_end_of_the_previous_hold() {
         }
     };
     use Previous::{Abandoned, Clean, Lapsed, Unknown};
-    assert_eq!(with([3, 5], [Clean, Lapsed], false), Lapsed);
-    assert_eq!(with([6, 5], [Abandoned, Lapsed], false), Abandoned);
-    assert_eq!(with([0, 0], [Clean, Clean], false), Clean);
-    assert_eq!(with([0, 0], [Clean, Clean], true), Unknown);
+    assert_eq!(previous_with([3, 5], [Clean, Lapsed], false), Lapsed);
+    assert_eq!(previous_with([6, 5], [Abandoned, Lapsed], false), Abandoned);
+    assert_eq!(previous_with([0, 0], [Clean, Clean], false), Clean);
+    assert_eq!(previous_with([0, 0], [Clean, Clean], true), Unknown);
 }

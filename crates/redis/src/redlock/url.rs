@@ -11,22 +11,22 @@ const MAX_NODES: usize = 15;
 
 /// Parses the part after `redlock:`.
 pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
-    let malformed = |what: &str| {
+    let malformed = |defect: &str| {
         Error::misconfigured(format!(
-            "the redlock URL {what}: write it like redlock://user:password@h1:6379,h2:6379/1,rediss://h3:6380"
+            "the redlock URL {defect}: write it like redlock://user:password@h1:6379,h2:6379/1,rediss://h3:6380"
         ))
     };
-    let rest = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
+    let nodes_text = rest.strip_prefix("//").ok_or_else(|| malformed("has no //"))?;
     let mut nodes: Vec<Config> = Vec::new();
-    for part in rest.split(',') {
-        let (scheme, part) = match part.split_once("://") {
-            Some((scheme @ ("redis" | "rediss"), part)) => (scheme, part),
+    for node_text in nodes_text.split(',') {
+        let (scheme, address) = match node_text.split_once("://") {
+            Some((scheme @ ("redis" | "rediss"), address)) => (scheme, address),
             Some(_) => return Err(malformed("has a node that is neither redis:// nor rediss://")),
-            None => ("redis", part),
+            None => ("redis", node_text),
         };
-        let mut node = Config::from_url(scheme, &format!("//{part}"))?;
+        let mut node = Config::from_url(scheme, &format!("//{address}"))?;
         node.wants_tls = scheme == "rediss";
-        if !part.contains('@')
+        if !address.contains('@')
             && let Some(first) = nodes.first()
         {
             node.login = first.login.clone();
@@ -38,7 +38,7 @@ pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
 
 /// Refuses unsuitable numbers and kinds of nodes, with a recommendation.
 pub(super) fn judge(nodes: &[Config]) -> Result<(), Error> {
-    let refuse = |what: &str| Err(Error::misconfigured(format!("a Redlock of {what}")));
+    let refuse = |description: &str| Err(Error::misconfigured(format!("a Redlock of {description}")));
     match nodes.len() {
         0 => return refuse("no nodes: name 3 or 5 independent masters"),
         1 => {

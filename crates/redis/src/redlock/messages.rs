@@ -1,4 +1,5 @@
-//! The arguments and answers of the scripts of nodes: see the heads of `lua/redlock`.
+//! The messages between this client and the scripts that run on each node: the arguments and answers, as described at
+//! the heads of the scripts in `lua/redlock`.
 
 use std::time::Duration;
 
@@ -15,10 +16,12 @@ use crate::{
 /// A claim's request to every node.
 pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
+    /// Whether the node may create the lock, or only reports and extends a lock of this claim.
     pub(super) how: How,
+    /// The number of the attempt of the claim.
     pub(super) attempt: u32,
     /// The first token of a block that the node writes together with the lock; 0 for none.
-    pub(super) guess: u64,
+    pub(super) guessed_token: u64,
     pub(super) waits: Waits,
     /// The longest ttl of any client of the nodes.
     pub(super) max_ttl: Duration,
@@ -29,6 +32,7 @@ pub(super) struct ClaimRequest<'a> {
 /// Whether a claim is to be notified of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
+    /// No: the claim is a try.
     Never,
     /// Yes, from now on.
     Now,
@@ -39,26 +43,27 @@ pub(super) enum Waits {
 /// A node's answer to a claim.
 #[derive(Debug)]
 pub(super) struct LockAnswer {
-    pub(super) word: LockOutcome,
+    pub(super) outcome: LockOutcome,
     /// The node's time, in microseconds.
-    pub(super) micros: u64,
+    pub(super) node_micros: u64,
     /// The newest token on the node before this request, and how the hold of that token ended.
-    pub(super) newest: u64,
-    pub(super) ended: Previous,
-    /// The block of tokens on the node for this claim; none if `first` is 0.
-    pub(super) first: u64,
+    pub(super) newest_token: u64,
+    pub(super) newest_hold_ended: Previous,
+    /// The block of tokens on the node for this claim; none if `first_token` is 0.
+    pub(super) first_token: u64,
     pub(super) tokens: u32,
     /// How long the node has had its data.
     pub(super) data_age: Duration,
     /// The longest ttl of any client, as far as the node knows.
     pub(super) max_ttl: Duration,
     /// How long the lock that is in the way still lasts; `None` if it has no expiry.
-    pub(super) left: Option<Duration>,
+    pub(super) ttl_left: Option<Duration>,
 }
 
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockOutcome {
+    /// The claim has the lock since this request.
     Locked,
     /// The claim had the lock before this request.
     Relocked,
@@ -73,7 +78,7 @@ pub(super) enum LockOutcome {
 }
 
 impl ClaimRequest<'_> {
-    /// The script's arguments: see `lua/redlock/claim.lua`.
+    /// The arguments of the script that claims the lock on a node: see `lua/redlock/claim.lua`.
     pub(super) fn item(&self, keys: &Keys<'_>) -> Item {
         let Claim { id, ttl, tokens, owner, .. } = self.claim;
         let how = if self.how == How::Ask { "ask" } else { "create" };
@@ -86,7 +91,7 @@ impl ClaimRequest<'_> {
             "{how} {} {} {} {tokens} {waits} {} {} {owner}",
             self.attempt,
             millis(*ttl),
-            self.guess,
+            self.guessed_token,
             millis(self.max_ttl),
             self.channel,
         ))
@@ -94,14 +99,16 @@ impl ClaimRequest<'_> {
 }
 
 /// Reads a node's answer to a claim.
-pub(super) fn read_locked(reply: Values) -> Result<LockAnswer, EngineError> {
+pub(super) fn read_lock_answer(reply: Values) -> Result<LockAnswer, EngineError> {
     let text = Reply::new(reply).text()?;
-    locked(&text).ok_or_else(unreadable)
+    parse_lock_answer(&text).ok_or_else(unreadable)
 }
 
-fn locked(text: &str) -> Option<LockAnswer> {
+/// Parses `<outcome> <node us> <newest token> <how its hold ended> <first token> <tokens> <data age us> <max ttl ms>
+/// <ttl left ms>`.
+fn parse_lock_answer(text: &str) -> Option<LockAnswer> {
     let mut words = text.split(' ');
-    let word = match words.next()? {
+    let outcome = match words.next()? {
         "locked" => LockOutcome::Locked,
         "relocked" => LockOutcome::Relocked,
         "taken" => LockOutcome::Taken,
@@ -110,32 +117,49 @@ fn locked(text: &str) -> Option<LockAnswer> {
         "typed" => LockOutcome::WrongType,
         _ => return None,
     };
-    let (micros, newest) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-    let ended = previous::from_letter(words.next()?);
-    let (first, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let (node_micros, newest_token) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    let newest_hold_ended = previous::from_letter(words.next()?);
+    let (first_token, tokens) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
     let data_age = Duration::from_micros(words.next()?.parse().ok()?);
     let max_ttl = Duration::from_millis(words.next()?.parse().ok()?);
-    let left: i64 = words.next()?.parse().ok()?;
-    let left = u64::try_from(left).ok().map(Duration::from_millis);
-    Some(LockAnswer { word, micros, newest, ended, first, tokens, data_age, max_ttl, left })
+    let ttl_left: i64 = words.next()?.parse().ok()?;
+    // Negative: the lock has no expiry.
+    let ttl_left = u64::try_from(ttl_left).ok().map(Duration::from_millis);
+    Some(LockAnswer {
+        outcome,
+        node_micros,
+        newest_token,
+        newest_hold_ended,
+        first_token,
+        tokens,
+        data_age,
+        max_ttl,
+        ttl_left,
+    })
 }
 
 /// The request to write a block of tokens for an attempt.
-pub(super) fn write_item(keys: &Keys<'_>, claim: &Claim, attempt: u32, first: u64, tokens: u32) -> Item {
-    Item::new(keys).id(claim.id).words(format_args!("{attempt} {first} {tokens} {}", claim.owner))
+pub(super) fn write_item(
+    keys: &Keys<'_>,
+    claim: &Claim,
+    attempt: u32,
+    first_token: u64,
+    tokens: u32,
+) -> Item {
+    Item::new(keys).id(claim.id).words(format_args!("{attempt} {first_token} {tokens} {}", claim.owner))
 }
 
 /// Reads the answer to a request to write a block: whether it is written, the node's time, and its newest token.
-pub(super) fn read_written(reply: Values) -> Result<(bool, u64, u64), EngineError> {
+pub(super) fn read_write_answer(reply: Values) -> Result<(bool, u64, u64), EngineError> {
     let text = Reply::new(reply).text()?;
     let mut words = text.split(' ');
-    let written = match words.next() {
+    let is_written = match words.next() {
         Some("written") => true,
         Some("raced" | "lost") => false,
         _ => return Err(unreadable()),
     };
     let mut number = || words.next().and_then(|word| word.parse().ok()).ok_or_else(unreadable);
-    Ok((written, number()?, number()?))
+    Ok((is_written, number()?, number()?))
 }
 
 /// The end of a claim, or of one attempt of it.
@@ -153,8 +177,9 @@ pub(super) struct ClaimEnd {
 }
 
 impl ClaimEnd {
-    /// The script's arguments: see `lua/redlock/release.lua`. `tombstone`: an earlier request of the claim may still
-    /// arrive. `quarantine`: for how long after a restart a node may have forgotten the claim.
+    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: an
+    /// earlier request of the claim may still arrive. `quarantine`: for how long after a restart a node may have
+    /// forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
@@ -167,12 +192,14 @@ impl ClaimEnd {
 /// What a renewal does on a node without the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingLock {
+    /// Only reports that the lock is missing.
     Report,
+    /// Sets the lock again.
     SetAgain,
 }
 
-/// The script's arguments for a renewal: see `lua/redlock/renew.lua`. `quarantine`: for how long after a restart a node
-/// may have forgotten the lock.
+/// The arguments of the script that renews the lock on a node: see `lua/redlock/renew.lua`. `quarantine`: for how long
+/// after a restart a node may have forgotten the lock.
 pub(super) fn renew_item(
     keys: &Keys<'_>,
     hold: &leasehold_core::Hold,
@@ -196,15 +223,21 @@ mod tests {
 
     #[test]
     fn the_answer_of_a_node_is_parsed() {
-        let reply = locked("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
-        assert_eq!((reply.word, reply.newest, reply.ended), (LockOutcome::Locked, 17, Previous::Lapsed));
-        assert_eq!((reply.first, reply.tokens, reply.left), (18, 4, None));
-        assert_eq!((reply.data_age, reply.max_ttl), (Duration::from_secs(5), Duration::from_secs(60)));
-        assert_eq!(locked("taken 1 0 c 0 0 1 1 250").unwrap().left, Some(Duration::from_millis(250)));
-        for bad in
+        let answer = parse_lock_answer("locked 1700000000000000 17 l 18 4 5000000 60000 -1").unwrap();
+        assert_eq!(
+            (answer.outcome, answer.newest_token, answer.newest_hold_ended),
+            (LockOutcome::Locked, 17, Previous::Lapsed)
+        );
+        assert_eq!((answer.first_token, answer.tokens, answer.ttl_left), (18, 4, None));
+        assert_eq!((answer.data_age, answer.max_ttl), (Duration::from_secs(5), Duration::from_secs(60)));
+        assert_eq!(
+            parse_lock_answer("taken 1 0 c 0 0 1 1 250").unwrap().ttl_left,
+            Some(Duration::from_millis(250))
+        );
+        for malformed in
             ["", "locked", "mine 1 0 c 0 0 1 1 250", "locked x 0 c 0 0 1 1 250", "taken 1 0 c 0 0 1 1 x"]
         {
-            assert!(locked(bad).is_none(), "{bad}");
+            assert!(parse_lock_answer(malformed).is_none(), "{malformed}");
         }
     }
 
@@ -220,8 +253,8 @@ mod tests {
         let server = RedisServer::start(&[]);
         let (one, other) = ("1".repeat(32), "2".repeat(32));
         let lock = |id: &str| server.command(&["SET", "lock:a", &format!("{id}-1"), "PX", "60000"]);
-        let write = |id: &str, first: u64| {
-            let reply = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first} 4 me"));
+        let write = |id: &str, first_token: u64| {
+            let reply = eval(&server, texts::WRITE_TOKEN, id, &format!("1 {first_token} 4 me"));
             let mut words = reply.split(' ');
             format!("{} {}", words.next().unwrap(), words.nth(1).unwrap())
         };
@@ -230,8 +263,8 @@ mod tests {
         assert_eq!(write(&one, 10), "written 13");
         assert_eq!(write(&one, 10), "written 13", "again");
         lock(&other);
-        for first in [9, 10, 13] {
-            assert_eq!(write(&other, first), "raced 13");
+        for first_token in [9, 10, 13] {
+            assert_eq!(write(&other, first_token), "raced 13");
         }
         assert_eq!(write(&other, 14), "written 17");
         assert_eq!(write(&one, 18), "lost 17");

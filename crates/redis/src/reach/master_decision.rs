@@ -8,14 +8,14 @@ use leasehold_core::{Endpoint, EngineError, Fault};
 #[derive(Debug)]
 pub(crate) enum SentinelReport {
     /// The Sentinel was not asked yet.
-    Nothing,
+    NotAsked,
     /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
     /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
     Named(NamedMaster),
     /// The Sentinel does not know the group; it knows these groups.
-    NotKnown(Vec<String>),
+    UnknownGroup(Vec<String>),
     /// The Sentinel does not answer, or its answer cannot be read.
-    Silent(EngineError),
+    Failed(EngineError),
 }
 
 /// The master that a Sentinel names.
@@ -30,87 +30,91 @@ pub(crate) struct NamedMaster {
     pub(crate) down_after: Duration,
 }
 
-/// The decision.
+/// Which server is the master, as far as the reports show.
 #[derive(Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum MasterDecision {
     /// A majority of those Sentinels of the URL that know the group names this server.
     Master(NamedMaster),
     /// A majority names this server, but another Sentinel names another one, by a later fail-over.
     Disputed(NamedMaster, Endpoint),
     /// There is no majority yet: some Sentinels have not reported.
-    Open,
+    Undecided,
     /// There is no master.
     NoMaster(EngineError),
 }
 
-/// One Sentinel and its report.
+/// The endpoint of one Sentinel, and its report.
 pub(crate) type SentinelAnswer<'a> = (&'a Endpoint, &'a SentinelReport);
 
-/// The verdict about the group of this name.
-pub(crate) fn judge(answers: &[SentinelAnswer<'_>], master: &str) -> Verdict {
-    let not_known =
-        answers.iter().filter(|(_, report)| matches!(report, SentinelReport::NotKnown(_))).count();
-    if not_known * 2 > answers.len() {
-        return Verdict::NoMaster(unknown(answers, master));
+/// Decides which server is the master of the group of this name.
+pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> MasterDecision {
+    let unknowing_sentinels =
+        answers.iter().filter(|(_, report)| matches!(report, SentinelReport::UnknownGroup(_))).count();
+    if unknowing_sentinels * 2 > answers.len() {
+        return MasterDecision::NoMaster(unknown_group_error(answers, group));
     }
-    let majority = (answers.len() - not_known) / 2 + 1;
-    let named =
+    let majority = (answers.len() - unknowing_sentinels) / 2 + 1;
+    let named_masters =
         || {
             answers.iter().filter_map(|(_, report)| {
                 if let SentinelReport::Named(named) = report { Some(named) } else { None }
             })
         };
-    let votes = |endpoint: &Endpoint| named().filter(|named| named.endpoint == *endpoint).count();
+    let votes = |endpoint: &Endpoint| named_masters().filter(|named| named.endpoint == *endpoint).count();
     if let Some(elected) =
-        named().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
+        named_masters().filter(|named| votes(&named.endpoint) >= majority).max_by_key(|named| named.epoch)
     {
-        let later = named().find(|other| other.endpoint != elected.endpoint && other.epoch > elected.epoch);
-        return match later {
-            Some(later) => Verdict::Disputed(elected.clone(), later.endpoint.clone()),
-            None => Verdict::Master(elected.clone()),
+        let later_named =
+            named_masters().find(|other| other.endpoint != elected.endpoint && other.epoch > elected.epoch);
+        return match later_named {
+            Some(later) => MasterDecision::Disputed(elected.clone(), later.endpoint.clone()),
+            None => MasterDecision::Master(elected.clone()),
         };
     }
-    if answers.iter().any(|(_, report)| matches!(report, SentinelReport::Nothing)) {
-        return Verdict::Open;
+    if answers.iter().any(|(_, report)| matches!(report, SentinelReport::NotAsked)) {
+        return MasterDecision::Undecided;
     }
-    Verdict::NoMaster(no_majority(answers, master, answers.len() - majority))
+    MasterDecision::NoMaster(no_majority_error(answers, group, answers.len() - majority))
 }
 
 /// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt
 /// the server that the client follows, but not enough to follow another.
 pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
-    let epochs = |is_followed: bool| {
-        let named = answers.iter().filter_map(move |(_, report)| match report {
+    let newest_epoch = |is_followed: bool| {
+        let epochs = answers.iter().filter_map(move |(_, report)| match report {
             SentinelReport::Named(named) if (named.endpoint == *followed) == is_followed => Some(named.epoch),
             _ => None,
         });
-        named.max()
+        epochs.max()
     };
-    matches!((epochs(false), epochs(true)), (Some(other), Some(followed)) if other > followed)
+    matches!((newest_epoch(false), newest_epoch(true)), (Some(other), Some(followed)) if other > followed)
 }
 
 /// The error if most Sentinels do not know the group.
-fn unknown(answers: &[SentinelAnswer<'_>], master: &str) -> EngineError {
-    let mut known: Vec<&str> = answers
+fn unknown_group_error(answers: &[SentinelAnswer<'_>], group: &str) -> EngineError {
+    let mut known_groups: Vec<&str> = answers
         .iter()
-        .flat_map(|(_, report)| if let SentinelReport::NotKnown(known) = report { &known[..] } else { &[] })
+        .flat_map(
+            |(_, report)| if let SentinelReport::UnknownGroup(groups) = report { &groups[..] } else { &[] },
+        )
         .map(String::as_str)
         .collect();
-    known.sort_unstable();
-    known.dedup();
-    let known = if known.is_empty() { "none that they report".to_owned() } else { known.join(", ") };
+    known_groups.sort_unstable();
+    known_groups.dedup();
+    let known_groups =
+        if known_groups.is_empty() { "none that they report".to_owned() } else { known_groups.join(", ") };
     EngineError::new(
         Fault::Misconfigured,
-        format!("the Sentinels know no master {master:?}: they know {known}"),
+        format!("the Sentinels know no master {group:?}: they know {known_groups}"),
     )
 }
 
 /// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is
-/// returned: waiting does not help. `spare` is how many Sentinels may be missing.
-fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> EngineError {
+/// returned: waiting does not help. `spare` is how many Sentinels a majority can do without.
+fn no_majority_error(answers: &[SentinelAnswer<'_>], group: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(
-            |(_, report)| if let SentinelReport::Silent(error) = report { Some(error) } else { None },
+            |(_, report)| if let SentinelReport::Failed(error) = report { Some(error) } else { None },
         )
     };
     let permanent: Vec<_> =
@@ -120,12 +124,12 @@ fn no_majority(answers: &[SentinelAnswer<'_>], master: &str, spare: usize) -> En
     }
     let describe = |(endpoint, report): &SentinelAnswer<'_>| match report {
         SentinelReport::Named(named) => format!("{endpoint} names {}", named.endpoint),
-        SentinelReport::NotKnown(_) => format!("{endpoint} does not know it"),
-        SentinelReport::Nothing => format!("{endpoint} was not asked"),
-        SentinelReport::Silent(error) => error.message.clone(),
+        SentinelReport::UnknownGroup(_) => format!("{endpoint} does not know it"),
+        SentinelReport::NotAsked => format!("{endpoint} was not asked"),
+        SentinelReport::Failed(error) => error.message.clone(),
     };
     let reports: Vec<_> = answers.iter().map(describe).collect();
-    let message = format!("no majority of the Sentinels names one master {master:?}: {}", reports.join("; "));
+    let message = format!("no majority of the Sentinels names one master {group:?}: {}", reports.join("; "));
     EngineError::new(Fault::Retry, message)
 }
 
@@ -139,12 +143,12 @@ mod tests {
 
     /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.
     fn report(code: &str) -> SentinelReport {
-        let error = |fault, message: &str| SentinelReport::Silent(EngineError::new(fault, message));
+        let error = |fault, message: &str| SentinelReport::Failed(EngineError::new(fault, message));
         match code.split_at(1) {
-            ("?", known) => SentinelReport::NotKnown(vec![known.to_owned()]),
+            ("?", known) => SentinelReport::UnknownGroup(vec![known.to_owned()]),
             ("-", _) => error(Fault::Retry, "cannot connect"),
             ("!", _) => error(Fault::Denied, "wants a password"),
-            (".", _) => SentinelReport::Nothing,
+            (".", _) => SentinelReport::NotAsked,
             (host, epoch) => SentinelReport::Named(NamedMaster {
                 endpoint: endpoint(host),
                 epoch: epoch.parse().unwrap(),
@@ -154,14 +158,14 @@ mod tests {
         }
     }
 
-    fn verdict(codes: &str) -> String {
+    fn decision(codes: &str) -> String {
         let reports: Vec<_> = codes.split(' ').map(|code| (endpoint(code), report(code))).collect();
         let answers: Vec<_> = reports.iter().map(|(endpoint, report)| (endpoint, report)).collect();
-        match judge(&answers, "mymaster") {
-            Verdict::Master(named) => named.endpoint.host,
-            Verdict::Disputed(named, other) => format!("{} or {}", named.endpoint.host, other.host),
-            Verdict::Open => "open".to_owned(),
-            Verdict::NoMaster(error) => format!("{:?}: {}", error.fault, error.message),
+        match decide_master(&answers, "mymaster") {
+            MasterDecision::Master(named) => named.endpoint.host,
+            MasterDecision::Disputed(named, other) => format!("{} or {}", named.endpoint.host, other.host),
+            MasterDecision::Undecided => "undecided".to_owned(),
+            MasterDecision::NoMaster(error) => format!("{:?}: {}", error.fault, error.message),
         }
     }
 
@@ -174,7 +178,7 @@ mod tests {
             ("b2 b2 a1", "b"),
             ("b2 a1 b2", "b"),
             ("a1 b2 b2", "b"),
-            ("a1 b2 .", "open"),
+            ("a1 b2 .", "undecided"),
             ("b2 b2 .", "b"),
             ("b2 b2 -", "b"),
             ("b2 b2 !", "b"),
@@ -190,23 +194,23 @@ mod tests {
                 "b2 ?x -",
                 "Retry: no majority of the Sentinels names one master \"mymaster\": b2:1 names b:1; ?x:1 does not know it; cannot connect",
             ),
-            ("a1 . .", "open"),
+            ("a1 . .", "undecided"),
         ] {
-            assert_eq!(verdict(codes), expected, "{codes}");
+            assert_eq!(decision(codes), expected, "{codes}");
         }
     }
 
     #[test]
     fn a_missing_majority_is_reported_with_its_reason() {
         assert_eq!(
-            verdict("?y ?x ?x"),
+            decision("?y ?x ?x"),
             "Misconfigured: the Sentinels know no master \"mymaster\": they know x, y"
         );
-        assert!(verdict("?x ?x a1").starts_with("Misconfigured"));
-        assert!(verdict("- - -").starts_with("Retry"));
-        assert!(verdict("a1 b2 c3").starts_with("Retry"));
-        assert_eq!(verdict("! ! a1"), "Denied: wants a password");
-        assert!(verdict("- ! a1").starts_with("Retry"), "one of them will be there again");
+        assert!(decision("?x ?x a1").starts_with("Misconfigured"));
+        assert!(decision("- - -").starts_with("Retry"));
+        assert!(decision("a1 b2 c3").starts_with("Retry"));
+        assert_eq!(decision("! ! a1"), "Denied: wants a password");
+        assert!(decision("- ! a1").starts_with("Retry"), "one of them will be there again");
     }
 
     #[test]

@@ -13,22 +13,24 @@ use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 /// The waiting claims of one client, by the slot of their name. Bounded by their number.
 #[derive(Default)]
 pub(crate) struct SlotWaiters {
+    /// The claims, and the name for which each waits.
     slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
     /// The number of slots with waiters. It is mostly 0, and then no caller needs the lock.
-    count: AtomicUsize,
+    slot_count: AtomicUsize,
 }
 
 impl SlotWaiters {
+    /// Adds a claim that waits for a name of this slot.
     pub(crate) fn add(&self, slot: u16, claim: ClaimId, name: &Name) {
         let mut slots = self.lock();
         slots.entry(slot).or_default().insert(claim, name.clone());
-        self.count.store(slots.len(), Ordering::Release);
+        self.slot_count.store(slots.len(), Ordering::Release);
     }
 
     /// Removes a claim. Returns whether it waited.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
         // A caller removes a claim only after the answer that added it, so it sees the count.
-        if self.count.load(Ordering::Acquire) == 0 {
+        if self.slot_count.load(Ordering::Acquire) == 0 {
             return false;
         }
         let mut slots = self.lock();
@@ -37,7 +39,7 @@ impl SlotWaiters {
         if claims.is_empty() {
             slots.remove(&slot);
         }
-        self.count.store(slots.len(), Ordering::Release);
+        self.slot_count.store(slots.len(), Ordering::Release);
         was_waiting
     }
 
@@ -49,6 +51,7 @@ impl SlotWaiters {
         }
     }
 
+    /// Locks the claims.
     fn lock(&self) -> MutexGuard<'_, HashMap<u16, HashMap<ClaimId, Name>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }

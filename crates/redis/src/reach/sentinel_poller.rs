@@ -1,5 +1,5 @@
-//! The Sentinels of a URL. A separate task asks each of them again and again, so that a slow or lost Sentinel does not
-//! hold up the others.
+//! Asks the Sentinels of a URL which server is the master. A separate task asks each of them again and again, so that a
+//! slow or lost Sentinel does not hold up the others.
 
 use std::{
     collections::HashMap,
@@ -12,7 +12,9 @@ use leasehold_core::{Clock, Endpoint, EngineError, Fault, Instant};
 use redis::{FromRedisValue, RedisError, RedisResult, Value, aio::MultiplexedConnection, from_redis_value};
 use tokio::sync::{Notify, watch};
 
-use super::verdict::{NamedMaster, SentinelAnswer, SentinelReport, Verdict, contradicts, judge};
+use super::master_decision::{
+    MasterDecision, NamedMaster, SentinelAnswer, SentinelReport, contradicts, decide_master,
+};
 use crate::{
     error::{classify, classify_connecting, tls_hint_if_closed, tls_hint_if_silent},
     identity::{self, Identity, ServerKind},
@@ -33,30 +35,33 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform
 /// each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and
 /// added again.
-const VETO_TIME: Duration = Duration::from_secs(5);
-/// The channel on which Sentinels announce a new master.
+const MAX_DISPUTE: Duration = Duration::from_secs(5);
+/// The channel on which Sentinels announce a new master; the name is theirs.
 const CHANNEL: &str = "+switch-master";
 
-/// All Sentinels of the URL.
-pub(crate) struct Panel {
-    /// The name of the group.
-    master: String,
+/// All Sentinels of the URL, and the last report of each.
+pub(crate) struct SentinelPoller {
+    /// The Sentinels' name for the group.
+    group: String,
     clock: Arc<dyn Clock>,
-    states: Vec<Arc<SentinelState>>,
-    /// Changes with each report.
+    /// The Sentinels, each with its last report.
+    sentinels: Vec<Arc<PolledSentinel>>,
+    /// Notifies of each report.
     changed: watch::Sender<()>,
     /// Since when a Sentinel contradicts the majority; `None` if none does.
-    disputed: Mutex<Option<Instant>>,
-    _running: Vec<BackgroundTask>,
+    disputed_since: Mutex<Option<Instant>>,
+    /// The tasks that ask the Sentinels, one each. Dropping them ends them.
+    _tasks: Vec<BackgroundTask>,
 }
 
-/// One Sentinel.
-struct SentinelState {
+/// One Sentinel, which a task asks again and again.
+struct PolledSentinel {
     endpoint: Endpoint,
     server: Server,
-    master: String,
+    /// The Sentinels' name for the group.
+    group: String,
     clock: Arc<dyn Clock>,
-    report: Mutex<LastReport>,
+    last_report: Mutex<LastReport>,
     changed: watch::Sender<()>,
     /// Notified when the Sentinel is to be asked at once.
     poll_now: Notify,
@@ -71,21 +76,21 @@ struct LastReport {
 impl LastReport {
     /// The report, if the Sentinel was asked at this instant or later.
     fn since(&self, since: Instant) -> &SentinelReport {
-        if self.asked_at < since { &SentinelReport::Nothing } else { &self.report }
+        if self.asked_at < since { &SentinelReport::NotAsked } else { &self.report }
     }
 }
 
-impl Panel {
+impl SentinelPoller {
     /// Starts the tasks. Must be called within a runtime.
-    pub(crate) fn new(servers: Vec<(Endpoint, Server)>, master: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
+    pub(crate) fn new(servers: Vec<(Endpoint, Server)>, group: &str, clock: &Arc<dyn Clock>) -> Arc<Self> {
         let changed = watch::Sender::new(());
-        let state = |(endpoint, server)| {
-            Arc::new(SentinelState {
+        let sentinel = |(endpoint, server)| {
+            Arc::new(PolledSentinel {
                 endpoint,
                 server,
-                master: master.to_owned(),
-                report: Mutex::new(LastReport {
-                    report: SentinelReport::Nothing,
+                group: group.to_owned(),
+                last_report: Mutex::new(LastReport {
+                    report: SentinelReport::NotAsked,
                     asked_at: Instant::from_nanos(0),
                 }),
                 clock: Arc::clone(clock),
@@ -93,33 +98,33 @@ impl Panel {
                 poll_now: Notify::new(),
             })
         };
-        let states: Vec<_> = servers.into_iter().map(state).collect();
-        let poll = |state: &Arc<SentinelState>| runtime::run(Arc::clone(state).poll());
-        let running = states.iter().map(poll).collect();
-        let (master, clock, disputed) = (master.to_owned(), Arc::clone(clock), Mutex::default());
-        Arc::new(Self { master, clock, states, changed, disputed, _running: running })
+        let sentinels: Vec<_> = servers.into_iter().map(sentinel).collect();
+        let poll = |sentinel: &Arc<PolledSentinel>| runtime::run(Arc::clone(sentinel).poll());
+        let tasks = sentinels.iter().map(poll).collect();
+        let (group, clock, disputed_since) = (group.to_owned(), Arc::clone(clock), Mutex::default());
+        Arc::new(Self { group, clock, sentinels, changed, disputed_since, _tasks: tasks })
     }
 
     /// The master by the last reports of the Sentinels.
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.verdict_since(Instant::from_nanos(0))
+    pub(crate) fn decide_master(&self) -> MasterDecision {
+        self.decide_master_since(Instant::from_nanos(0))
     }
 
     /// The master by the reports of the Sentinels that were asked at this instant or later.
-    pub(crate) fn verdict_since(&self, since: Instant) -> Verdict {
-        let verdict = self.with_answers(since, |answers| judge(answers, &self.master));
-        let mut disputed = lock_mutex(&self.disputed);
-        match verdict {
-            Verdict::Disputed(named, other) => {
+    pub(crate) fn decide_master_since(&self, since: Instant) -> MasterDecision {
+        let decision = self.with_answers(since, |answers| decide_master(answers, &self.group));
+        let mut disputed_since = lock_mutex(&self.disputed_since);
+        match decision {
+            MasterDecision::Disputed(named, other) => {
                 let now = self.clock.now();
-                if now.since(*disputed.get_or_insert(now)) < VETO_TIME {
-                    return Verdict::Disputed(named, other);
+                if now.since(*disputed_since.get_or_insert(now)) < MAX_DISPUTE {
+                    return MasterDecision::Disputed(named, other);
                 }
-                Verdict::Master(named)
+                MasterDecision::Master(named)
             }
-            verdict => {
-                *disputed = None;
-                verdict
+            decision => {
+                *disputed_since = None;
+                decision
             }
         }
     }
@@ -127,32 +132,36 @@ impl Panel {
     /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name
     /// `master`.
     pub(crate) fn contradicts(&self, master: &Endpoint) -> bool {
-        let vetoed = !matches!(self.verdict(), Verdict::Master(named) if named.endpoint == *master);
-        vetoed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, master))
+        let is_unconfirmed =
+            !matches!(self.decide_master(), MasterDecision::Master(named) if named.endpoint == *master);
+        is_unconfirmed && self.with_answers(Instant::from_nanos(0), |answers| contradicts(answers, master))
     }
 
-    /// Changes with each report.
-    pub(crate) fn listen(&self) -> watch::Receiver<()> {
+    /// A receiver that is notified of each report.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
 
     /// Asks all Sentinels at once.
     pub(crate) fn poll_now(&self) {
-        self.states.iter().for_each(|state| state.poll_now.notify_one());
+        self.sentinels.iter().for_each(|sentinel| sentinel.poll_now.notify_one());
     }
 
-    /// Calls `judge` with the reports of the Sentinels that were asked at this instant or later.
-    fn with_answers<T>(&self, since: Instant, judge: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
-        let reports: Vec<_> =
-            self.states.iter().map(|state| (&state.endpoint, lock_mutex(&state.report))).collect();
-        let answers = reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since)));
-        let answers: Vec<SentinelAnswer<'_>> = answers.collect();
-        judge(&answers)
+    /// Calls `evaluate` with the reports of the Sentinels that were asked at this instant or later.
+    fn with_answers<T>(&self, since: Instant, evaluate: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
+        let reports: Vec<_> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| (&sentinel.endpoint, lock_mutex(&sentinel.last_report)))
+            .collect();
+        let answers: Vec<SentinelAnswer<'_>> =
+            reports.iter().map(|(endpoint, report)| (*endpoint, report.since(since))).collect();
+        evaluate(&answers)
     }
 }
 
-impl SentinelState {
-    /// Connects and asks, again and again.
+impl PolledSentinel {
+    /// The task of one Sentinel: connects and asks, again and again.
     async fn poll(self: Arc<Self>) {
         loop {
             let (limit, asked_at) = (self.server.limit, self.clock.now());
@@ -168,29 +177,33 @@ impl SentinelState {
                     EngineError::new(Fault::Retry, message)
                 }
             };
-            self.set_report(asked_at, SentinelReport::Silent(error));
+            self.set_report(asked_at, SentinelReport::Failed(error));
             runtime::within(RECONNECT_PAUSE, std::future::pending::<()>()).await;
         }
     }
 
+    /// Stores a report, and notifies of it.
     fn set_report(&self, asked_at: Instant, report: SentinelReport) {
-        *lock_mutex(&self.report) = LastReport { report, asked_at };
+        *lock_mutex(&self.last_report) = LastReport { report, asked_at };
         let _ = self.changed.send(());
     }
 
+    /// Connects to the Sentinel, checks that it is one, and subscribes to its announcements.
     async fn connect(self: &Arc<Self>) -> Result<Dialed, EngineError> {
         let mut dialed =
             open::open(&self.server, CHANNEL, self).await.map_err(|error| self.as_sentinel_error(error))?;
+        // With the old protocol (RESP2) notifications come on a separate connection.
         let is_resp2 = dialed.notification.is_some();
         let mut driver = std::mem::replace(&mut dialed.driver, Box::pin(std::future::pending()));
         let checks = async {
-            let failed = |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
+            let to_sentinel_error =
+                |error: RedisError| self.as_sentinel_error(classify_connecting(error, &self.server));
             Identity::ask(&dialed.mux, is_resp2)
                 .await
-                .map_err(failed)?
-                .judge(ServerKind::Sentinel, &self.server)?;
+                .map_err(to_sentinel_error)?
+                .check_kind(ServerKind::Sentinel, &self.server)?;
             if !is_resp2 {
-                dialed.mux.clone().subscribe(CHANNEL).await.map_err(failed)?;
+                dialed.mux.clone().subscribe(CHANNEL).await.map_err(to_sentinel_error)?;
             }
             Ok::<_, EngineError>(())
         };
@@ -233,20 +246,20 @@ impl SentinelState {
 
     /// Asks the Sentinel once.
     async fn ask(&self, mux: &MultiplexedConnection) -> Result<SentinelReport, EngineError> {
-        let ask = async |subcommand: &str| -> RedisResult<Value> {
-            redis::cmd("SENTINEL").arg(subcommand).arg(&self.master).query_async(&mut mux.clone()).await
+        let query = async |subcommand: &str| -> RedisResult<Value> {
+            redis::cmd("SENTINEL").arg(subcommand).arg(&self.group).query_async(&mut mux.clone()).await
         };
-        let (address, master) = join(ask("GET-MASTER-ADDR-BY-NAME"), ask("MASTER")).await;
+        let (address, master) = join(query("GET-MASTER-ADDR-BY-NAME"), query("MASTER")).await;
         let address: Option<(String, u16)> = read(address.map_err(classify)?)?;
         let Some((host, port)) = address else {
-            return Ok(SentinelReport::NotKnown(identity::masters(mux).await));
+            return Ok(SentinelReport::UnknownGroup(identity::watched_groups(mux).await));
         };
         let mut fields: HashMap<String, String> = read(master.map_err(classify)?)?;
         let mut number =
             |key: &str| fields.remove(key).and_then(|text| text.parse::<u64>().ok()).ok_or_else(unreadable);
-        let (epoch, others) = (number("config-epoch")?, number("num-other-sentinels")?);
+        let (epoch, other_sentinels) = (number("config-epoch")?, number("num-other-sentinels")?);
         let down_after = Duration::from_millis(number("down-after-milliseconds")?);
-        let sentinels = u32::try_from(others).unwrap_or(u32::MAX).saturating_add(1);
+        let sentinels = u32::try_from(other_sentinels).unwrap_or(u32::MAX).saturating_add(1);
         Ok(SentinelReport::Named(NamedMaster {
             endpoint: Endpoint { host, port },
             epoch,
@@ -269,18 +282,20 @@ impl SentinelState {
     }
 }
 
-impl PushHandler for SentinelState {
+impl PushHandler for PolledSentinel {
     /// Polls at once after an announcement `<name> <old host> <old port> <new host> <new port>` of this group;
     /// announcements of other groups arrive too.
     fn receive(&self, message: &[u8]) {
-        if message.split(|&byte| byte == b' ').next() == Some(self.master.as_bytes()) {
+        if message.split(|&byte| byte == b' ').next() == Some(self.group.as_bytes()) {
             self.poll_now.notify_one();
         }
     }
 
+    /// Sentinels track no locks.
     fn invalidated(&self, _: Option<&str>) {}
 }
 
+/// Reads a value that the Sentinel returned.
 fn read<T: FromRedisValue>(value: Value) -> Result<T, EngineError> {
     from_redis_value(value).map_err(|_| unreadable())
 }
@@ -302,27 +317,27 @@ mod tests {
     #[test]
     fn only_announcements_of_the_own_group_trigger_a_poll() {
         let endpoint = Endpoint { host: "h".to_owned(), port: 1 };
-        let state = SentinelState {
+        let sentinel = PolledSentinel {
             server: Server::new(tcp_address(&endpoint), Login::default(), Duration::ZERO, 3),
             endpoint,
-            master: "mymaster".to_owned(),
+            group: "mymaster".to_owned(),
             clock: Env::system().clock,
-            report: Mutex::new(LastReport {
-                report: SentinelReport::Nothing,
+            last_report: Mutex::new(LastReport {
+                report: SentinelReport::NotAsked,
                 asked_at: Instant::from_nanos(0),
             }),
             changed: watch::Sender::new(()),
             poll_now: Notify::new(),
         };
-        for (message, is_asked) in [
+        for (message, is_polled) in [
             ("mymaster 127.0.0.1 1 127.0.0.1 2", true),
             ("other 127.0.0.1 1 127.0.0.1 2", false),
             ("mymaster2 127.0.0.1 1 127.0.0.1 2", false),
             ("other mymaster 1 127.0.0.1 2", false),
             ("", false),
         ] {
-            state.receive(message.as_bytes());
-            assert_eq!(state.poll_now.notified().now_or_never().is_some(), is_asked, "{message}");
+            sentinel.receive(message.as_bytes());
+            assert_eq!(sentinel.poll_now.notified().now_or_never().is_some(), is_polled, "{message}");
         }
     }
 }
