@@ -13,9 +13,10 @@ fn now() -> Instant {
     Instant::from_nanos(1_000_000_000)
 }
 
-fn pause(next: &Next) -> Duration {
-    match next {
-        Next::Call { at, .. } => at.since(now()),
+/// The pause that an answer at [`now`] leads to.
+fn pause(action: &WaitAction) -> Duration {
+    match action {
+        WaitAction::Call { at, .. } => at.since(now()),
         other => panic!("expected a pause, got {other:?}"),
     }
 }
@@ -24,16 +25,17 @@ fn hint(ahead: Option<u32>, ask_in: Option<u64>) -> Hint {
     Hint { ahead, ask_in: ask_in.map(Duration::from_millis), obstacle: None }
 }
 
+/// The answer of an engine that fails.
 fn failed(fault: Fault) -> Result<Answer, EngineError> {
-    Err(EngineError::new(fault, "as the test says"))
+    Err(EngineError::new(fault, "a failure of the test"))
 }
 
 #[test]
 fn a_queued_claim_with_push_asks_rarely() {
     let mut wait = Wait::new(&profile(true), None);
     assert_eq!(wait.how(), How::Create);
-    let next = wait.answered(Ok(Answer::Waiting(hint(Some(0), None))), now(), u32::MAX);
-    assert_eq!(pause(&next), Duration::from_secs(1));
+    let action = wait.answered(Ok(Answer::Waiting(hint(Some(0), None))), now(), u32::MAX);
+    assert_eq!(pause(&action), Duration::from_secs(1));
     assert_eq!(wait.how(), How::Ask);
 }
 
@@ -50,10 +52,10 @@ fn without_push_the_head_of_the_queue_asks_fastest() {
 #[test]
 fn a_time_hint_is_used() {
     let mut wait = Wait::new(&profile(true), None);
-    let next = wait.answered(Ok(Answer::Waiting(hint(None, Some(7)))), now(), 0);
-    assert_eq!(pause(&next), Duration::from_millis(7));
-    let next = wait.answered(Ok(Answer::Taken(hint(None, Some(3)))), now(), u32::MAX);
-    assert_eq!(pause(&next), Duration::from_millis(3));
+    let action = wait.answered(Ok(Answer::Waiting(hint(None, Some(7)))), now(), 0);
+    assert_eq!(pause(&action), Duration::from_millis(7));
+    let action = wait.answered(Ok(Answer::Taken(hint(None, Some(3)))), now(), u32::MAX);
+    assert_eq!(pause(&action), Duration::from_millis(3));
 }
 
 #[test]
@@ -71,11 +73,17 @@ fn without_a_queue_entry_pauses_grow_to_a_bound() {
 #[test]
 fn a_restarted_wait_continues_after_a_refusal() {
     let mut wait = Wait::new(&profile(true), None);
-    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Fail(_)), "it was never queued");
+    assert!(
+        matches!(wait.answered(failed(Fault::Refused), now(), 0), WaitAction::Fail(_)),
+        "it was never queued"
+    );
     wait.answered(Ok(Answer::Waiting(hint(None, None))), now(), 0);
-    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
-    let mut again = wait.again(&profile(true), None);
-    assert!(matches!(again.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
+    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), WaitAction::Restart));
+    let mut restarted = wait.with_new_id(&profile(true), None);
+    assert!(matches!(
+        restarted.answered(failed(Fault::Refused), now(), 0),
+        WaitAction::Call { how: How::Create, .. }
+    ));
 }
 
 #[test]
@@ -83,10 +91,10 @@ fn a_never_reached_engine_is_given_up_in_time() {
     let limit = now();
     let mut wait = Wait::new(&profile(false), Some(limit));
     let early = limit.before(Duration::from_millis(1));
-    assert!(matches!(wait.answered(failed(Fault::Retry), early, 0), Next::Call { .. }));
-    assert!(matches!(wait.answered(failed(Fault::Retry), limit, 0), Next::Fail(_)));
-    let next = wait.answered(failed(Fault::Unknown), limit, 0);
-    assert!(matches!(next, Next::Call { .. }), "it may have been reached");
+    assert!(matches!(wait.answered(failed(Fault::Retry), early, 0), WaitAction::Call { .. }));
+    assert!(matches!(wait.answered(failed(Fault::Retry), limit, 0), WaitAction::Fail(_)));
+    let action = wait.answered(failed(Fault::Unknown), limit, 0);
+    assert!(matches!(action, WaitAction::Call { .. }), "it may have been reached");
 }
 
 #[test]
@@ -104,8 +112,8 @@ fn once_reached_outages_are_waited_out() {
     let mut wait = Wait::new(&profile(false), Some(now()));
     wait.answered(Ok(Answer::Waiting(Hint::default())), now(), 0);
     for fault in [Fault::Retry, Fault::Unknown, Fault::Refused] {
-        let next = wait.answered(failed(fault), now().after(Duration::from_secs(3600)), 0);
-        assert!(matches!(next, Next::Call { how: How::Ask, .. }), "{fault:?}: {next:?}");
+        let action = wait.answered(failed(fault), now().after(Duration::from_secs(3600)), 0);
+        assert!(matches!(action, WaitAction::Call { how: How::Ask, .. }), "{fault:?}: {action:?}");
     }
 }
 
@@ -113,7 +121,10 @@ fn once_reached_outages_are_waited_out() {
 fn a_refusal_ends_a_wait_only_before_the_first_queue_entry() {
     let mut wait = Wait::new(&profile(false), None);
     wait.answered(Ok(Answer::Taken(Hint::default())), now(), 0);
-    assert!(matches!(wait.answered(failed(Fault::Refused), now(), 0), Next::Call { how: How::Create, .. }));
+    assert!(matches!(
+        wait.answered(failed(Fault::Refused), now(), 0),
+        WaitAction::Call { how: How::Create, .. }
+    ));
 }
 
 #[test]
@@ -123,7 +134,7 @@ fn a_full_server_counts_as_reached_and_is_retried_with_growing_pauses() {
     let mut pauses = Vec::new();
     for _ in 0..20 {
         match wait.answered(failed(Fault::Full), late, u32::MAX) {
-            Next::Call { at, how: How::Create } => pauses.push(at.since(late).as_millis()),
+            WaitAction::Call { at, how: How::Create } => pauses.push(at.since(late).as_millis()),
             other => panic!("{other:?}"),
         }
     }
@@ -135,22 +146,26 @@ fn a_full_server_counts_as_reached_and_is_retried_with_growing_pauses() {
 fn a_definite_refusal_ends_the_wait() {
     for fault in [Fault::Refused, Fault::Denied, Fault::Misconfigured, Fault::Internal] {
         let mut wait = Wait::new(&profile(true), None);
-        assert!(matches!(wait.answered(failed(fault), now(), 0), Next::Fail(_)));
+        assert!(matches!(wait.answered(failed(fault), now(), 0), WaitAction::Fail(_)));
     }
 }
 
 #[test]
 fn an_unknown_create_is_created_again_under_the_same_id() {
     let mut wait = Wait::new(&profile(true), None);
-    assert!(matches!(wait.answered(failed(Fault::Unknown), now(), 0), Next::Call { how: How::Create, .. }));
+    assert!(matches!(
+        wait.answered(failed(Fault::Unknown), now(), 0),
+        WaitAction::Call { how: How::Create, .. }
+    ));
 }
 
 #[test]
 fn a_forgotten_claim_is_created_again() {
     let mut wait = Wait::new(&profile(true), None);
-    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), Next::Restart));
+    assert!(matches!(wait.answered(Ok(Answer::Gone), now(), 0), WaitAction::Restart));
 }
 
+/// Which answer it is (see the test below), how many claims are ahead, and the hint `ask_in` in milliseconds.
 fn answer() -> impl Strategy<Value = (u8, Option<u32>, Option<u64>)> {
     (0u8..5, prop::option::of(any::<u32>()), prop::option::of(0u64..100_000))
 }
@@ -161,7 +176,7 @@ proptest! {
     fn every_pause_is_within_the_profile(push: bool, answers in prop::collection::vec((answer(), any::<u32>()), 1..50)) {
         let mut wait = Wait::new(&profile(push), None);
         for ((kind, ahead, ask_in), jitter) in answers {
-            let given = match kind {
+            let answer = match kind {
                 0 => Ok(Answer::Waiting(hint(ahead, ask_in))),
                 1 => Ok(Answer::Taken(hint(ahead, ask_in))),
                 2 => failed(Fault::Retry),
@@ -170,14 +185,14 @@ proptest! {
                     token: Token { lineage: crate::Lineage::new(1), number: 1 }, tokens: 1, ttl: None, previous: Previous::Clean,
                 })),
             };
-            match wait.answered(given, now(), jitter) {
-                Next::Call { at, .. } => {
+            match wait.answered(answer, now(), jitter) {
+                WaitAction::Call { at, .. } => {
                     let pause = at.since(now());
                     prop_assert!(pause <= Duration::from_secs(1));
-                    let hinted = kind < 2 && ask_in.is_some();
-                    prop_assert!(hinted || pause >= Duration::from_millis(25));
+                    let has_hint = kind < 2 && ask_in.is_some();
+                    prop_assert!(has_hint || pause >= Duration::from_millis(25));
                 }
-                Next::Held(_) => prop_assert_eq!(kind, 4),
+                WaitAction::Held(_) => prop_assert_eq!(kind, 4),
                 other => prop_assert!(false, "{other:?}"),
             }
         }

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use leasehold_core::{Claim, Grant, Instant, Mode, Next, Notification, Profile, Release, Released, Wait};
+use leasehold_core::{
+    Claim, Grant, Instant, Mode, Notification, Profile, Release, Released, Wait, WaitAction,
+};
 
 use super::{
     case::{Case, Outcome, Stop, case, ensure, want},
@@ -127,8 +129,8 @@ impl<'a> Waiter<'a> {
     async fn ask(&mut self, now: Instant) -> Outcome<Option<Grant>> {
         let answer = self.client.ask(&self.claim, self.wait.how()).await?;
         match self.wait.answered(Ok(answer), now, u32::MAX) {
-            Next::Held(grant) => Ok(Some(grant)),
-            Next::Call { at, .. } => {
+            WaitAction::Held(grant) => Ok(Some(grant)),
+            WaitAction::Call { at, .. } => {
                 self.due = at;
                 Ok(None)
             }

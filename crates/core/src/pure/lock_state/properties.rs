@@ -158,10 +158,10 @@ proptest! {
         run.fixture.settle();
         prop_assert!(run.fixture.pushed.is_empty(), "all queue entries have lapsed");
         prop_assert!(!run.fixture.lock.is_used());
-        run.fixture.tombstones.forget(run.fixture.now);
+        run.fixture.tombstones.forget_expired(run.fixture.now);
         run.fixture.now = run.fixture.now.after(ENDED_LIFE);
         prop_assert!(run.fixture.lock.is_idle(run.fixture.now));
-        run.fixture.tombstones.forget(run.fixture.now);
+        run.fixture.tombstones.forget_expired(run.fixture.now);
         prop_assert!(run.fixture.tombstones.is_empty());
     }
 }

@@ -58,7 +58,7 @@ fn no_request_of_a_released_claim_creates_anything() {
     fixture.pass(999);
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone));
     fixture.pass(1);
-    fixture.tombstones.forget(fixture.now);
+    fixture.tombstones.forget_expired(fixture.now);
     assert!(fixture.tombstones.is_empty(), "and nothing is left of them");
 }
 

@@ -162,11 +162,11 @@ fn a_grant_whose_client_is_gone_goes_to_the_next() {
     let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
     fixture.end(&abandoned);
     assert_eq!(fixture.notified(), [2]);
-    fixture.step(|lock, step| lock.undelivered(id(2), step));
+    fixture.step(|lock, step| lock.take_back_undelivered(id(2), step));
     assert_eq!(fixture.notified(), [3]);
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "no holder in between");
-    fixture.step(|lock, step| lock.undelivered(id(9), step));
+    fixture.step(|lock, step| lock.take_back_undelivered(id(9), step));
     fixture.renew(3, fixture_token(&fixture)).unwrap();
-    fixture.step(|lock, step| lock.undelivered(id(3), step));
+    fixture.step(|lock, step| lock.take_back_undelivered(id(3), step));
     assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
 }
