@@ -21,10 +21,10 @@ const SOONEST_FRACTION: u32 = 8;
 /// A large prime. Multiplied by it, groups with neighbouring numbers get turns that are far apart.
 const GROUP_FACTOR: u64 = 2_654_435_761;
 
-/// When a lease without a group, whose request was sent at `sent_at`, is due: at a third of the granted `span`. `ttl`
+/// When a lease without a group, whose request was sent at `sent_at`, is due: at a third of `granted_time`. `ttl`
 /// is the requested time.
-pub(crate) fn due_without_group(sent_at: Instant, span: Duration, ttl: Duration) -> Instant {
-    let third = sent_at.after(span / RENEW_FRACTION);
+pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: Duration) -> Instant {
+    let third = sent_at.after(granted_time / RENEW_FRACTION);
     if ttl < SHORT_LEASE {
         return third;
     }
@@ -32,21 +32,21 @@ pub(crate) fn due_without_group(sent_at: Instant, span: Duration, ttl: Duration)
 }
 
 /// When a lease of this group, whose renewal was sent at `sent_at`, is due again: never later than
-/// [`due_without_group`], and at a turn of its group, at which all its leases of this span are due. The interval
-/// between turns is a third of the span, rounded down to whole [`TURN_STEP`]s. A lease for which the next turn would be
-/// too early is due halfway to the turn after it, and from then on at turns.
-pub(crate) fn due_in_group(sent_at: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
-    if span.min(ttl) < SHORT_LEASE {
-        return due_without_group(sent_at, span, ttl);
+/// [`due_without_group`], and at a turn of its group, at which all its leases of this granted time are due. The
+/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which the
+/// next turn would be too early is due halfway to the turn after it, and from then on at turns.
+pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
+    if granted_time.min(ttl) < SHORT_LEASE {
+        return due_without_group(sent_at, granted_time, ttl);
     }
-    let third = sent_at.after(span / RENEW_FRACTION);
-    let steps_per_turn = nanos(span / RENEW_FRACTION) / nanos(TURN_STEP);
+    let third = sent_at.after(granted_time / RENEW_FRACTION);
+    let steps_per_turn = nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP);
     let turn_interval = steps_per_turn * nanos(TURN_STEP);
     // The first turn of this group after the boot.
     let first_turn = u64::from(group) * GROUP_FACTOR % steps_per_turn * nanos(TURN_STEP);
     let since_turn = (third.as_nanos() - first_turn) % turn_interval;
     let turn = Instant::from_nanos(third.as_nanos() - since_turn);
-    if turn >= sent_at.after(span / SOONEST_FRACTION) {
+    if turn >= sent_at.after(granted_time / SOONEST_FRACTION) {
         return turn;
     }
     turn.after(TURN_STEP * (steps_per_turn / 2) as u32)
@@ -78,14 +78,14 @@ mod tests {
     }
 
     /// The interval between two turns of a group, in nanoseconds.
-    fn turn_interval(span: Duration) -> u64 {
-        nanos(span / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
+    fn turn_interval(granted_time: Duration) -> u64 {
+        nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
     }
 
     /// The due times of successive renewals until `end`. `next_delay` says how long after its due time each is sent.
     fn due_times(
         granted_at: Instant,
-        span: Duration,
+        granted_time: Duration,
         group: u16,
         end: Instant,
         mut next_delay: impl FnMut() -> Duration,
@@ -93,7 +93,7 @@ mod tests {
         let mut times = Vec::new();
         let mut sent_at = granted_at;
         while sent_at < end {
-            let due = due_in_group(sent_at, span, span, group);
+            let due = due_in_group(sent_at, granted_time, granted_time, group);
             times.push(due);
             sent_at = due.after(next_delay());
         }
@@ -132,16 +132,16 @@ mod tests {
 
     #[test]
     fn groups_are_spread_over_the_time_between_two_turns() {
-        for span in [TTL, Duration::from_secs(1), Duration::from_secs(24 * 3600)] {
+        for granted_time in [TTL, Duration::from_secs(1), Duration::from_secs(24 * 3600)] {
             let granted_at = at(LONGEST_TTL);
-            let (end, interval) = (granted_at.after(span * 2), turn_interval(span));
+            let (end, interval) = (granted_at.after(granted_time * 2), turn_interval(granted_time));
             // How many of the groups have their turn in each fifth of the interval.
             let mut fifths = [0_u32; 5];
             for group in 0..8192 {
-                let due = *due_times(granted_at, span, group, end, || Duration::ZERO).last().unwrap();
+                let due = *due_times(granted_at, granted_time, group, end, || Duration::ZERO).last().unwrap();
                 fifths[(nanos(due.since(end)) * 5 / interval) as usize] += 1;
             }
-            assert!(fifths.iter().all(|fifth| (900..2200).contains(fifth)), "{span:?}: {fifths:?}");
+            assert!(fifths.iter().all(|fifth| (900..2200).contains(fifth)), "{granted_time:?}: {fifths:?}");
         }
     }
 
@@ -149,8 +149,11 @@ mod tests {
     fn a_shorter_grant_has_the_turns_of_its_own_span() {
         let short = Duration::from_millis(500);
         assert_eq!(due_in_group(at(7), short, TTL, 3), due_without_group(at(7), short, TTL));
-        let span = Duration::from_secs(12);
-        assert_eq!(due_in_group(at(7), span, TTL, 3), due_in_group(at(7), span, span, 3));
+        let granted_time = Duration::from_secs(12);
+        assert_eq!(
+            due_in_group(at(7), granted_time, TTL, 3),
+            due_in_group(at(7), granted_time, granted_time, 3)
+        );
     }
 
     proptest! {
@@ -158,43 +161,43 @@ mod tests {
         #[test]
         fn no_turn_is_later_than_a_third_or_much_sooner(
             sent_at in 0..u64::MAX / 2,
-            span in 1..LONGEST_TTL * 1_000_000,
+            granted_time in 1..LONGEST_TTL * 1_000_000,
             ttl in 1..LONGEST_TTL * 1_000_000,
             group in any::<u16>(),
         ) {
-            let (sent_at, [span, ttl]) = (Instant::from_nanos(sent_at), [span, ttl].map(Duration::from_nanos));
-            let due = due_in_group(sent_at, span, ttl, group);
-            prop_assert!(due <= due_without_group(sent_at, span, ttl));
-            if span.min(ttl) >= SHORT_LEASE {
-                prop_assert!(due >= sent_at.after(span / SOONEST_FRACTION));
+            let (sent_at, [granted_time, ttl]) = (Instant::from_nanos(sent_at), [granted_time, ttl].map(Duration::from_nanos));
+            let due = due_in_group(sent_at, granted_time, ttl, group);
+            prop_assert!(due <= due_without_group(sent_at, granted_time, ttl));
+            if granted_time.min(ttl) >= SHORT_LEASE {
+                prop_assert!(due >= sent_at.after(granted_time / SOONEST_FRACTION));
                 prop_assert!(due.as_nanos().is_multiple_of(nanos(TURN_STEP)));
             } else {
-                prop_assert_eq!(due, due_without_group(sent_at, span, ttl));
+                prop_assert_eq!(due, due_without_group(sent_at, granted_time, ttl));
             }
         }
 
-        /// As long as no renewal is delayed by more than the slack, two holds of a group and span meet after two
-        /// renewals at most, and then stay together.
+        /// As long as no renewal is delayed by more than the slack, two holds of a group, granted for the same time,
+        /// meet after two renewals at most, and then stay together.
         #[test]
         fn two_holds_of_a_group_stay_together(
             granted_at in prop::array::uniform2(0..LONGEST_TTL),
-            span in 1000..LONGEST_TTL,
+            granted_time in 1000..LONGEST_TTL,
             group in any::<u16>(),
             delays in prop::collection::vec(0_u32..1000, 1..20),
         ) {
-            let span = Duration::from_millis(span);
+            let granted_time = Duration::from_millis(granted_time);
             // An eighth and a sixth differ by a twenty-fourth; the halfway point and the turn are rounded to whole
             // steps.
-            let longest_delay = (span / 24).saturating_sub(RENEWAL_STEP);
-            let end = at(granted_at[0].max(granted_at[1])).after(span * 4);
+            let longest_delay = (granted_time / 24).saturating_sub(RENEWAL_STEP);
+            let end = at(granted_at[0].max(granted_at[1])).after(granted_time * 4);
             let mut delays = delays.iter().cycle();
             let [first, second] = granted_at.map(|granted_at| {
-                let times = due_times(at(granted_at), span, group, end, || longest_delay * *delays.next().unwrap() / 1000);
+                let times = due_times(at(granted_at), granted_time, group, end, || longest_delay * *delays.next().unwrap() / 1000);
                 times[times.len() - 3..].to_vec()
             });
             prop_assert!(first.iter().any(|due| second.contains(due)), "{first:?} {second:?}");
             for times in [&first, &second] {
-                let are_turns = times.windows(2).all(|pair| nanos(pair[1].since(pair[0])) == turn_interval(span));
+                let are_turns = times.windows(2).all(|pair| nanos(pair[1].since(pair[0])) == turn_interval(granted_time));
                 prop_assert!(are_turns, "{times:?}");
             }
         }

@@ -60,7 +60,7 @@ pub struct Lease {
     /// When the request was sent whose answer set the deadline: answers to older requests are ignored.
     confirmed_request: Instant,
     /// The time that the engine granted last.
-    span: Duration,
+    granted_time: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
     /// Renewal was stopped, because the hold is being released or its `max_hold` has passed.
@@ -84,7 +84,7 @@ impl Lease {
             deadline: Instant::NEVER,
             renew_at: Instant::NEVER,
             confirmed_request: Instant::from_nanos(0),
-            span: ttl,
+            granted_time: ttl,
             lost: None,
             renewal,
             renewal_stopped: false,
@@ -103,7 +103,7 @@ impl Lease {
         let mut lease = Self::granted(since, granted, ttl, renewal);
         if granted.is_some() {
             lease.pushed = true;
-            lease.renew_at = since.after(lease.span / PUSHED_FRACTION);
+            lease.renew_at = since.after(lease.granted_time / PUSHED_FRACTION);
         }
         lease
     }
@@ -123,7 +123,7 @@ impl Lease {
     /// Records that a renewal is sent at `now`. If no answer comes, the next one is due after another twelfth of the
     /// granted time.
     pub fn renewal_sent(&mut self, now: Instant) {
-        self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
+        self.renew_at = now.after(self.granted_time.min(self.ttl) / RETRY_FRACTION);
     }
 
     /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent_at`. This never revives a
@@ -198,8 +198,8 @@ impl Lease {
 
     /// The time that the engine granted last; where holds cannot lapse, the time that was requested.
     #[must_use]
-    pub const fn span(&self) -> Duration {
-        self.span
+    pub const fn granted_time(&self) -> Duration {
+        self.granted_time
     }
 
     /// Whether the hold is lost, and why, as of the last step.
@@ -216,7 +216,7 @@ impl Lease {
         self.lost.is_none()
             && !self.renewal_stopped
             && !self.in_doubt
-            && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
+            && now.after(self.granted_time.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
     /// Sets deadline and next renewal by a confirmed request that was sent at `sent_at`.
@@ -224,11 +224,13 @@ impl Lease {
         self.confirmed_request = sent_at;
         self.in_doubt = false;
         self.pushed = false;
-        self.span = granted.unwrap_or(self.ttl);
+        self.granted_time = granted.unwrap_or(self.ttl);
         self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent_at, granted));
         self.renew_at = match (self.renewal, group) {
-            (Renewal::Background, Some(group)) => due::due_in_group(sent_at, self.span, self.ttl, group),
-            (Renewal::Background, None) => due::due_without_group(sent_at, self.span, self.ttl),
+            (Renewal::Background, Some(group)) => {
+                due::due_in_group(sent_at, self.granted_time, self.ttl, group)
+            }
+            (Renewal::Background, None) => due::due_without_group(sent_at, self.granted_time, self.ttl),
             (Renewal::Off, _) => Instant::NEVER,
         };
     }

@@ -161,21 +161,26 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
 /// What happens to a lease; times are in milliseconds.
 #[derive(Clone, Debug)]
 enum LeaseEvent {
-    Sent,
+    /// A renewal is sent.
+    RenewalSent,
+    /// The answer to a renewal that was sent that long ago arrives.
     Renewed { sent_ago: u64, granted: u64, group: Option<u16> },
-    Lose,
-    Stop,
-    Doubt,
+    /// The engine reports that the hold is gone.
+    Lost,
+    /// Renewing stops.
+    RenewalStopped,
+    /// The hold is put in doubt.
+    Doubted,
 }
 
 fn lease_event() -> impl Strategy<Value = LeaseEvent> {
     prop_oneof![
-        4 => Just(LeaseEvent::Sent),
+        4 => Just(LeaseEvent::RenewalSent),
         4 => (0u64..5_000, 100u64..60_000, any::<Option<u16>>())
             .prop_map(|(sent_ago, granted, group)| LeaseEvent::Renewed { sent_ago, granted, group }),
-        1 => Just(LeaseEvent::Lose),
-        1 => Just(LeaseEvent::Stop),
-        1 => Just(LeaseEvent::Doubt),
+        1 => Just(LeaseEvent::Lost),
+        1 => Just(LeaseEvent::RenewalStopped),
+        1 => Just(LeaseEvent::Doubted),
     ]
 }
 
@@ -203,7 +208,7 @@ proptest! {
                 prop_assert!(at(now) < latest_deadline, "valid at {now} ms, past {latest_deadline:?}");
             }
             match event {
-                LeaseEvent::Sent => lease.renewal_sent(at(now)),
+                LeaseEvent::RenewalSent => lease.renewal_sent(at(now)),
                 LeaseEvent::Renewed { sent_ago, granted, group } => {
                     let sent_at = now.saturating_sub(sent_ago);
                     lease.renewed(at(sent_at), at(now), Some(Duration::from_millis(granted)), group);
@@ -213,9 +218,9 @@ proptest! {
                         latest_deadline = deadline(at(sent_at), Duration::from_millis(granted));
                     }
                 }
-                LeaseEvent::Lose => lease.lose(Loss::Gone),
-                LeaseEvent::Stop => lease.stop_renewal(),
-                LeaseEvent::Doubt => {
+                LeaseEvent::Lost => lease.lose(Loss::Gone),
+                LeaseEvent::RenewalStopped => lease.stop_renewal(),
+                LeaseEvent::Doubted => {
                     lease.doubt(at(now));
                     if lost.is_none() && !matches!(lease.step(at(now)), LeaseAction::Lost(_)) {
                         in_doubt = true;

@@ -20,12 +20,13 @@ impl Rotation {
     ///
     /// # Errors
     /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
-    /// informative than a server that is down. If `is_over` is true after an error, no other server is tried.
+    /// informative than a server that is down. If `must_stop` is true after an error, no other server
+    /// is tried: the caller needs no connection any more.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
         mut connect: impl FnMut(&'a S) -> F,
-        is_over: impl Fn() -> bool,
+        must_stop: impl Fn() -> bool,
     ) -> Result<C, EngineError>
     where
         F: Future<Output = Result<C, EngineError>>,
@@ -38,7 +39,7 @@ impl Rotation {
                     self.0.store((number + 1) % servers.len(), Ordering::Relaxed);
                     return Ok(connection);
                 }
-                Err(error) if is_over() => return Err(error),
+                Err(error) if must_stop() => return Err(error),
                 Err(error) if reported.as_ref().is_none_or(|earlier| earlier.fault == Fault::Retry) => {
                     reported = Some(error);
                 }
@@ -60,7 +61,7 @@ mod tests {
     fn try_servers(
         rotation: &Rotation,
         servers: &[Result<u8, Fault>],
-        is_over: bool,
+        must_stop: bool,
     ) -> (Vec<usize>, Result<u8, Fault>) {
         let tried = RefCell::new(Vec::new());
         let numbered: Vec<(usize, Result<u8, Fault>)> = servers.iter().copied().enumerate().collect();
@@ -68,7 +69,7 @@ mod tests {
             tried.borrow_mut().push(*number);
             ready(answer.map_err(|fault| EngineError::new(fault, "no")))
         };
-        let outcome = pollster::block_on(rotation.connect(&numbered, connect, || is_over));
+        let outcome = pollster::block_on(rotation.connect(&numbered, connect, || must_stop));
         (tried.into_inner(), outcome.map_err(|error| error.fault))
     }
 

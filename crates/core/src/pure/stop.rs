@@ -100,7 +100,7 @@ mod tests {
             let mut lease = Lease::granted(sent_at, Some(granted), ttl, Renewal::Background);
             let mut now = sent_at.after(part(granted, first_answer_time));
             for (answer_time, granted_of_most, is_first_lost) in answers {
-                let notified_in = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).term;
+                let notified_in = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.granted_time(), grace, Loss::Lapsed).term;
                 prop_assert!(notified_in(&lease, now) > Duration::ZERO, "notified after a grant");
                 for is_lost in [is_first_lost, false] {
                     if let LeaseAction::Sleep(at) = lease.step(now) {

@@ -16,6 +16,9 @@ const KEY_AHEAD: u32 = 4;
 const KEY: u32 = 5;
 const KEY_BEHIND: u32 = 6;
 const NO_KEY: u32 = 0;
+/// Whether the client of a claim knows of its hold.
+const CONFIRMED: bool = true;
+const UNCONFIRMED: bool = false;
 
 fn claim(id: u8) -> Claim {
     Claim {
@@ -73,7 +76,7 @@ fn a_claim_that_asks_is_extended_and_a_silent_one_is_ended_once() {
 fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
     let mut table = table(&[1]);
     table.get(id(1)).unwrap().waits(KEY, KEY_AHEAD, at(0));
-    table.hold(id(1), KEY, false, (at(0), at(2000)));
+    table.hold(id(1), KEY, UNCONFIRMED, (at(0), at(2000)));
     assert_eq!(table.take_overdue(at(1999)), []);
     assert_eq!(table.take_overdue(at(2000)), [id(1)], "sooner than a claim in the queue");
     assert_eq!(state(&mut table, 1), ClaimState::Ending { own: Some(KEY), may_requeue: true });
@@ -82,7 +85,7 @@ fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
     table.get(id(1)).unwrap().asked_again(at(4000));
     assert_eq!(state(&mut table, 1), ClaimState::Made);
     // A claim that did send a request ends when its own time ends.
-    table.hold(id(1), KEY_BEHIND, true, (at(5000), at(40_000)));
+    table.hold(id(1), KEY_BEHIND, CONFIRMED, (at(5000), at(40_000)));
     assert_eq!(table.take_overdue(at(100_000)), [id(1)]);
     assert!(table.record_end(id(1), at(100_000)).is_some());
     assert!(table.get(id(1)).is_none() && table.next_due().is_none(), "nothing is left of it");
@@ -91,7 +94,7 @@ fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
 #[test]
 fn a_lapsed_claim_that_does_not_ask_is_forgotten() {
     let mut table = table(&[1]);
-    table.hold(id(1), KEY, false, (at(0), at(2000)));
+    table.hold(id(1), KEY, UNCONFIRMED, (at(0), at(2000)));
     assert_eq!(table.take_overdue(at(2000)), [id(1)]);
     assert!(table.record_end(id(1), at(2000)).is_none());
     assert_eq!(table.begin_watches(at(2000)), [], "it does not hold");
@@ -104,9 +107,9 @@ fn a_lapsed_claim_that_does_not_ask_is_forgotten() {
 #[test]
 fn an_older_answer_does_not_shorten_a_hold() {
     let mut table = table(&[1]);
-    table.hold(id(1), KEY, false, (at(0), at(2000)));
-    table.hold(id(1), KEY, true, (at(100), at(30_000)));
-    table.hold(id(1), KEY, true, (at(200), at(20_000)));
+    table.hold(id(1), KEY, UNCONFIRMED, (at(0), at(2000)));
+    table.hold(id(1), KEY, CONFIRMED, (at(100), at(30_000)));
+    table.hold(id(1), KEY, CONFIRMED, (at(200), at(20_000)));
     assert_eq!(table.take_overdue(at(29_999)), []);
     assert_eq!(table.take_overdue(at(30_000)), [id(1)]);
 }
@@ -115,11 +118,11 @@ fn an_older_answer_does_not_shorten_a_hold() {
 fn a_lasting_hold_is_watched_once_for_each_connection() {
     let mut table = table(&[1, 2]);
     table.get(id(2)).unwrap().waits(KEY_BEHIND, KEY, at(0));
-    table.hold(id(1), KEY, true, (at(0), at(20_000)));
+    table.hold(id(1), KEY, CONFIRMED, (at(0), at(20_000)));
     assert_eq!(table.next_due(), Some(at(0).after(WATCHED_AFTER)));
     assert_eq!(table.begin_watches(at(99)), [], "it may be over soon");
     assert_eq!(table.begin_watches(at(100)), [id(1)]);
-    table.hold(id(1), KEY, true, (at(150), at(25_000)));
+    table.hold(id(1), KEY, CONFIRMED, (at(150), at(25_000)));
     assert_eq!(table.begin_watches(at(1000)), [], "it is watched already");
     table.watch_again(at(3000), |entry| entry.data == OTHER_LEASE, |_| panic!("on another lease"));
     assert_eq!(table.begin_watches(at(3000)), []);
@@ -157,8 +160,8 @@ fn a_claim_that_is_over_needs_no_request() {
 fn the_end_of_a_lease_loses_its_holds_and_rechecks_its_waiters() {
     let mut table = table(&[1, 2]);
     table.enter(&claim(3), OTHER_LEASE, at(0));
-    table.hold(id(1), KEY, true, (at(0), at(20_000)));
-    table.hold(id(3), KEY_BEHIND, true, (at(0), at(20_000)));
+    table.hold(id(1), KEY, CONFIRMED, (at(0), at(20_000)));
+    table.hold(id(3), KEY_BEHIND, CONFIRMED, (at(0), at(20_000)));
     let mut notifications = table.notifications_of_lost_lease(|entry| entry.data == LEASE);
     notifications.sort_by_key(|notification| !matches!(notification, Notification::Lost { .. }));
     let [Notification::Lost { id: lost, loss: Loss::Gone, .. }, Notification::Recheck { id: asked, .. }] =
@@ -172,7 +175,7 @@ fn the_end_of_a_lease_loses_its_holds_and_rechecks_its_waiters() {
 #[test]
 fn a_claim_created_again_starts_from_its_initial_state() {
     let mut table = table(&[1]);
-    table.hold(id(1), KEY, false, (at(0), at(2000)));
+    table.hold(id(1), KEY, UNCONFIRMED, (at(0), at(2000)));
     table.enter(&claim(1), OTHER_LEASE, at(1000));
     assert_eq!((state(&mut table, 1), table.get(id(1)).unwrap().data), (ClaimState::Made, OTHER_LEASE));
     assert_eq!(table.begin_watches(at(5000)), []);

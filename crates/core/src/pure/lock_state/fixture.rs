@@ -62,7 +62,7 @@ impl Fixture {
         answer
     }
 
-    /// Calls `claim`.
+    /// Calls `claim`. The last byte of the id is the number of the claim, and so its client.
     pub(super) fn call(&mut self, claim: &Claim, how: How) -> Result<Answer, Refusal> {
         self.step(|lock, step| lock.claim(claim, how, &claim.id.0[15], step))
     }

@@ -96,7 +96,8 @@ impl Run {
                 let token = self.token(number, carried).unwrap_or(token(0));
                 let extended =
                     self.fixture.step(|lock, step| lock.renew(claim.id, token, claim.ttl, step)).is_ok();
-                // Time may have freed the name for others first; the hold itself does not depend on the order.
+                // The step first grants to the queue what expired leases freed. The renewed hold is none of these
+                // grants.
                 self.judge.check_pushed(&self.fixture.pushed);
                 self.judge.check_renewal(&claim, token, extended);
             }
