@@ -57,6 +57,7 @@ fn round_down_to_step(instant: Instant) -> Instant {
     Instant::from_nanos(instant.as_nanos() - instant.as_nanos() % nanos(RENEWAL_STEP))
 }
 
+/// A time in nanoseconds, at most the largest number.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

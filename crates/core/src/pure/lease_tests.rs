@@ -51,6 +51,7 @@ fn holds_of_a_group_are_renewed_together_once_they_were_renewed() {
         // The first renewal is not grouped, because a hold that ends before it needs none.
         assert_eq!(
             next_renewal(&mut lease, granted_at),
+            // Rounded down to 20 ms.
             at(granted_at / 20 * 20 + 10_000),
             "the first, as without a group"
         );

@@ -179,6 +179,7 @@ impl Judge {
             assert_eq!(freed, was_queued && token.is_none(), "a queue entry is no hold");
             return self.add_tombstone(id);
         };
+        // Whether the release is for this hold, and not for an earlier one of the same claim.
         let is_named = token.is_none_or(|token| token == self.holds[index].token);
         assert_eq!(freed, is_named, "exactly the hold of its own claim and token");
         match min_hold_until {
@@ -192,9 +193,9 @@ impl Judge {
     }
 
     /// Checks which claim a break of the hold with this token number has ended, if any.
-    pub(super) fn check_break(&mut self, number: u64, force: bool, broken: Option<ClaimId>) {
+    pub(super) fn check_break(&mut self, token_number: u64, force: bool, broken: Option<ClaimId>) {
         let index = self.holds.iter().position(|hold| {
-            (hold.token.number..hold.token.number + u64::from(hold.tokens)).contains(&number)
+            (hold.token.number..hold.token.number + u64::from(hold.tokens)).contains(&token_number)
         });
         assert_eq!(broken, index.map(|index| self.holds[index].claim.id));
         let Some(index) = index else { return };

@@ -43,6 +43,7 @@ impl<C> LockState<C> {
         self.wait_queue.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
     }
 
+    /// Whether no claim waits; there may be silent ones.
     pub(super) fn is_queue_empty(&self) -> bool {
         self.wait_queue.as_ref().is_none_or(|wait_queue| wait_queue.waiting.is_empty())
     }
