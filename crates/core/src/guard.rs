@@ -18,7 +18,7 @@ use crate::{
 /// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    /// Keeps the keeper running.
+    /// Keeps the keeper running, while any handle exists.
     pub(crate) handle: Arc<SharedHandle>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
@@ -113,14 +113,17 @@ impl Guard {
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
         let granted = self.validity.granted();
-        let (deadline, end, now) =
+        let (lease_end, max_hold_end, now) =
             (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
-        let lease = (deadline < end).then(|| Stop::new(deadline.since(now), granted, grace, Loss::Lapsed));
-        let max_hold = (end != Instant::NEVER)
-            .then(|| Stop::new(end.since(now), end.since(self.since), grace, Loss::MaxHold));
-        match (lease, max_hold) {
-            (Some(lease), Some(max_hold)) => Some(lease.or_before(max_hold)),
-            (lease, max_hold) => lease.or(max_hold),
+        let at_lease_end =
+            (lease_end < max_hold_end).then(|| Stop::new(lease_end.since(now), granted, grace, Loss::Lapsed));
+        let at_max_hold = (max_hold_end != Instant::NEVER).then(|| {
+            let max_hold = max_hold_end.since(self.since);
+            Stop::new(max_hold_end.since(now), max_hold, grace, Loss::MaxHold)
+        });
+        match (at_lease_end, at_max_hold) {
+            (Some(at_lease_end), Some(at_max_hold)) => Some(at_lease_end.earlier(at_max_hold)),
+            (at_lease_end, at_max_hold) => at_lease_end.or(at_max_hold),
         }
     }
 
@@ -140,8 +143,8 @@ impl Guard {
         self.validity.renewal_error().map(|error| error.as_ref().to_owned())
     }
 
-    /// Calls `then` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost) resolves;
-    /// at once if it is lost already. Never after the guard was released or dropped.
+    /// Calls `callback` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost)
+    /// resolves; at once if it is lost already. Never after the guard was released or dropped.
     ///
     /// For code that awaits nothing. The callback runs on one thread for the callbacks of all guards of this
     /// [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A panic in it
@@ -150,11 +153,11 @@ impl Guard {
     ///
     /// # Errors
     /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
-    pub fn on_lost(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
+    pub fn on_lost(&self, callback: impl FnOnce(Loss) + Send + 'static) -> Result<(), Error> {
         if !self.handle.is_own_process() {
-            return Err(forked());
+            return Err(forked_error());
         }
-        self.validity.on_lost(self.handle.loss_callbacks.prepare(then)?);
+        self.validity.on_lost(self.handle.loss_callbacks.prepare(callback)?);
         Ok(())
     }
 
@@ -165,19 +168,19 @@ impl Guard {
     /// process.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         if !self.handle.is_own_process() {
-            return Err(forked());
+            return Err(forked_error());
         }
         let span = tracing::debug_span!("hold", name = %self.name, token = self.token().number);
         let mut lost = pin!(self.lost());
         let mut work = pin!(work);
         std::future::poll_fn(|cx| {
             let _entered = span.enter();
-            if let Some(lost) = self.validity.loss_report(self.handle.now()) {
-                return Poll::Ready(Err(self.lost_error(&lost)));
+            if let Some(report) = self.validity.loss_report(self.handle.now()) {
+                return Poll::Ready(Err(self.lost_error(&report)));
             }
             if let Poll::Ready(loss) = lost.as_mut().poll(cx) {
-                let lost = self.validity.loss_report(self.handle.now()).unwrap_or(loss.into());
-                return Poll::Ready(Err(self.lost_error(&lost)));
+                let report = self.validity.loss_report(self.handle.now()).unwrap_or(loss.into());
+                return Poll::Ready(Err(self.lost_error(&report)));
             }
             work.as_mut().poll(cx).map(Ok)
         })
@@ -191,13 +194,13 @@ impl Guard {
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.handle.ready()?;
-        if let Some(lost) = self.validity.loss_report(self.handle.now()) {
-            return Err(self.lost_error(&lost));
+        if let Some(report) = self.validity.loss_report(self.handle.now()) {
+            return Err(self.lost_error(&report));
         }
         self.handle.confirm(&self.name, self.id).await?;
         match self.validity.loss_report(self.handle.now()) {
             None => Ok(()),
-            Some(lost) => Err(self.lost_error(&lost)),
+            Some(report) => Err(self.lost_error(&report)),
         }
     }
 
@@ -229,9 +232,10 @@ impl Guard {
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let until = self.since.after(at_least);
-        let held = hold_until(&self, until);
-        let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
-        released(self.name.clone(), held.or(outcome))
+        // Where the engine cannot block the name, the keeper holds it until then, and releases later.
+        let release_by_keeper = hold_until(&self, until);
+        let release_now = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
+        await_outcome(self.name.clone(), release_by_keeper.or(release_now))
     }
 
     /// [`release`](Self::release) for code without an executor: blocks the thread until the engine has answered.
@@ -247,7 +251,7 @@ impl Guard {
     /// [`release_at_least`](Self::release_at_least) for code without an executor.
     ///
     /// # Errors
-    /// As there.
+    /// As [`release_at_least`](Self::release_at_least).
     #[track_caller]
     pub fn release_at_least_blocking(self, at_least: Duration) -> Result<(), Error> {
         let handle = Arc::clone(&self.handle);
@@ -257,7 +261,7 @@ impl Guard {
     /// [`confirm`](Self::confirm) for code without an executor: blocks the thread until the engine has answered.
     ///
     /// # Errors
-    /// As there.
+    /// As [`confirm`](Self::confirm).
     #[track_caller]
     pub fn confirm_blocking(&self) -> Result<(), Error> {
         self.handle.keeper.block_on(self.confirm())
@@ -267,15 +271,15 @@ impl Guard {
         &self.handle
     }
 
-    fn lost_error(&self, lost: &LossReport) -> Error {
+    fn lost_error(&self, report: &LossReport) -> Error {
         let name = self.name.as_str();
-        Error::new(ErrorKind::Lost(lost.loss), format!("the hold of {name:?} was lost: {lost}"))
+        Error::new(ErrorKind::Lost(report.loss), format!("the hold of {name:?} was lost: {report}"))
     }
 
     /// Begins the release now, not at the first poll of the future.
     fn release_now(mut self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let outcome = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: None });
-        released(self.name.clone(), outcome)
+        await_outcome(self.name.clone(), outcome)
     }
 
     /// Releases the guard, without waiting; `None` in a forked child.
@@ -302,16 +306,16 @@ impl Guard {
     }
 }
 
-/// Turns the outcome of a release into the result for the caller.
-async fn released(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
+/// Waits for the outcome of a release, if it was sent, and returns the result for the caller.
+async fn await_outcome(name: Name, outcome: Option<ReleaseOutcome>) -> Result<(), Error> {
     match outcome {
         Some(ReleaseOutcome::Done(result)) => result,
         Some(ReleaseOutcome::Sent(answer)) => answer.await.unwrap_or_else(|_| Err(unanswered_release(&name))),
-        None => Err(forked()),
+        None => Err(forked_error()),
     }
 }
 
-fn forked() -> Error {
+fn forked_error() -> Error {
     Error::new(ErrorKind::Forked, "this guard belongs to the parent process")
 }
 

@@ -53,5 +53,5 @@ pub use pure::lock_state;
 pub use pure::rotation::Rotation;
 pub use pure::server_clock::ServerClock;
 pub use pure::stop::Stop;
-pub use pure::wait::{Next, Wait};
+pub use pure::wait::{Wait, WaitAction};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};

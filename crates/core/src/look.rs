@@ -17,29 +17,29 @@ impl Locks {
     /// ([`connect_timeout`](crate::Builder::connect_timeout)) has passed.
     pub async fn ping(&self) -> Result<(), Error> {
         let (shared, limit) = (Arc::clone(self.shared()), self.shared().connect_timeout);
-        let question = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+        let call = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
             Box::pin(async move {
                 if shared.profile.inline {
                     return engine.ping().await;
                 }
-                let late = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
+                let timed_out = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
                 let answer = shared.within(limit.saturating_add(REPORT_MARGIN), engine.ping()).await;
-                match answer.unwrap_or_else(late) {
+                match answer.unwrap_or_else(timed_out) {
                     // A ping changes nothing, so its outcome cannot be unknown: it failed.
                     Err(error) if error.fault == Fault::Unknown => {
                         Err(EngineError::new(Fault::Retry, error.message))
                     }
-                    answer => answer,
+                    other => other,
                 }
             })
         };
-        self.inspect("", question).await
+        self.inspect("", call).await
     }
 
     /// [`ping`](Self::ping) for code without an executor: blocks the thread until the engine has answered.
     ///
     /// # Errors
-    /// As there.
+    /// As [`ping`](Self::ping).
     #[track_caller]
     pub fn ping_blocking(&self) -> Result<(), Error> {
         self.shared().keeper.block_on(self.ping())
@@ -56,7 +56,7 @@ impl Locks {
     /// [`guarantee`](Self::guarantee) for code without an executor.
     ///
     /// # Errors
-    /// As there.
+    /// As [`guarantee`](Self::guarantee).
     #[track_caller]
     pub fn guarantee_blocking(&self) -> Result<Guarantee, Error> {
         self.shared().keeper.block_on(self.guarantee())
@@ -67,15 +67,16 @@ impl Locks {
     /// # Errors
     /// The engine's.
     pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
-        let owned = prefix.to_owned();
-        let views = self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned).await })).await?;
-        Ok(views.into_iter().map(View::cut).collect())
+        let owned_prefix = prefix.to_owned();
+        let views =
+            self.inspect(prefix, |engine| Box::pin(async move { engine.list(&owned_prefix).await })).await?;
+        Ok(views.into_iter().map(View::with_short_texts).collect())
     }
 
     /// [`list`](Self::list) for code without an executor: blocks the thread until the engine has answered.
     ///
     /// # Errors
-    /// As there.
+    /// As [`list`](Self::list).
     #[track_caller]
     pub fn list_blocking(&self, prefix: &str) -> Result<Vec<View>, Error> {
         self.shared().keeper.block_on(self.list(prefix))
@@ -86,15 +87,16 @@ impl Locks {
     /// # Errors
     /// The engine's; [`is_invalid`](Error::is_invalid) for an invalid name.
     pub async fn show(&self, name: &str) -> Result<View, Error> {
-        let parsed = Name::new(name)?;
-        let view = self.inspect(name, |engine| Box::pin(async move { engine.show(&parsed).await })).await?;
-        Ok(view.cut())
+        let valid_name = Name::new(name)?;
+        let view =
+            self.inspect(name, |engine| Box::pin(async move { engine.show(&valid_name).await })).await?;
+        Ok(view.with_short_texts())
     }
 
     /// [`show`](Self::show) for code without an executor.
     ///
     /// # Errors
-    /// As there.
+    /// As [`show`](Self::show).
     #[track_caller]
     pub fn show_blocking(&self, name: &str) -> Result<View, Error> {
         self.shared().keeper.block_on(self.show(name))
@@ -106,63 +108,64 @@ impl Locks {
     /// # Errors
     /// The engine's; [`is_denied`](Error::is_denied) where it cannot break this hold.
     pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
-        let parsed = Name::new(name)?;
-        let question = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
-            Box::pin(async move { engine.break_hold(&parsed, token, force).await })
+        let valid_name = Name::new(name)?;
+        let call = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
+            Box::pin(async move { engine.break_hold(&valid_name, token, force).await })
         };
-        self.inspect(name, question).await
+        self.inspect(name, call).await
     }
 
     /// [`break_hold`](Self::break_hold) for code without an executor.
     ///
     /// # Errors
-    /// As there.
+    /// As [`break_hold`](Self::break_hold).
     #[track_caller]
     pub fn break_hold_blocking(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
         self.shared().keeper.block_on(self.break_hold(name, token, force))
     }
 
     /// Runs work of an engine's crate, such as a fence, where the engine's connections live, so that it works under any
-    /// executor. Errors show `about` as the name.
+    /// executor. Errors show `subject` as the name.
     ///
     /// # Errors
     /// The errors of `work`.
     pub async fn beside_engine<T: Send + 'static>(
         &self,
-        about: &str,
+        subject: &str,
         work: impl Future<Output = Result<T, EngineError>> + Send + 'static,
     ) -> Result<T, Error> {
-        self.inspect(about, |_| Box::pin(work)).await
+        self.inspect(subject, |_| Box::pin(work)).await
     }
 
-    /// Runs `question`, a call of the engine, where the engine's connections live. Errors show `about` as the name.
+    /// Runs `call`, a call of a verb of [`Inspect`](crate::Inspect), where the engine's connections live. Errors show
+    /// `subject` as the name.
     async fn inspect<T: Send + 'static>(
         &self,
-        about: &str,
-        question: impl FnOnce(Arc<dyn Engine>) -> crate::BoxFuture<'static, Result<T, EngineError>>,
+        subject: &str,
+        call: impl FnOnce(Arc<dyn Engine>) -> crate::BoxFuture<'static, Result<T, EngineError>>,
     ) -> Result<T, Error> {
         self.shared().check_open()?;
-        let mut question = question(Arc::clone(&self.shared().engine));
+        let mut answer = call(Arc::clone(&self.shared().engine));
         let engine = self.shared().profile.engine;
-        let classified = |error: EngineError| match Name::new(about) {
+        let to_user_error = |error: EngineError| match Name::new(subject) {
             Ok(name) => Error::from_engine(error, &name, engine),
             Err(_) => Error::from_engine_alone(error, engine),
         };
         if self.shared().profile.inline
-            && let Some(answer) = poll_once(question.as_mut())
+            && let Some(answer) = poll_once(answer.as_mut())
         {
-            return answer.map_err(classified);
+            return answer.map_err(to_user_error);
         }
         self.shared().ready()?;
         let (tx, rx) = tokio::sync::oneshot::channel();
         let pending = self.shared().pending.add();
         self.shared().queue_job(KeeperJob::Spawn(Box::pin(async move {
             let _pending = pending;
-            let answer = caught(question).await;
+            let answer = caught(answer).await;
             let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
         })));
         match rx.await {
-            Ok(answer) => answer.map_err(classified),
+            Ok(answer) => answer.map_err(to_user_error),
             Err(_) => {
                 Err(Error::new(ErrorKind::Closed, "this Locks was closed, or its keeper's runtime is gone"))
             }

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     Error, ErrorKind, Guard, Mode, Name, Owner,
-    contract::time::in_words,
+    contract::time::format_duration,
     driver::local::{Entered, RequestSpec, Terms, Ticket, Tries},
     driver::shared::{Shared, SharedHandle},
     pure::lease::Renewal,
@@ -30,10 +30,12 @@ pub struct Request {
     /// The name, or why it is invalid: reported when the request is used.
     name: Result<Name, String>,
     family: Family,
+    /// How many permits of a semaphore to take.
     permits: u32,
     ttl: Duration,
     renewal: Renewal,
     max_hold: Option<Duration>,
+    /// How often to try; `None`: wait in the queue.
     attempts: Option<u32>,
     owner: Option<Owner>,
     stops_on_term: bool,
@@ -171,17 +173,17 @@ impl Request {
     /// The options, checked before anything is sent.
     fn validated(&self) -> Result<RequestSpec, Error> {
         let name = self.name.as_ref().map_err(|reason| Error::invalid(reason.clone()))?.clone();
-        let wrong = |what: String| Error::invalid(format!("lock {:?}: {what}", name.as_str()));
+        let invalid = |problem: String| Error::invalid(format!("lock {:?}: {problem}", name.as_str()));
         let range = &self.handle.profile.ttl;
         if !range.contains(&self.ttl) {
-            let [ttl, least, most] = [self.ttl, *range.start(), *range.end()].map(in_words);
-            return Err(wrong(format!("ttl {ttl} is out of range: {least} to {most} are allowed")));
+            let [ttl, min, max] = [self.ttl, *range.start(), *range.end()].map(format_duration);
+            return Err(invalid(format!("ttl {ttl} is out of range: {min} to {max} are allowed")));
         }
         if self.max_hold.is_some_and(|max_hold| max_hold.is_zero()) {
-            return Err(wrong("max_hold is zero".into()));
+            return Err(invalid("max_hold is zero".into()));
         }
         if self.attempts == Some(0) {
-            return Err(wrong("attempts is zero: at least 1 is needed".into()));
+            return Err(invalid("attempts is zero: at least 1 is needed".into()));
         }
         let mode = match self.family {
             Family::Exclusive => Mode::Exclusive,
@@ -190,7 +192,7 @@ impl Request {
                 Mode::Permits { count: self.permits, limit }
             }
             Family::Permits { limit } => {
-                return Err(wrong(format!(
+                return Err(invalid(format!(
                     "{} of {limit} permits: the count must be from 1 to the limit",
                     self.permits
                 )));
@@ -239,22 +241,24 @@ impl Future for Acquire {
     type Output = Result<Guard, Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { state: now, span } = &mut *self;
+        let Self { state, span } = &mut *self;
         let _entered = span.enter();
         loop {
-            match std::mem::replace(now, RequestState::Done) {
+            match std::mem::replace(state, RequestState::Done) {
                 RequestState::Invalid(error) => return Poll::Ready(Err(error)),
                 RequestState::New { handle, spec, limit, tries } => {
                     let name = spec.name.clone();
                     match Shared::enter(&handle, *spec, limit, tries) {
                         Entered::Now(result) => return Poll::Ready(result.map(Guard::received)),
                         Entered::Wait { rx, ticket } => {
-                            *now = RequestState::Waiting { handle, name, ticket, rx }
+                            *state = RequestState::Waiting { handle, name, ticket, rx }
                         }
                     }
                 }
                 RequestState::Waiting { handle, .. } if !handle.is_own_process() => {
-                    return Poll::Ready(Err(handle.check_open().expect_err("not at home")));
+                    return Poll::Ready(Err(handle
+                        .check_open()
+                        .expect_err("another process than the one of the `Locks`")));
                 }
                 RequestState::Waiting { handle, name, ticket, mut rx } => match Pin::new(&mut rx).poll(cx) {
                     Poll::Ready(Ok(result)) => return Poll::Ready(result.map(Guard::received)),
@@ -264,7 +268,7 @@ impl Future for Acquire {
                         return Poll::Ready(Err(Error::new(ErrorKind::Closed, message)));
                     }
                     Poll::Pending => {
-                        *now = RequestState::Waiting { handle, name, ticket, rx };
+                        *state = RequestState::Waiting { handle, name, ticket, rx };
                         return Poll::Pending;
                     }
                 },
@@ -292,7 +296,7 @@ impl Blocking {
     /// See [`Request::acquire`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Request::acquire`].
     ///
     /// # Panics
     /// When called in a task on the single thread that runs the [`Keeper`](crate::Keeper), where the wait could never
@@ -305,7 +309,7 @@ impl Blocking {
     /// See [`Request::acquire_within`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Request::acquire_within`].
     #[track_caller]
     pub fn acquire_within(&self, limit: Duration) -> Result<Guard, Error> {
         self.0.handle.keeper.block_on(self.0.acquire_within(limit))
@@ -314,7 +318,7 @@ impl Blocking {
     /// See [`Request::try_acquire`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Request::try_acquire`].
     #[track_caller]
     pub fn try_acquire(&self) -> Result<Guard, Error> {
         self.0.handle.keeper.block_on(self.0.try_acquire())

@@ -50,7 +50,7 @@ impl Maintain for Client {
         }
         let (overdue, lasting) = {
             let mut claims = self.claims();
-            (claims.overdue(now), claims.lasting(now))
+            (claims.take_overdue(now), claims.begin_watches(now))
         };
         if let Some(conn) = self.link.live() {
             for id in lasting {

@@ -98,9 +98,9 @@ impl Client {
         let granted = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };
-            let State::Waiting { own: revision, before } = &mut entry.state else { return };
+            let State::Waiting { own: revision, blocker } = &mut entry.state else { return };
             let revision = *revision;
-            match before.deleted(key) {
+            match blocker.deleted(key) {
                 None => return,
                 Some(false) => None,
                 // The hold depends on its lease, so the lease must have been confirmed recently.
@@ -126,7 +126,7 @@ impl Client {
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
         let waiting = |entry: &Entry| match entry.state {
-            State::Waiting { own: revision, before: Blocker::Key { sole: false, .. } } => {
+            State::Waiting { own: revision, blocker: Blocker::Key { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
@@ -157,7 +157,7 @@ impl Client {
     /// key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
         let waiting = |entry: &Entry| match &entry.state {
-            State::Waiting { own: revision, before: Blocker::Key { key, .. } } => {
+            State::Waiting { own: revision, blocker: Blocker::Key { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
@@ -194,8 +194,8 @@ impl Client {
         let name = {
             let mut claims = self.claims();
             let Some(entry) = claims.get(id) else { return };
-            if let State::Waiting { before, .. } = &mut entry.state {
-                *before = Blocker::Unknown;
+            if let State::Waiting { blocker, .. } = &mut entry.state {
+                *blocker = Blocker::Unknown;
             }
             entry.name.clone()
         };
@@ -213,7 +213,7 @@ impl Client {
     /// Ends all claims of a lease that the server ended, together with all keys of the lease.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost = self.claims().lost(|entry| entry.data.slot.session().id == lease);
+        let lost = self.claims().notifications_of_lost_lease(|entry| entry.data.slot.session().id == lease);
         lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

@@ -103,8 +103,8 @@ impl Client {
         let ClaimReply { revision, seen, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
-        if let Some(closed) = claims.closed(claim.id) {
-            return closed;
+        if let Some(answer) = claims.answer_without_request(claim.id) {
+            return answer;
         }
         let Some(entry) = claims.get(claim.id) else { return Answer::Gone };
         let holds = matches!(entry.state, State::Held { .. });
@@ -117,7 +117,7 @@ impl Client {
         }
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
         // Due even if the own key is watched already: the server may have ended that watch.
-        claims.watch_at(claim.id, now.after(WATCHED_AFTER));
+        claims.watch_from(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
         // The watch of the own key lasts as long as the hold.
         conn.watches.unwatch(Target::Blocker(claim.id));

@@ -66,7 +66,7 @@ impl Client {
     /// Whether this client knows every claim ahead of this one and is notified when one ends.
     fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
-        matches!(state, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
+        matches!(state, Some(State::Waiting { blocker: Blocker::Permits { .. }, .. }))
             && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
     }
 

@@ -186,7 +186,7 @@ impl Client {
         }
         self.unwatch(id);
         let now = self.now();
-        drop(self.claims().ended(id, now));
+        drop(self.claims().record_end(id, now));
         self.wake_maintenance.notify_one();
         Ok(())
     }

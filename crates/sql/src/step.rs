@@ -10,7 +10,8 @@ use std::{
 use leasehold_core::{
     Answer, Broken, Claim, ClaimId, Grant, How, Instant, Lineage, Loss, Name, Release, Token, View,
     lock_state::{
-        Entry, EntryKind, LockState, MAX_HOLDERS, MAX_TOKENS, Refusal, Saved, StepContext, Tombstones,
+        Entry, EntryKind, LastEnd, LockState, MAX_HOLDERS, MAX_TOKENS, Refusal, Saved, StepContext,
+        Tombstones,
     },
 };
 
@@ -237,11 +238,15 @@ impl Snapshot {
     fn lock_state(&self) -> LockState<ClientId> {
         let newest = u64::try_from(self.lock.token).unwrap_or(0);
         let LockRow { ended, ended_upto, ended_until, .. } = self.lock;
-        let ended = (previous_of(ended), u64::try_from(ended_upto).unwrap_or(0), instant(ended_until));
+        let last_end = LastEnd {
+            previous: previous_of(ended),
+            newest_token: u64::try_from(ended_upto).unwrap_or(0),
+            remembered_until: instant(ended_until),
+        };
         let mut rows: Vec<&ClaimRow> = self.lock.holder.iter().chain(&self.claims).collect();
         rows.sort_by_key(|row| row.place);
         let entries = rows.into_iter().filter_map(ClaimRow::entry).collect();
-        LockState::restore(Saved { newest, ended, entries }, self.lineage)
+        LockState::restore(Saved { newest_token: newest, last_end, entries }, self.lineage)
     }
 
     /// The tombstones among the claim rows.
@@ -280,9 +285,9 @@ impl Snapshot {
             token: newest_token,
             holder: None,
             claims: 0,
-            ended: previous_code(saved_state.ended.0),
-            ended_upto: i64::try_from(saved_state.ended.1).unwrap_or(i64::MAX),
-            ended_until: micros(saved_state.ended.2),
+            ended: previous_code(saved_state.last_end.previous),
+            ended_upto: i64::try_from(saved_state.last_end.newest_token).unwrap_or(i64::MAX),
+            ended_until: micros(saved_state.last_end.remembered_until),
         };
         let mut rows: Vec<ClaimRow> = Vec::with_capacity(saved_state.entries.len());
         // The place of the previous waiting entry.

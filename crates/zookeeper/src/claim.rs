@@ -128,12 +128,12 @@ impl Client {
         }
         let (closed, state) = {
             let mut claims = self.claims();
-            (claims.closed(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
+            (claims.answer_without_request(claim.id), claims.get(claim.id).map(|entry| entry.state.clone()))
         };
         match (closed, state) {
             (Some(closed), _) => Ok(StepResult::Answer(closed)),
-            (None, Some(State::Waiting { own, before })) => {
-                self.recheck_waiting(claim, &context, &own, &before).await
+            (None, Some(State::Waiting { own, blocker })) => {
+                self.recheck_waiting(claim, &context, &own, &blocker).await
             }
             (None, Some(State::Held { own, .. })) => self.recheck_held(claim, &context, own).await,
             (None, _) => self.create(claim, &context).await,

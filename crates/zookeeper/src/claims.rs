@@ -114,7 +114,7 @@ impl Blocker {
 /// session yet.
 pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
     let waits =
-        |state: &State| matches!(state, State::Waiting { before: Blocker::Node { sole: false, .. }, .. });
+        |state: &State| matches!(state, State::Waiting { blocker: Blocker::Node { sole: false, .. }, .. });
     let on_session = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
     let mut states = on_session.map(|(_, entry)| &entry.state);
     states.next().is_some_and(waits) && states.all(waits)

@@ -184,7 +184,7 @@ impl Client {
         let now = self.now();
         let mut claims = self.claims();
         let entry = claims.get(claim.id)?;
-        let State::Waiting { before: previous, .. } = &entry.state else { return None };
+        let State::Waiting { blocker: previous, .. } = &entry.state else { return None };
         let previous = previous.clone();
         entry.waits(own.clone(), blocker, now);
         Some(previous)
@@ -194,8 +194,8 @@ impl Client {
     pub(crate) fn waiting_answer(&self, claim: &Claim) -> Answer {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {
-            Some(State::Waiting { before, .. }) => {
-                Answer::Waiting(Hint { ahead: before.ahead(), ..Hint::default() })
+            Some(State::Waiting { blocker, .. }) => {
+                Answer::Waiting(Hint { ahead: blocker.ahead(), ..Hint::default() })
             }
             Some(State::Gone) | None => Answer::Gone,
             _ => Answer::Waiting(Hint::default()),
@@ -261,8 +261,8 @@ impl Client {
             return Err(if context.session.state.is_gone() { session_ended() } else { unconfirmed() }.into());
         };
         let mut claims = self.claims();
-        if let Some(closed) = claims.closed(claim.id) {
-            return Ok(closed);
+        if let Some(answer) = claims.answer_without_request(claim.id) {
+            return Ok(answer);
         }
         let token = own.czxid;
         claims.hold(claim.id, own, true, (now, now.after(ttl)));

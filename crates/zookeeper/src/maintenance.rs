@@ -56,7 +56,7 @@ impl Maintain for Client {
         }
         let (overdue, lasting) = {
             let mut claims = self.claims();
-            (claims.overdue(now), claims.lasting(now))
+            (claims.take_overdue(now), claims.begin_watches(now))
         };
         for id in lasting {
             let client = Arc::clone(self);

@@ -24,7 +24,7 @@ impl WatchHandler for Client {
 
     fn reconnected(&self, session: &Arc<SessionState>) {
         let now = self.now();
-        let lost = |before: &mut Blocker| *before = Blocker::Unknown;
+        let lost = |blocker: &mut Blocker| *blocker = Blocker::Unknown;
         self.claims().watch_again(now, |entry| Arc::ptr_eq(&entry.data.slot.session().state, session), lost);
         self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
@@ -39,13 +39,13 @@ impl Client {
         let now = self.now();
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
-        let State::Waiting { own, before } = &mut entry.state else { return };
-        if before.path() != Some(path) {
+        let State::Waiting { own, blocker } = &mut entry.state else { return };
+        if blocker.path() != Some(path) {
             return;
         }
-        let sole = matches!(before, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
+        let sole = matches!(blocker, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
         let own = own.clone();
-        *before = Blocker::Unknown;
+        *blocker = Blocker::Unknown;
         let session = Arc::clone(entry.data.slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // The grant is valid only as long as the session.
@@ -83,7 +83,9 @@ impl Client {
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
-        let notification = self.claims().lost(|entry| Arc::ptr_eq(entry.data.slot.session(), session));
+        let notification = self
+            .claims()
+            .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.slot.session(), session));
         notification.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

@@ -222,7 +222,7 @@ impl Client {
         if let Some(entry) = self.claims().get(id) {
             entry.data.unsettled = false;
         }
-        drop(self.claims().ended(id, now));
+        drop(self.claims().record_end(id, now));
         self.wake_maintenance.notify_one();
         Ok(())
     }

@@ -98,8 +98,8 @@ impl Watches {
 
     /// Removes all watches of a claim in this state.
     pub(crate) fn stop_watching_all(&self, id: ClaimId, state: &State) {
-        if let State::Waiting { before, .. } = state
-            && let Some(path) = before.path()
+        if let State::Waiting { blocker, .. } = state
+            && let Some(path) = blocker.path()
         {
             self.stop_watching(path, Target::Blocker(id));
         }

@@ -195,7 +195,7 @@ impl Store {
         while !step.pushed.is_empty() {
             for pushed in mem::take(&mut step.pushed) {
                 if context.disconnected.contains(&pushed.client) {
-                    queue.undelivered(pushed.id, &mut step);
+                    queue.take_back_undelivered(pushed.id, &mut step);
                 } else {
                     all_pushed.push(pushed);
                 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// far less.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
-/// Finds the boundaries of replies in the bytes that a server sends.
+/// A parser of a protocol that finds the boundaries of replies in the bytes that a server sends.
 pub trait Frames: Send + Unpin + 'static {
     /// Reads the next bytes. They may begin and end anywhere in a reply.
     ///
@@ -73,17 +73,17 @@ impl<S: AsyncRead + Unpin, F: Frames> AsyncRead for Bounded<S, F> {
     fn poll_read(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
+        buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = into.filled().len();
+        let old_length = buffer.filled().len();
         if !this.failed {
-            ready!(Pin::new(&mut this.stream).poll_read(context, into))?;
-            let read = into.filled().get(before..).unwrap_or_default();
-            this.failed = this.frames.follow(read).is_err();
+            ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+            let new_bytes = buffer.filled().get(old_length..).unwrap_or_default();
+            this.failed = this.frames.follow(new_bytes).is_err();
         }
         if this.failed {
-            into.set_filled(before);
+            buffer.set_filled(old_length);
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, TooLong)));
         }
         Poll::Ready(Ok(()))
@@ -136,13 +136,13 @@ mod tests {
     #[test]
     fn an_oversized_header_ends_the_connection() {
         let sent: &[u8] = &[1, 64, 65, 1];
-        let mut connection = Bounded::new(arrived(sent), Megabytes);
+        let mut connection = Bounded::new(stream_of(sent), Megabytes);
         let mut read = |length: usize| {
-            let mut room = vec![0; length];
-            let mut into = ReadBuf::new(&mut room);
+            let mut space = vec![0; length];
+            let mut buffer = ReadBuf::new(&mut space);
             let mut context = Context::from_waker(std::task::Waker::noop());
-            match Pin::new(&mut connection).poll_read(&mut context, &mut into) {
-                Poll::Ready(read) => read.map(|()| into.filled().to_vec()),
+            match Pin::new(&mut connection).poll_read(&mut context, &mut buffer) {
+                Poll::Ready(result) => result.map(|()| buffer.filled().to_vec()),
                 Poll::Pending => panic!("all bytes have arrived"),
             }
         };
@@ -153,7 +153,7 @@ mod tests {
     }
 
     /// A connection on which these bytes have arrived.
-    fn arrived(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
+    fn stream_of(bytes: &'static [u8]) -> impl AsyncRead + Unpin {
         bytes
     }
 }

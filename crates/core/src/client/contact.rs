@@ -19,15 +19,16 @@ pub const LONGEST_DIAL: Duration = Duration::from_secs(3);
 const LONGEST_DIAL_OF_MANY: Duration = Duration::from_millis(1500);
 
 /// The time limit of an attempt to connect to one of `servers` servers, when all of them together have
-/// `connect_timeout`. With a `connect_timeout` of zero only the limits above apply.
+/// `connect_timeout`. With a `connect_timeout` of zero only [`LONGEST_DIAL`], or the shorter limit for several
+/// servers, applies.
 #[must_use]
 pub fn dial_limit(connect_timeout: Duration, servers: usize) -> Duration {
     let longest = if servers > 1 { LONGEST_DIAL_OF_MANY } else { LONGEST_DIAL };
     if connect_timeout.is_zero() {
         return longest;
     }
-    let share = connect_timeout / u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
-    share.clamp(Duration::from_millis(1), longest)
+    let share_of_one = connect_timeout / u32::try_from(servers.max(1)).unwrap_or(u32::MAX);
+    share_of_one.clamp(Duration::from_millis(1), longest)
 }
 
 /// Whether a connection was ever made: before the first connection, no request can have arrived at a server. The engine
@@ -38,34 +39,38 @@ pub struct Contact(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     /// A connection was made at least once.
-    made: AtomicBool,
+    was_reached: AtomicBool,
     /// The error of the last attempt to connect.
     last_error: Mutex<Option<String>>,
 }
 
 impl Contact {
     /// Records that a connection was made. To be called before anything is sent on that connection.
-    pub fn made(&self) {
-        self.0.made.store(true, Ordering::Release);
+    pub fn record_connected(&self) {
+        self.0.was_reached.store(true, Ordering::Release);
     }
 
     /// Records a failed attempt to connect. A server that is full counts as reached.
-    pub fn failed(&self, fault: Fault, message: &str) {
+    pub fn record_failure(&self, fault: Fault, message: &str) {
         if fault == Fault::Full {
-            self.made();
-        } else if !self.is_made() {
+            self.record_connected();
+        } else if !self.was_reached() {
             *self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(message.to_owned());
         }
     }
 
-    pub(crate) fn is_made(&self) -> bool {
-        self.0.made.load(Ordering::Acquire)
+    /// Whether a connection was made at least once.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.0.was_reached.load(Ordering::Acquire)
     }
 
-    /// The error for servers that were not reached within `tried`: the last error of an attempt to connect, if any.
-    pub(crate) fn missing(&self, tried: Duration) -> EngineError {
-        let failed = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        EngineError::new(Fault::Retry, failed.unwrap_or_else(|| format!("not connected within {tried:?}")))
+    /// The error for servers that were not reached within `tried_for`: the last error of an attempt to connect, if any.
+    pub(crate) fn unreachable_error(&self, tried_for: Duration) -> EngineError {
+        let last_error = self.0.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        EngineError::new(
+            Fault::Retry,
+            last_error.unwrap_or_else(|| format!("not connected within {tried_for:?}")),
+        )
     }
 }
 
@@ -97,19 +102,22 @@ mod tests {
     #[test]
     fn the_newest_failure_is_reported_until_the_first_contact() {
         let contact = Contact::default();
-        assert!(contact.missing(CONNECT_TIMEOUT).message.contains("not connected within 5s"));
-        contact.failed(Fault::Retry, "one");
-        contact.clone().failed(Fault::Retry, "two");
-        assert_eq!((contact.missing(CONNECT_TIMEOUT).message.as_str(), contact.is_made()), ("two", false));
-        contact.made();
-        contact.failed(Fault::Retry, "three");
-        assert!(contact.is_made() && contact.missing(CONNECT_TIMEOUT).message == "two");
+        assert!(contact.unreachable_error(CONNECT_TIMEOUT).message.contains("not connected within 5s"));
+        contact.record_failure(Fault::Retry, "one");
+        contact.clone().record_failure(Fault::Retry, "two");
+        assert_eq!(
+            (contact.unreachable_error(CONNECT_TIMEOUT).message.as_str(), contact.was_reached()),
+            ("two", false)
+        );
+        contact.record_connected();
+        contact.record_failure(Fault::Retry, "three");
+        assert!(contact.was_reached() && contact.unreachable_error(CONNECT_TIMEOUT).message == "two");
     }
 
     #[test]
     fn a_full_server_counts_as_reached() {
         let contact = Contact::default();
-        contact.failed(Fault::Full, "too many connections");
-        assert!(contact.is_made());
+        contact.record_failure(Fault::Full, "too many connections");
+        assert!(contact.was_reached());
     }
 }

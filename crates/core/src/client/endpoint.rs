@@ -22,8 +22,8 @@ impl Endpoint {
     pub fn split(text: &str, default_port: u16) -> Option<(&str, u16)> {
         let (host, port) = match text.strip_prefix('[') {
             Some(v6) => {
-                let (host, after) = v6.split_once(']')?;
-                (host, if after.is_empty() { None } else { Some(after.strip_prefix(':')?) })
+                let (host, suffix) = v6.split_once(']')?;
+                (host, if suffix.is_empty() { None } else { Some(suffix.strip_prefix(':')?) })
             }
             None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
         };
@@ -36,9 +36,9 @@ impl Endpoint {
     /// # Errors
     /// The error of the attempt.
     pub async fn connect(&self) -> Result<TcpStream, EngineError> {
-        let failed = |error: io::Error| self.unreachable(&error);
-        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(failed)?;
-        stream.set_nodelay(true).map_err(failed)?;
+        let to_engine_error = |error: io::Error| self.unreachable(&error);
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(to_engine_error)?;
+        stream.set_nodelay(true).map_err(to_engine_error)?;
         Ok(stream)
     }
 
@@ -65,14 +65,14 @@ mod tests {
 
     #[test]
     fn an_endpoint_is_parsed_and_displayed() {
-        for (text, host, port, shown) in [
+        for (text, host, port, displayed) in [
             ("a", "a", 7, "a:7"),
             ("a.b:1", "a.b", 1, "a.b:1"),
             ("[::1]", "::1", 7, "[::1]:7"),
             ("[::1]:2", "::1", 2, "[::1]:2"),
         ] {
             assert_eq!(Endpoint::split(text, 7), Some((host, port)));
-            assert_eq!(Endpoint { host: host.to_owned(), port }.to_string(), shown);
+            assert_eq!(Endpoint { host: host.to_owned(), port }.to_string(), displayed);
         }
         for text in ["a:", "a:b", "a:99999", "[::1", "[::1]2", "::1"] {
             assert_eq!(Endpoint::split(text, 7), None, "{text}");

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
 
-/// The pause after the first failed attempt to connect. It doubles with each further failure, up to the longest.
+/// The pause after the first failed attempt to connect. It doubles with each further failure, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -32,14 +32,15 @@ pub trait Dial: Send + Sync + 'static {
     /// The address of the server at the other end, for errors.
     fn address(conn: &Self::Conn) -> String;
 
-    /// Called when a connection was made. `again`: there was an earlier connection, and the notifications since it
-    /// broke were missed.
-    fn connected(&self, conn: &Arc<Self::Conn>, again: bool);
+    /// Called when a connection was made. `reconnected`: there was an earlier connection, and the notifications since
+    /// it broke were missed.
+    fn connected(&self, conn: &Arc<Self::Conn>, reconnected: bool);
 }
 
 /// The connection that all requests of a client share.
 pub struct Link<D: Dial>(Arc<Inner<D>>);
 
+/// What all clones of a link share.
 struct Inner<D: Dial> {
     dialer: D,
     clock: Arc<dyn Clock>,
@@ -47,9 +48,10 @@ struct Inner<D: Dial> {
     contact: Contact,
     /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
+    /// Locked before `current`, where both are.
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
-    dialed: Notify,
+    attempt_ended: Notify,
     /// Notified when the current connection is gone.
     broken: Arc<Notify>,
 }
@@ -64,17 +66,17 @@ struct Dialing {
     /// When the newest connection was made.
     connected_at: Option<Instant>,
     /// An attempt to connect is running.
-    under_way: bool,
-    /// Before this instant, requests fail with the last error.
-    not_before: Option<(Instant, Fault, String)>,
+    is_running: bool,
+    /// The pause after an attempt: until when requests fail, with the fault and the message of the last error.
+    pause: Option<(Instant, Fault, String)>,
 }
 
 impl<D: Dial> Link<D> {
     /// A link without a connection. It connects at the first call of [`conn`](Self::conn), and reports the outcome to
     /// `contact`.
     pub fn new(dialer: D, clock: Arc<dyn Clock>, contact: Contact) -> Self {
-        let (current, dialing, dialed, broken) = Default::default();
-        Self(Arc::new(Inner { dialer, clock, contact, current, dialing, dialed, broken }))
+        let (current, dialing, attempt_ended, broken) = Default::default();
+        Self(Arc::new(Inner { dialer, clock, contact, current, dialing, attempt_ended, broken }))
     }
 
     /// The dialer of this link.
@@ -108,30 +110,31 @@ impl<D: Dial> Link<D> {
         if let Some(conn) = self.0.live() {
             return Ok(conn);
         }
-        let mut dialed = std::pin::pin!(self.0.dialed.notified());
-        dialed.as_mut().enable();
+        // Registered before the state is read, so that the end of an attempt is not missed.
+        let mut attempt_ended = std::pin::pin!(self.0.attempt_ended.notified());
+        attempt_ended.as_mut().enable();
         {
             let mut dialing = self.0.dialing();
             if let Some(conn) = self.0.live() {
                 return Ok(conn);
             }
-            if !dialing.under_way {
+            if !dialing.is_running {
                 let now = self.0.clock.now();
-                if let Some((_, fault, message)) = dialing.not_before.as_ref().filter(|(at, ..)| now < *at) {
+                if let Some((_, fault, message)) = dialing.pause.as_ref().filter(|(until, ..)| now < *until) {
                     return Err(EngineError::new(*fault, message.clone()));
                 }
-                dialing.under_way = true;
+                dialing.is_running = true;
                 drop(dialing);
                 // Not under the lock: a runtime that is shut down drops the task at once, and its drop takes the lock.
                 tokio::spawn(ConnectTask(Arc::clone(&self.0)).run());
             }
         }
-        dialed.await;
+        attempt_ended.await;
         if let Some(conn) = self.0.live() {
             return Ok(conn);
         }
         let dialing = self.0.dialing();
-        Err(match &dialing.not_before {
+        Err(match &dialing.pause {
             Some((_, fault, message)) => EngineError::new(*fault, message.clone()),
             None => EngineError::new(Fault::Retry, "cannot connect: the attempt was ended"),
         })
@@ -141,8 +144,8 @@ impl<D: Dial> Link<D> {
     pub async fn mend(&self) {
         loop {
             let broken = self.0.broken.notified();
-            let was_made = self.0.current().is_some();
-            if self.0.live().is_some() || !was_made {
+            let had_connection = self.0.current().is_some();
+            if self.0.live().is_some() || !had_connection {
                 broken.await;
             } else if self.conn().await.is_err() {
                 tokio::time::sleep(FIRST_PAUSE).await;
@@ -157,9 +160,9 @@ struct ConnectTask<D: Dial>(Arc<Inner<D>>);
 impl<D: Dial> ConnectTask<D> {
     async fn run(self) {
         let link = &self.0;
-        let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
+        let dial = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
         // A retry may succeed after a panic: another server may answer.
-        let made = dialing.await.unwrap_or_else(|panicked| {
+        let outcome = dial.await.unwrap_or_else(|panicked| {
             Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))
         });
         let now = link.clock.now();
@@ -170,23 +173,23 @@ impl<D: Dial> ConnectTask<D> {
         // A new connection counts as failed until it has lasted for a while: some servers close a connection at once.
         let pause = (FIRST_PAUSE * (1 << dialing.failures.min(16))).min(LONGEST_PAUSE);
         dialing.failures += 1;
-        match made {
+        match outcome {
             Ok(conn) => {
-                let again = std::mem::replace(&mut dialing.was_connected, true);
+                let reconnected = std::mem::replace(&mut dialing.was_connected, true);
                 let address = D::address(&conn);
                 dialing.connected_at = Some(now);
-                dialing.not_before = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
-                tracing::debug!(address, again, "connected");
+                dialing.pause = Some((now.after(pause), Fault::Retry, format!("{address} hung up")));
+                tracing::debug!(address, again = reconnected, "connected");
                 let conn = Arc::new(conn);
-                link.contact.made();
+                link.contact.record_connected();
                 *link.current() = Some(Arc::clone(&conn));
                 drop(dialing);
-                link.dialer.connected(&conn, again);
+                link.dialer.connected(&conn, reconnected);
             }
             Err(error) => {
                 tracing::debug!(%error, "not connected");
-                link.contact.failed(error.fault, &error.message);
-                dialing.not_before = Some((now.after(pause), error.fault, error.message));
+                link.contact.record_failure(error.fault, &error.message);
+                dialing.pause = Some((now.after(pause), error.fault, error.message));
             }
         }
     }
@@ -194,8 +197,8 @@ impl<D: Dial> ConnectTask<D> {
 
 impl<D: Dial> Drop for ConnectTask<D> {
     fn drop(&mut self) {
-        self.0.dialing().under_way = false;
-        self.0.dialed.notify_waiters();
+        self.0.dialing().is_running = false;
+        self.0.attempt_ended.notify_waiters();
     }
 }
 
@@ -209,6 +212,7 @@ impl<D: Dial> Inner<D> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The current connection, unless it is broken.
     fn live(&self) -> Option<Arc<D::Conn>> {
         self.current().as_ref().filter(|conn| !D::is_dead(conn)).cloned()
     }

@@ -19,7 +19,7 @@ pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The shortest sleep: actions that are due within it are done together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
 /// The pause between two tries to end a claim.
-const RETRY: Duration = Duration::from_millis(500);
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// A client that needs background upkeep.
 pub trait Maintain: Send + Sync + 'static {
@@ -33,24 +33,25 @@ pub trait Maintain: Send + Sync + 'static {
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>>;
 }
 
-/// Begins the maintenance of a client, which ends with the client. `sooner` is notified when something becomes due
+/// Begins the maintenance of a client, which ends with the client. `due_earlier` is notified when something becomes due
 /// earlier than the time that the last round returned. After a round that panicked, all claims are asked for again.
-pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
-    let rounds = {
+pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, due_earlier: Arc<Notify>) {
+    let start = {
         let client = Weak::clone(&client);
-        move || rounds(Weak::clone(&client), Arc::clone(&clock), Arc::clone(&sooner))
+        move || run_rounds(Weak::clone(&client), Arc::clone(&clock), Arc::clone(&due_earlier))
     };
-    let panicked = move || {
+    let after_panic = move || {
         if let Some(client) = client.upgrade() {
             client.mailbox().push(Notification::AskAll);
         }
     };
-    spawn(lasting("maintenance", rounds, panicked, sleep));
+    spawn(lasting("maintenance", start, after_panic, sleep));
 }
 
-async fn rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc<Notify>) {
+/// Runs rounds of the upkeep until the client is gone.
+async fn run_rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, due_earlier: Arc<Notify>) {
     loop {
-        let notified = sooner.notified();
+        let notified = due_earlier.notified();
         let pause = {
             let Some(client) = client.upgrade() else { return };
             let now = clock.now();
@@ -68,11 +69,12 @@ async fn rounds<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, sooner: Arc
 pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<ClaimId>) {
     for id in overdue {
         let client = Arc::downgrade(client);
-        let end = move || end_claim(Weak::clone(&client), id);
-        spawn(lasting("end of a claim", end, || (), sleep));
+        let start = move || end_claim(Weak::clone(&client), id);
+        spawn(lasting("end of a claim", start, || (), sleep));
     }
 }
 
+/// Calls `end_overdue` until it succeeds or the client is gone.
 async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
     while let Some(client) = client.upgrade()
         && !matches!(within(REQUEST_TIMEOUT, client.end_overdue(id)).await, Some(Ok(())))
@@ -80,7 +82,7 @@ async fn end_claim<C: Maintain>(client: Weak<C>, id: ClaimId) {
         // The client may end while this sleeps.
         drop(client);
         tracing::debug!(%id, "a claim that sent no request in time is not ended yet");
-        sleep(RETRY).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
@@ -94,18 +96,18 @@ mod tests {
     use super::*;
     use crate::Fault;
 
-    /// A client that counts its rounds and ends.
+    /// A client that counts its rounds and the attempts to end a claim. The third of each panics.
     #[derive(Default)]
     struct Client {
         mailbox: Mailbox,
         rounds: AtomicU64,
-        ends: AtomicU64,
+        end_attempts: AtomicU64,
     }
 
     /// A stopped clock.
-    struct Stopped;
+    struct StoppedClock;
 
-    impl Clock for Stopped {
+    impl Clock for StoppedClock {
         fn now(&self) -> Instant {
             Instant::from_nanos(0)
         }
@@ -124,7 +126,7 @@ mod tests {
 
         fn end_overdue(&self, _: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
             Box::pin(async {
-                match self.ends.fetch_add(1, Ordering::Relaxed) {
+                match self.end_attempts.fetch_add(1, Ordering::Relaxed) {
                     0 => Err(EngineError::new(Fault::Retry, "not now")),
                     1 => pending().await,
                     2 => panic!("a bug"),
@@ -136,12 +138,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn maintenance_runs_until_its_client_is_gone_and_a_panic_asks_for_all() {
-        let (client, sooner): (Arc<Client>, Arc<Notify>) = Default::default();
+        let (client, due_earlier): (Arc<Client>, Arc<Notify>) = Default::default();
         let rounds = || client.rounds.load(Ordering::Relaxed);
-        maintain(Arc::downgrade(&client), Arc::new(Stopped), Arc::clone(&sooner));
+        maintain(Arc::downgrade(&client), Arc::new(StoppedClock), Arc::clone(&due_earlier));
         sleep(Duration::from_millis(10)).await;
         assert_eq!(rounds(), 1, "the next round is a second later at the latest");
-        sooner.notify_one();
+        due_earlier.notify_one();
         sleep(Duration::from_millis(10)).await;
         assert_eq!(rounds(), 2);
         sleep(LONGEST_SLEEP).await;
@@ -149,11 +151,11 @@ mod tests {
         assert!(matches!(client.mailbox.read().await[..], [Notification::AskAll]));
         sleep(LONGEST_SLEEP).await;
         assert_eq!(rounds(), 4, "it is started again");
-        let gone = Arc::downgrade(&client);
+        let weak_client = Arc::downgrade(&client);
         drop(client);
         sleep(LONGEST_SLEEP * 2).await;
-        assert!(gone.upgrade().is_none());
-        assert_eq!(Arc::strong_count(&sooner), 1, "no task waits");
+        assert!(weak_client.upgrade().is_none());
+        assert_eq!(Arc::strong_count(&due_earlier), 1, "no task waits");
     }
 
     #[tokio::test(start_paused = true)]
@@ -161,6 +163,10 @@ mod tests {
         let client: Arc<Client> = Arc::default();
         end_claims(&client, vec![ClaimId([1; 16])]);
         sleep(Duration::from_secs(60)).await;
-        assert_eq!(client.ends.load(Ordering::Relaxed), 4, "an error, no answer, a panic, and then the end");
+        assert_eq!(
+            client.end_attempts.load(Ordering::Relaxed),
+            4,
+            "an error, no answer, a panic, and then the end"
+        );
     }
 }

@@ -7,10 +7,10 @@ use zeroize::Zeroizing;
 use crate::{BoxFuture, EngineError, Fault};
 
 /// The longest file that is read: a wrong file given by mistake must not fill the memory.
-const MAX_BYTES: u64 = 64 * 1024;
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The user's function that returns the password.
-type Ask = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
+type PasswordFunction = dyn Fn() -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> + Send + Sync;
 
 /// The source of the password for a server. It is read at each connection, so that the password can be changed while
 /// locks are held. Every copy kept or read here is overwritten with zeros after use. The `Debug` output shows nothing
@@ -22,7 +22,7 @@ pub struct Password(Source);
 enum Source {
     Fixed(Arc<Zeroizing<String>>),
     File(Arc<Path>),
-    Callback(Arc<Ask>),
+    Callback(Arc<PasswordFunction>),
 }
 
 impl Password {
@@ -36,15 +36,15 @@ impl Password {
     /// Connecting waits for it, and treats its error as an outage that may pass. The function runs where the
     /// connections live and must not block; its error must not contain the password.
     #[must_use]
-    pub fn callback<F, E>(ask: impl Fn() -> F + Send + Sync + 'static) -> Self
+    pub fn callback<F, E>(function: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<String, E>> + Send + 'static,
         E: Into<Box<dyn StdError + Send + Sync>>,
     {
         Self(Source::Callback(Arc::new(move || {
-            let asked = ask();
+            let answer = function();
             Box::pin(async move {
-                asked.await.map(Zeroizing::new).map_err(|error| {
+                answer.await.map(Zeroizing::new).map_err(|error| {
                     EngineError::new(Fault::Retry, format!("the password was not given: {}", error.into()))
                 })
             })
@@ -58,36 +58,36 @@ impl Password {
     pub fn read(&self) -> BoxFuture<'static, Result<Zeroizing<String>, EngineError>> {
         match &self.0 {
             Source::Fixed(password) => Box::pin(ready(Ok(Zeroizing::clone(password)))),
-            Source::File(path) => Box::pin(ready(read(path))),
-            Source::Callback(ask) => ask(),
+            Source::File(path) => Box::pin(ready(read_file(path))),
+            Source::Callback(function) => function(),
         }
     }
 }
 
-fn read(path: &Path) -> Result<Zeroizing<String>, EngineError> {
-    let wrong = |fault, why: &dyn fmt::Display| {
+fn read_file(path: &Path) -> Result<Zeroizing<String>, EngineError> {
+    let unreadable = |fault, why: &dyn fmt::Display| {
         EngineError::new(fault, format!("cannot read the password from {}: {why}", path.display()))
     };
-    let failed = |error: std::io::Error| {
+    let from_io = |error: std::io::Error| {
         let denied = error.kind() == std::io::ErrorKind::PermissionDenied;
-        wrong(if denied { Fault::Denied } else { Fault::Misconfigured }, &error)
+        unreadable(if denied { Fault::Denied } else { Fault::Misconfigured }, &error)
     };
     // Opening a pipe would wait for a writer.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(wrong(Fault::Misconfigured, &"it is no regular file"));
+    if !fs::metadata(path).map_err(from_io)?.is_file() {
+        return Err(unreadable(Fault::Misconfigured, &"it is no regular file"));
     }
     // Reserves the full size at once: a string that grows leaves copies behind.
-    let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
-    let file = fs::File::open(path).map_err(failed)?;
-    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(failed)?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(wrong(Fault::Misconfigured, &format!("it is longer than {MAX_BYTES} bytes")));
+    let mut text = Zeroizing::new(String::with_capacity(MAX_FILE_BYTES as usize + 1));
+    let file = fs::File::open(path).map_err(from_io)?;
+    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).map_err(from_io)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(unreadable(Fault::Misconfigured, &format!("it is longer than {MAX_FILE_BYTES} bytes")));
     }
     // Without the line feed that an editor adds.
     let line = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
     if line.is_empty() {
         // Another process may be about to write it.
-        return Err(wrong(Fault::Retry, &"it is empty"));
+        return Err(unreadable(Fault::Retry, &"it is empty"));
     }
     Ok(Zeroizing::new(line.to_owned()))
 }
@@ -118,32 +118,33 @@ impl fmt::Debug for Password {
 mod tests {
     use super::*;
 
-    fn now(password: &Password) -> Result<String, EngineError> {
+    /// The password as it is read now.
+    fn read(password: &Password) -> Result<String, EngineError> {
         pollster::block_on(password.read()).map(|password| password.as_str().to_owned())
     }
 
     #[test]
     fn each_source_is_read_each_time_and_never_displayed() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let of_file = Password::file(file.path());
+        let from_file = Password::file(file.path());
         for (text, expected) in
             [("hunter2\n", "hunter2"), ("hunter3", "hunter3"), ("hunter4 \r\n", "hunter4 ")]
         {
             fs::write(file.path(), text).unwrap();
-            assert_eq!(now(&of_file).unwrap(), expected);
+            assert_eq!(read(&from_file).unwrap(), expected);
         }
-        let asked = Arc::new(std::sync::atomic::AtomicU32::new(0));
-        let asked_by = Arc::clone(&asked);
-        let called = Password::callback(move || {
-            let count = asked_by.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let calls_of_callback = Arc::clone(&calls);
+        let from_callback = Password::callback(move || {
+            let count = calls_of_callback.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             ready(if count < 2 { Ok(format!("hunter{count}")) } else { Err("no token today") })
         });
-        assert_eq!([now(&called).unwrap(), now(&called).unwrap()], ["hunter0", "hunter1"]);
-        let error = now(&called).unwrap_err();
+        assert_eq!([read(&from_callback).unwrap(), read(&from_callback).unwrap()], ["hunter0", "hunter1"]);
+        let error = read(&from_callback).unwrap_err();
         assert!(error.fault == Fault::Retry && error.message.contains("no token today"), "{error:?}");
         let fixed = Password::from("hunter2");
-        assert_eq!(now(&fixed).unwrap(), "hunter2");
-        for password in [fixed, of_file, called] {
+        assert_eq!(read(&fixed).unwrap(), "hunter2");
+        for password in [fixed, from_file, from_callback] {
             assert!(!format!("{password:?}").contains("hunter"), "{password:?}");
         }
     }
@@ -153,7 +154,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         fs::write(path("empty"), "\n").unwrap();
-        fs::write(path("long"), "x".repeat(MAX_BYTES as usize + 1)).unwrap();
+        fs::write(path("long"), "x".repeat(MAX_FILE_BYTES as usize + 1)).unwrap();
         fs::write(path("binary"), b"hunter2\xff").unwrap();
         for (name, fault) in [
             ("none", Fault::Misconfigured),
@@ -162,7 +163,7 @@ mod tests {
             ("binary", Fault::Misconfigured),
             (".", Fault::Misconfigured),
         ] {
-            let error = now(&Password::file(path(name))).unwrap_err();
+            let error = read(&Password::file(path(name))).unwrap_err();
             assert_eq!(error.fault, fault, "{name}: {}", error.message);
             assert!(error.message.contains(path(name).to_str().unwrap()), "{}", error.message);
             assert!(!error.message.contains("hunter2"), "{}", error.message);

@@ -14,11 +14,11 @@ pub struct ServersUrl<'a> {
 }
 
 impl ServersUrl<'_> {
-    /// The error for a URL that is malformed in this way.
+    /// The error for a malformed URL; `problem` completes the sentence "the URL …".
     #[must_use]
-    pub fn malformed(&self, what: &str) -> Error {
+    pub fn malformed(&self, problem: &str) -> Error {
         let Self { scheme, example } = self;
-        Error::misconfigured(format!("the {scheme} URL {what}: write it like {scheme}{example}"))
+        Error::misconfigured(format!("the {scheme} URL {problem}: write it like {scheme}{example}"))
     }
 
     /// Decodes the percent-escapes of a part of the URL.
@@ -37,7 +37,7 @@ impl ServersUrl<'_> {
     pub fn split<'t>(&self, rest: &'t str) -> Result<(Option<&'t str>, &'t str, &'t str), Error> {
         let rest = rest.strip_prefix("//").ok_or_else(|| self.malformed("has no //"))?;
         let (login, rest) = rest.rsplit_once('@').map_or((None, rest), |(login, rest)| (Some(login), rest));
-        let (servers, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let (servers, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
         Ok((login, servers, path))
     }
 
@@ -60,7 +60,7 @@ impl ServersUrl<'_> {
     /// # Errors
     /// If one of them is malformed.
     pub fn endpoints(&self, text: &str, default_port: u16) -> Result<Vec<Endpoint>, Error> {
-        text.split(',').map(|one| self.endpoint(one, default_port)).collect()
+        text.split(',').map(|server| self.endpoint(server, default_port)).collect()
     }
 
     /// Parses `user:password` or `user`.
@@ -134,6 +134,7 @@ mod tests {
 
     const URL: ServersUrl<'_> = ServersUrl { scheme: "x", example: "://host:7" };
 
+    /// The user and the password of a login.
     fn read(login: Option<&(String, Password)>) -> (String, String) {
         let (user, password) = login.unwrap();
         (user.clone(), pollster::block_on(password.read()).unwrap().as_str().to_owned())
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn an_error_states_what_is_expected_and_shows_no_secret() {
-        let wrong: [(Result<(), Error>, &str); 6] = [
+        let results: [(Result<(), Error>, &str); 6] = [
             (URL.split("hunter2").map(drop), "has no //"),
             (URL.endpoints("a,,hunter2", 7).map(drop), "names no host"),
             (URL.endpoint("hunter2:x", 7).map(drop), "port"),
@@ -165,8 +166,8 @@ mod tests {
             (URL.login(":hunter2").map(drop), "no user"),
             (URL.login("hunter2:%ff").map(drop), "UTF-8"),
         ];
-        for (read, expected) in wrong {
-            let error = read.unwrap_err();
+        for (result, expected) in results {
+            let error = result.unwrap_err();
             assert!(error.is_misconfigured());
             let text = error.to_string();
             assert!(text.contains(expected) && text.contains("write it like x://host:7"), "{text}");

@@ -15,11 +15,11 @@ impl fmt::Display for ClaimId {
 }
 
 impl ClaimId {
-    /// Parses the displayed form: 32 hexadecimal digits.
+    /// Parses the displayed form: 32 hexadecimal is_hex.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
-        let digits = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let number = u128::from_str_radix(text, 16).ok().filter(|_| digits)?;
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_hex)?;
         Some(Self(number.to_be_bytes()))
     }
 }
@@ -56,13 +56,13 @@ pub struct Claim {
     pub stops_on_term: bool,
 }
 
-/// Whether a call of `claim` may create anything.
+/// How to call the verb `claim` of an engine: whether the call may create anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Take the name, or enter the queue.
+    /// Take the name, or enter the queue: the first call for a claim.
     Create,
-    /// Only report the state of the claim. If the claim holds, its lease is extended to the full ttl and the same token
-    /// returned.
+    /// Only report the state of the claim: a later call for a claim that waits. If the claim holds, its lease is
+    /// extended to the full ttl and the same token returned.
     Ask,
 }
 
@@ -109,16 +109,16 @@ pub enum Previous {
 }
 
 impl Previous {
-    /// The end that matters more to the next holder, of two concurrent holds that ended.
-    pub(crate) fn worse(self, other: Self) -> Self {
-        let weight = |how| match how {
+    /// Of the ends of two concurrent holds, the one that matters more to the next holder.
+    pub(crate) fn worse_of(self, other: Self) -> Self {
+        let severity = |end| match end {
             Self::Clean => 0,
             Self::Unknown => 1,
             Self::Abandoned => 2,
             Self::Lapsed => 3,
             Self::Broken => 4,
         };
-        if weight(other) > weight(self) { other } else { self }
+        if severity(other) > severity(self) { other } else { self }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::{error::Error as StdError, fmt};
 
-use crate::{Loss, Name, contract::inspect::cut};
+use crate::{Loss, Name, contract::inspect::truncate_chars};
 
-type Source = Box<dyn StdError + Send + Sync>;
+type BoxedError = Box<dyn StdError + Send + Sync>;
 
 /// Why a call failed. Says what happened, to which name, on which engine; never contains a secret.
 #[derive(thiserror::Error)]
@@ -12,7 +12,7 @@ type Source = Box<dyn StdError + Send + Sync>;
 pub struct Error {
     kind: ErrorKind,
     message: String,
-    source: Option<Source>,
+    source: Option<BoxedError>,
 }
 
 /// The kinds of [`Error`]. Different causes are never reported as the same kind.
@@ -69,16 +69,17 @@ impl Error {
     /// The error that stopped a claim of `name` on `engine`.
     #[must_use]
     pub fn from_engine(error: EngineError, name: &Name, engine: &str) -> Self {
-        Self::classified(error, format_args!("{engine} lock {:?}", name.as_str()))
+        Self::classify(error, format_args!("{engine} lock {:?}", name.as_str()))
     }
 
     /// An error of `engine` that concerns no particular name.
     #[must_use]
     pub fn from_engine_alone(error: EngineError, engine: &str) -> Self {
-        Self::classified(error, format_args!("{engine} engine"))
+        Self::classify(error, format_args!("{engine} engine"))
     }
 
-    fn classified(error: EngineError, about: fmt::Arguments<'_>) -> Self {
+    /// Turns the fault of an engine into an error for users. `subject`: what the message is about.
+    fn classify(error: EngineError, subject: fmt::Arguments<'_>) -> Self {
         let kind = match error.fault {
             Fault::Retry | Fault::Full => ErrorKind::Unreachable,
             Fault::Unknown => ErrorKind::Unknown,
@@ -87,7 +88,7 @@ impl Error {
             Fault::Misconfigured => ErrorKind::Misconfigured,
             Fault::Internal => ErrorKind::Internal,
         };
-        Self { kind, message: format!("{about}: {}", error.message), source: error.source }
+        Self { kind, message: format!("{subject}: {}", error.message), source: error.source }
     }
 
     /// The kind of the error.
@@ -178,7 +179,7 @@ pub struct EngineError {
     /// What happened and what to do, without name and engine, without secrets.
     pub message: String,
     /// The cause.
-    pub source: Option<Source>,
+    pub source: Option<BoxedError>,
 }
 
 /// The meaning of a failure for the request.
@@ -216,18 +217,18 @@ impl Fault {
 }
 
 /// The longest message, in characters: a server may send more.
-const MAX_SHOWN: usize = 1000;
+const MAX_MESSAGE_CHARS: usize = 1000;
 
 impl EngineError {
     /// An error with its fault and its message.
     #[must_use]
     pub fn new(fault: Fault, message: impl Into<String>) -> Self {
         let mut message = message.into();
-        cut(&mut message, MAX_SHOWN);
+        truncate_chars(&mut message, MAX_MESSAGE_CHARS);
         Self { fault, message, source: None }
     }
 
-    /// A copy for another part of the same request, without the source.
+    /// A copy without the source, for another claim of the same failed request.
     #[must_use]
     pub fn without_source(&self) -> Self {
         Self::new(self.fault, self.message.clone())
@@ -235,7 +236,7 @@ impl EngineError {
 
     /// Adds the source.
     #[must_use]
-    pub fn with_source(mut self, source: impl Into<Source>) -> Self {
+    pub fn with_source(mut self, source: impl Into<BoxedError>) -> Self {
         self.source = Some(source.into());
         self
     }

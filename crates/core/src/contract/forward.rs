@@ -1,10 +1,10 @@
 //! Macros that implement the engine traits for engines that leave all verbs to their client.
 
 /// Implements [`Engine`](crate::Engine) for a type with the fields `profile` and `client`, by the client's functions of
-/// the same names. The expression `notification` is the future of the next notifications of the client.
+/// the same names. The expression `notifications` is the future of the next notifications of the client.
 #[macro_export]
 macro_rules! forward_engine {
-    ($engine:ty, |$client:ident| $notification:expr) => {
+    ($engine:ty, |$client:ident| $notifications:expr) => {
         impl $crate::Engine for $engine {
             fn profile(&self) -> &$crate::Profile {
                 &self.profile
@@ -35,7 +35,7 @@ macro_rules! forward_engine {
 
             fn notifications(&self) -> $crate::BoxFuture<'_, Vec<$crate::Notification>> {
                 let $client = &self.client;
-                Box::pin($notification)
+                Box::pin($notifications)
             }
         }
     };

@@ -47,11 +47,11 @@ pub trait Inspect: Send + Sync {
 }
 
 /// The longest foreign text shown of a holder or waiter, in characters. Our own texts are never longer.
-const MAX_SHOWN: usize = MAX_OWNER_BYTES;
+const MAX_TEXT_CHARS: usize = MAX_OWNER_BYTES;
 
-/// Cuts a foreign text to `most` characters, and marks the cut.
-pub(crate) fn cut(text: &mut String, most: usize) {
-    if let Some((end, _)) = text.char_indices().nth(most) {
+/// Cuts a foreign text to `max_chars` characters, and marks the cut.
+pub(crate) fn truncate_chars(text: &mut String, max_chars: usize) {
+    if let Some((end, _)) = text.char_indices().nth(max_chars) {
         text.truncate(end);
         text.push('…');
     }
@@ -91,17 +91,17 @@ impl View {
         Self { problem: Some(error.message.clone()), ..Self::free(name, key) }
     }
 
-    /// The view with foreign texts cut to a length that can be shown.
-    pub(crate) fn cut(mut self) -> Self {
+    /// The same view, but foreign texts are cut to a length that can be shown.
+    pub(crate) fn with_short_texts(mut self) -> Self {
         let holders = self.holders.iter_mut().flat_map(|holder| [&mut holder.id, &mut holder.owner]);
         let waiters = self.waiters.iter_mut().flat_map(|waiter| [&mut waiter.id, &mut waiter.owner]);
-        holders.chain(waiters).for_each(|text| cut(text, MAX_SHOWN));
+        holders.chain(waiters).for_each(|text| truncate_chars(text, MAX_TEXT_CHARS));
         self
     }
 
-    /// Adds a holder and its mode.
+    /// Adds a holder; the mode of the name then includes the holder's mode.
     pub fn add_holder(&mut self, mode: Mode, holder: HolderView) {
-        self.mode = Some(self.mode.map_or(mode, |all| all.beside(mode)));
+        self.mode = Some(self.mode.map_or(mode, |held| held.combined_with(mode)));
         self.holders.push(holder);
     }
 }
@@ -154,14 +154,14 @@ mod tests {
     #[test]
     fn foreign_text_is_cut_between_characters() {
         let mut view = View::free(Name::new("a").unwrap(), "k".into());
-        let (long, short) = ("ä".repeat(MAX_SHOWN + 1), "ä".repeat(MAX_SHOWN));
+        let (long, short) = ("ä".repeat(MAX_TEXT_CHARS + 1), "ä".repeat(MAX_TEXT_CHARS));
         for (id, owner) in [(&long, &short), (&short, &long)] {
             view.waiters.push(WaiterView { id: id.clone(), owner: owner.clone(), waiting: None });
         }
-        let cut = view.cut();
-        let shown = format!("{short}…");
-        assert_eq!((&cut.waiters[0].id, &cut.waiters[0].owner), (&shown, &short));
-        assert_eq!((&cut.waiters[1].id, &cut.waiters[1].owner), (&short, &shown));
+        let shortened = view.with_short_texts();
+        let marked = format!("{short}…");
+        assert_eq!((&shortened.waiters[0].id, &shortened.waiters[0].owner), (&marked, &short));
+        assert_eq!((&shortened.waiters[1].id, &shortened.waiters[1].owner), (&short, &marked));
         let error = EngineError::new(Fault::Refused, "ä".repeat(1 << 20));
         assert!(error.message.chars().count() < 2000 && error.message.ends_with('…'), "it is cut");
     }

@@ -37,9 +37,9 @@ impl Mode {
         self.limit() == other.limit()
     }
 
-    /// Combines the modes of concurrent holders: permits are summed.
+    /// The mode of a name with concurrent holders, for display: permits are summed.
     #[must_use]
-    pub const fn beside(self, other: Self) -> Self {
+    pub const fn combined_with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Permits { count: sum, limit }, Self::Permits { count, .. }) => {
                 Self::Permits { count: sum.saturating_add(count), limit }

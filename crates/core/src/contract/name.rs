@@ -30,10 +30,10 @@ impl Name {
                 "the name has {len} bytes: at most {MAX_NAME_BYTES} are allowed"
             )));
         }
-        if let Some((at, bad)) = text.char_indices().find(|(_, c)| c.is_control()) {
-            let bad = u32::from(bad);
+        if let Some((index, control)) = text.char_indices().find(|(_, c)| c.is_control()) {
+            let code = u32::from(control);
             return Err(Error::invalid(format!(
-                "the name holds the control character U+{bad:04X} at byte {at}"
+                "the name holds the control character U+{code:04X} at byte {index}"
             )));
         }
         Ok(Self(text.into()))

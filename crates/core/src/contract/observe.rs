@@ -65,6 +65,7 @@ pub trait Observe: Send + Sync + 'static {
 pub(crate) struct Observer(pub(crate) Option<std::sync::Arc<dyn Observe>>);
 
 impl Observer {
+    /// Sends the event to `tracing` and to the observer.
     pub(crate) fn event(&self, event: &Event<'_>) {
         trace(event);
         if let Some(observer) = &self.0 {
@@ -73,6 +74,7 @@ impl Observer {
     }
 }
 
+/// Records the event in `tracing`.
 fn trace(event: &Event<'_>) {
     match event {
         Event::Granted { name, mode, token, waited, local } => {

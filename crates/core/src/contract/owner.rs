@@ -19,13 +19,13 @@ impl Owner {
     /// A new identity with this label. Control characters are replaced by `?`, and the label is cut after 128 bytes.
     #[must_use]
     pub fn new(label: &str) -> Self {
-        let mut clean: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-        let mut end = MAX_OWNER_BYTES.min(clean.len());
-        while !clean.is_char_boundary(end) {
+        let mut printable: String = label.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let mut end = MAX_OWNER_BYTES.min(printable.len());
+        while !printable.is_char_boundary(end) {
             end -= 1;
         }
-        clean.truncate(end);
-        Self(clean.into())
+        printable.truncate(end);
+        Self(printable.into())
     }
 
     /// A new identity with the label `user@host:pid` of another process of this user. For example, a helper process
@@ -41,6 +41,7 @@ impl Owner {
         &self.0
     }
 
+    /// The label, for use in a [`Claim`](crate::Claim).
     pub(crate) fn label_arc(&self) -> Arc<str> {
         Arc::clone(&self.0)
     }

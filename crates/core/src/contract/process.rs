@@ -28,20 +28,21 @@ pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Starts counting forks, and calls `at_exit` when the process ends by `exit` or by returning from `main`.
-pub(crate) fn watch(at_exit: fn()) {
+/// Registers hooks of the process: from now on forks are counted, and the exit calls `at_exit` when the process ends by
+/// `exit` or by returning from `main`.
+pub(crate) fn register_hooks(at_exit: fn()) {
     static REGISTERED: Once = Once::new();
     static AT_EXIT: std::sync::OnceLock<fn()> = std::sync::OnceLock::new();
 
     // Counted before and after a fork: a file that another thread opens in between may or may not be inherited.
-    extern "C" fn forks() {
+    extern "C" fn count_fork() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
-    extern "C" fn forked() {
+    extern "C" fn begin_generation() {
         // The child has only this thread: only async-signal-safe operations are allowed here.
         GENERATION.fetch_add(1, Ordering::Relaxed);
     }
-    extern "C" fn exiting() {
+    extern "C" fn run_at_exit() {
         if let Some(at_exit) = AT_EXIT.get() {
             at_exit();
         }
@@ -49,12 +50,13 @@ pub(crate) fn watch(at_exit: fn()) {
 
     REGISTERED.call_once(|| {
         let _ = AT_EXIT.set(at_exit);
-        // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind: `forks` and
-        // `forked` add to an atomic, and a panic in `exiting` aborts at the `extern "C"` border.
-        // Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
+        // SAFETY: these are plain `extern "C"` functions that live as long as the program and never unwind:
+        // `count_fork` and `begin_generation` add to an atomic, and a panic in `run_at_exit` aborts at the `extern "C"`
+        // border. Failure (out of memory) only means that forks go unnoticed or releases are not waited for.
         unsafe {
-            libc::pthread_atfork(Some(forks), Some(forks), Some(forked));
-            libc::atexit(exiting);
+            // The hooks run before a fork, after it in the parent, and after it in the child.
+            libc::pthread_atfork(Some(count_fork), Some(count_fork), Some(begin_generation));
+            libc::atexit(run_at_exit);
         }
     });
 }
@@ -77,25 +79,27 @@ pub(crate) fn label_of(pid: u32) -> String {
     format!("{user}@{host}:{pid}")
 }
 
-/// The local users of this machine, and how much of that file is read: a name in a label is not worth more.
-const USERS: &str = "/etc/passwd";
-const FIRST_USERS: u64 = 64 << 10;
+/// The file of the local users of this machine.
+const USER_FILE: &str = "/etc/passwd";
+/// How much of that file is read: a name in a label is not worth more.
+const MAX_USER_FILE_BYTES: u64 = 64 << 10;
 
 /// The name of a local user of this machine. The C library would first load the name services of the system and ask
 /// their daemons; for a short-lived command that takes as long as its lock.
 fn local_user(uid: u32) -> Option<String> {
     let mut users = Vec::with_capacity(4096);
-    std::fs::File::open(USERS).ok()?.take(FIRST_USERS).read_to_end(&mut users).ok()?;
-    user_in(&users, uid)
+    std::fs::File::open(USER_FILE).ok()?.take(MAX_USER_FILE_BYTES).read_to_end(&mut users).ok()?;
+    find_user(&users, uid)
 }
 
-/// Lines are `name:password:uid:...`; the first entry with this uid counts, as in the C library.
-fn user_in(users: &[u8], uid: u32) -> Option<String> {
+/// The name of the user with this uid in the content of a user file. Lines are `name:password:uid:...`; the first entry
+/// with this uid counts, as in the C library.
+fn find_user(users: &[u8], uid: u32) -> Option<String> {
     let users = std::str::from_utf8(users).ok()?;
     users.split_inclusive('\n').filter(|line| line.ends_with('\n')).find_map(|line| {
         let mut fields = line.split(':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (number.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
+        let (name, uid_text) = (fields.next()?, fields.nth(1)?);
+        (uid_text.parse() == Ok(uid) && !name.is_empty()).then(|| name.to_owned())
     })
 }
 
@@ -107,10 +111,10 @@ mod tests {
     fn a_user_is_found_in_whole_lines_only() {
         let users =
             b"root:x:0:0:root:/root:/bin/sh\n+::::::\nnonsense\ntoor:x:0:0::/:\nme:x:7:7::/:\nlast:x:8:8";
-        let name = |uid| user_in(users, uid);
-        assert_eq!((name(0).as_deref(), name(7).as_deref()), (Some("root"), Some("me")));
-        assert_eq!((name(8), name(9)), (None, None));
-        assert_eq!(user_in(&[0xff, b'\n'], 0), None);
+        let name_of = |uid| find_user(users, uid);
+        assert_eq!((name_of(0).as_deref(), name_of(7).as_deref()), (Some("root"), Some("me")));
+        assert_eq!((name_of(8), name_of(9)), (None, None));
+        assert_eq!(find_user(&[0xff, b'\n'], 0), None);
     }
 
     #[test]

@@ -56,16 +56,20 @@ impl Profile {
             life: Life::Lease,
             push: false,
             poll: Duration::from_millis(50)..=Duration::from_secs(1),
+            // Verbs wait for a server, and only the keeper's thread sends requests.
             inline: false,
             direct: false,
+            // No blocks of tokens: a grant carries its own only.
             tokens: 1,
             modes: Modes::All,
             fifo: false,
             supports_min_hold: false,
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
+            // A queue entry lasts at least so long after a request of its claim.
             entry_life: MIN_ENTRY_LIFE,
             request_timeout: REQUEST_TIMEOUT,
+            // A request arrives so late at most.
             request_life: Duration::from_secs(10),
             contact: None,
         }

@@ -60,7 +60,7 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// Formats a duration for people: in the largest unit, at most hours, of which it is a whole number.
-pub(crate) fn in_words(duration: Duration) -> String {
+pub(crate) fn format_duration(duration: Duration) -> String {
     let (secs, nanos) = (duration.as_secs(), duration.subsec_nanos());
     match (secs, nanos) {
         (1.., 0) if secs.is_multiple_of(3600) => format!("{}h", secs / 3600),
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn durations_are_displayed_as_they_are_written() {
-        for (millis, words) in [
+        for (millis, expected) in [
             (0, "0s"),
             (100, "100ms"),
             (1500, "1500ms"),
@@ -86,8 +86,8 @@ mod tests {
             (300_000, "5m"),
             (86_400_000, "24h"),
         ] {
-            assert_eq!(in_words(Duration::from_millis(millis)), words);
+            assert_eq!(format_duration(Duration::from_millis(millis)), expected);
         }
-        assert_eq!(in_words(Duration::from_micros(1500)), "1.5ms");
+        assert_eq!(format_duration(Duration::from_micros(1500)), "1.5ms");
     }
 }

@@ -73,7 +73,7 @@ impl Validity {
     pub(crate) fn new(lease: &Lease, max_hold_end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
         let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
-        let granted = AtomicU64::new(nanos(lease.span()));
+        let granted = AtomicU64::new(nanos(lease.granted_time()));
         let (loss, reported, rare_fields) = Default::default();
         Self { deadline, lease_end, granted, max_hold_end, token, owner, loss, reported, rare_fields }
     }
@@ -113,7 +113,7 @@ impl Validity {
             let new = new_end.min(self.max_hold_end).as_nanos();
             let _ = stored.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
         }
-        self.granted.store(nanos(lease.span()), Ordering::Release);
+        self.granted.store(nanos(lease.granted_time()), Ordering::Release);
     }
 
     /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays.

@@ -18,22 +18,22 @@ pub use entry::{ClaimEntry, ClaimState};
 
 use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 
-/// A hold that lasts so long is watched, because others may end it. Most holds end earlier.
+/// A hold that has lasted so long is watched on the server, because others may end it. Most holds end earlier.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
-/// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (before) is what a waiting
+/// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (blocker) is what a waiting
 /// claim waits for, such as the key ahead of it; `D` is further data of the engine.
 pub struct ClaimTable<O, B, D> {
     entries: HashMap<ClaimId, ClaimEntry<O, B, D>>,
-    /// When each claim is checked for expiry. The time of a claim may have been extended since its entry here was made.
-    due: BTreeSet<(Instant, ClaimId)>,
+    /// When each claim is checked for expiry: a claim may have been extended since its check was scheduled.
+    expiry_checks: BTreeSet<(Instant, ClaimId)>,
     /// When the watch of each hold begins.
-    unwatched: BTreeSet<(Instant, ClaimId)>,
+    watch_starts: BTreeSet<(Instant, ClaimId)>,
 }
 
 impl<O, B, D> Default for ClaimTable<O, B, D> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), due: BTreeSet::new(), unwatched: BTreeSet::new() }
+        Self { entries: HashMap::new(), expiry_checks: BTreeSet::new(), watch_starts: BTreeSet::new() }
     }
 }
 
@@ -52,22 +52,22 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
     pub fn enter(&mut self, claim: &Claim, data: D, now: Instant) {
         self.remove(claim.id);
         let entry = ClaimEntry::new(claim, data, now);
-        self.due.insert((entry.due, claim.id));
+        self.expiry_checks.insert((entry.next_check, claim.id));
         self.entries.insert(claim.id, entry);
     }
 
-    /// Removes a claim with all its timers.
+    /// Removes a claim with its scheduled check and watch.
     pub fn remove(&mut self, id: ClaimId) -> Option<ClaimEntry<O, B, D>> {
         let entry = self.entries.remove(&id)?;
-        self.due.remove(&(entry.due, id));
-        self.unwatched.remove(&(entry.watched_at, id));
+        self.expiry_checks.remove(&(entry.next_check, id));
+        self.watch_starts.remove(&(entry.watch_from, id));
         Some(entry)
     }
 
-    /// The answer to a claim that is unknown, given up or being ended, without a request to the server; `None` for
+    /// The answer to a claim that is unknown, given up or being ended: it needs no request to the server. `None` for
     /// every other claim.
     #[must_use]
-    pub fn closed(&self, id: ClaimId) -> Option<Answer> {
+    pub fn answer_without_request(&self, id: ClaimId) -> Option<Answer> {
         match self.entries.get(&id).map(|entry| &entry.state) {
             None | Some(ClaimState::Gone) => Some(Answer::Gone),
             Some(ClaimState::Ending { .. } | ClaimState::Lapsed) => Some(Answer::Waiting(Hint::default())),
@@ -76,85 +76,85 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
     }
 
     /// Records that the claim holds, with `own` on the server, until `until`, or longer if it sends further requests.
-    /// `confirmed`: the client knows of the hold. A new hold is watched from [`WATCHED_AFTER`] on.
+    /// `confirmed`: the client that made the claim knows of the hold. A new hold is watched from [`WATCHED_AFTER`] on.
     pub fn hold(&mut self, id: ClaimId, own: O, confirmed: bool, (now, until): (Instant, Instant)) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
         entry.state = ClaimState::Held { own, confirmed };
         // A hold never ends sooner than by an earlier answer.
-        entry.until = if was_held { entry.until.max(until) } else { until };
-        if entry.until < entry.due {
-            self.due.remove(&(entry.due, id));
-            entry.due = entry.until;
-            self.due.insert((entry.due, id));
+        entry.expires = if was_held { entry.expires.max(until) } else { until };
+        if entry.expires < entry.next_check {
+            self.expiry_checks.remove(&(entry.next_check, id));
+            entry.next_check = entry.expires;
+            self.expiry_checks.insert((entry.next_check, id));
         }
         if !was_held {
-            self.watch_at(id, now.after(WATCHED_AFTER));
+            self.watch_from(id, now.after(WATCHED_AFTER));
         }
     }
 
     /// Sets when the watch of the claim begins, if the claim holds then.
-    pub fn watch_at(&mut self, id: ClaimId, at: Instant) {
+    pub fn watch_from(&mut self, id: ClaimId, start: Instant) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        self.unwatched.remove(&(entry.watched_at, id));
-        entry.watched_at = at;
-        self.unwatched.insert((at, id));
+        self.watch_starts.remove(&(entry.watch_from, id));
+        entry.watch_from = start;
+        self.watch_starts.insert((start, id));
     }
 
-    /// Prepares new watches for the claims selected by `lost`, whose watches ended with their connection. Holds are
-    /// watched from `now` on; `waits` is called with what each claim in the queue waits for.
+    /// Prepares new watches for the claims selected by `was_watched`, whose watches ended with their connection. Holds
+    /// are watched from `now` on; `watch_blocker` is called with what each claim in the queue waits for.
     pub fn watch_again(
         &mut self,
         now: Instant,
-        lost: impl Fn(&ClaimEntry<O, B, D>) -> bool,
-        mut waits: impl FnMut(&mut B),
+        was_watched: impl Fn(&ClaimEntry<O, B, D>) -> bool,
+        mut watch_blocker: impl FnMut(&mut B),
     ) {
-        let mut held = Vec::new();
-        for (id, entry) in self.entries.iter_mut().filter(|(_, entry)| lost(entry)) {
+        let mut holds = Vec::new();
+        for (id, entry) in self.entries.iter_mut().filter(|(_, entry)| was_watched(entry)) {
             match &mut entry.state {
-                ClaimState::Held { .. } => held.push(*id),
-                ClaimState::Waiting { before, .. } => waits(before),
+                ClaimState::Held { .. } => holds.push(*id),
+                ClaimState::Waiting { blocker, .. } => watch_blocker(blocker),
                 _ => {}
             }
         }
-        held.into_iter().for_each(|id| self.watch_at(id, now));
+        holds.into_iter().for_each(|id| self.watch_from(id, now));
     }
 
-    /// The holds whose watch begins now, each once.
-    pub fn lasting(&mut self, now: Instant) -> Vec<ClaimId> {
-        let mut lasting = Vec::new();
-        while let Some(&(at, id)) = self.unwatched.first()
-            && at <= now
+    /// The holds whose watch is to begin by now, each once: the caller begins to watch them.
+    pub fn begin_watches(&mut self, now: Instant) -> Vec<ClaimId> {
+        let mut holds = Vec::new();
+        while let Some(&(start, id)) = self.watch_starts.first()
+            && start <= now
         {
-            self.unwatched.pop_first();
+            self.watch_starts.pop_first();
             let entry = self.entries.get(&id);
-            lasting.extend(entry.filter(|entry| matches!(entry.state, ClaimState::Held { .. })).map(|_| id));
+            holds.extend(entry.filter(|entry| matches!(entry.state, ClaimState::Held { .. })).map(|_| id));
         }
-        lasting
+        holds
     }
 
-    /// When the next claim is due.
+    /// When the next claim is to be checked or watched.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        let first = [self.due.first(), self.unwatched.first()];
-        first.into_iter().flatten().map(|(at, _)| *at).min()
+        let firsts = [self.expiry_checks.first(), self.watch_starts.first()];
+        firsts.into_iter().flatten().map(|(due, _)| *due).min()
     }
 
-    /// The claims that sent no request in time, each once: the caller deletes what they have on the server. A claim
-    /// that has nothing on the server any more is dropped.
-    pub fn overdue(&mut self, now: Instant) -> Vec<ClaimId> {
+    /// The claims that sent no request in time, each once: the caller deletes what they have on the server, and then
+    /// calls [`record_end`](Self::record_end). A claim that has nothing on the server any more is dropped.
+    pub fn take_overdue(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut overdue = Vec::new();
-        while let Some(&(at, id)) = self.due.first()
-            && at <= now
+        while let Some(&(check, id)) = self.expiry_checks.first()
+            && check <= now
         {
-            self.due.pop_first();
+            self.expiry_checks.pop_first();
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if entry.until > now {
-                entry.due = entry.until;
-                self.due.insert((entry.due, id));
+            if entry.expires > now {
+                entry.next_check = entry.expires;
+                self.expiry_checks.insert((entry.next_check, id));
                 continue;
             }
-            let again = match entry.state {
+            let may_requeue = match entry.state {
                 ClaimState::Lapsed => {
                     self.remove(id);
                     continue;
@@ -163,22 +163,22 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
                 ClaimState::Held { confirmed, .. } => !confirmed,
                 _ => false,
             };
-            entry.state = ClaimState::Ending { own: entry.state.own().cloned(), again };
+            entry.state = ClaimState::Ending { own: entry.state.own().cloned(), may_requeue };
             overdue.push(id);
         }
         overdue
     }
 
     /// Records that the server has nothing of an overdue claim any more. Returns the entry of the claim, unless the
-    /// table keeps it: a claim that was granted without knowing it may send another request.
-    pub fn ended(&mut self, id: ClaimId, now: Instant) -> Option<ClaimEntry<O, B, D>> {
+    /// table keeps it: the client of a claim that was granted without confirmation may send another request.
+    pub fn record_end(&mut self, id: ClaimId, now: Instant) -> Option<ClaimEntry<O, B, D>> {
         let entry = self.entries.get_mut(&id)?;
         match entry.state {
-            ClaimState::Ending { again: true, .. } => {
+            ClaimState::Ending { may_requeue: true, .. } => {
                 entry.state = ClaimState::Lapsed;
-                entry.until = now.after(entry.lifetime);
-                entry.due = entry.until;
-                self.due.insert((entry.due, id));
+                entry.expires = now.after(entry.lifetime);
+                entry.next_check = entry.expires;
+                self.expiry_checks.insert((entry.next_check, id));
                 None
             }
             ClaimState::Ending { .. } => self.remove(id),
@@ -188,16 +188,20 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
 
     /// The notifications for the claims selected by `on_lease`, whose lease the server ended: their holds are lost, and
     /// all their other claims have to be asked for.
-    pub fn lost(&self, on_lease: impl Fn(&ClaimEntry<O, B, D>) -> bool) -> Vec<Notification> {
-        let lost = self.entries().filter(|(_, entry)| on_lease(entry));
-        lost.map(|(id, entry)| {
-            let name = entry.name.clone();
-            match entry.state {
-                ClaimState::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
-                _ => Notification::Recheck { name, id },
-            }
-        })
-        .collect()
+    pub fn notifications_of_lost_lease(
+        &self,
+        on_lease: impl Fn(&ClaimEntry<O, B, D>) -> bool,
+    ) -> Vec<Notification> {
+        let claims_on_lease = self.entries().filter(|(_, entry)| on_lease(entry));
+        claims_on_lease
+            .map(|(id, entry)| {
+                let name = entry.name.clone();
+                match entry.state {
+                    ClaimState::Held { .. } => Notification::Lost { name, id, loss: Loss::Gone },
+                    _ => Notification::Recheck { name, id },
+                }
+            })
+            .collect()
     }
 }
 

@@ -14,47 +14,50 @@ const RENEWAL_STEP: Duration = Duration::from_millis(20);
 /// such moment.
 const TURN_STEP: Duration = Duration::from_millis(40);
 /// A shorter lease has no time to wait for other renewals.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// In a group no lease is renewed before this fraction of it has passed. Less than a sixth, so that a lease that was
 /// renewed halfway between two turns of its group can join the next turn even on a busy machine.
 const SOONEST_FRACTION: u32 = 8;
-/// A prime, which spreads groups with neighbouring numbers over any number of steps.
-const SPREAD: u64 = 2_654_435_761;
+/// A large prime. Multiplied by it, groups with neighbouring numbers get turns that are far apart.
+const GROUP_FACTOR: u64 = 2_654_435_761;
 
-/// When a lease without a group, whose request was sent at `sent`, is due: at a third of the granted `span`. `ttl` is
-/// the requested time.
-pub(crate) fn without_group(sent: Instant, span: Duration, ttl: Duration) -> Instant {
-    let third = sent.after(span / RENEW_FRACTION);
-    if ttl < SHORT {
+/// When a lease without a group, whose request was sent at `sent_at`, is due: at a third of `granted_time`. `ttl`
+/// is the requested time.
+pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: Duration) -> Instant {
+    let third = sent_at.after(granted_time / RENEW_FRACTION);
+    if ttl < SHORT_LEASE {
         return third;
     }
-    at_step(third)
+    round_down_to_step(third)
 }
 
-/// When a lease of this group, whose renewal was sent at `sent`, is due again: never later than [`without_group`], and
-/// at a turn of its group, at which all its leases of this span are due. The interval between turns is a third of the
-/// span, rounded down to whole [`TURN_STEP`]s. A lease for which the next turn would be too early is due halfway to the
-/// turn after it, and from then on at turns.
-pub(crate) fn in_group(sent: Instant, span: Duration, ttl: Duration, group: u16) -> Instant {
-    if span.min(ttl) < SHORT {
-        return without_group(sent, span, ttl);
+/// When a lease of this group, whose renewal was sent at `sent_at`, is due again: never later than
+/// [`due_without_group`], and at a turn of its group, at which all its leases of this granted time are due. The
+/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which the
+/// next turn would be too early is due halfway to the turn after it, and from then on at turns.
+pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
+    if granted_time.min(ttl) < SHORT_LEASE {
+        return due_without_group(sent_at, granted_time, ttl);
     }
-    let third = sent.after(span / RENEW_FRACTION);
-    let steps = nanos(span / RENEW_FRACTION) / nanos(TURN_STEP);
-    let first_turn = u64::from(group) * SPREAD % steps * nanos(TURN_STEP);
-    let since_turn = (third.as_nanos() - first_turn) % (steps * nanos(TURN_STEP));
+    let third = sent_at.after(granted_time / RENEW_FRACTION);
+    let steps_per_turn = nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP);
+    let turn_interval = steps_per_turn * nanos(TURN_STEP);
+    // The first turn of this group after the boot.
+    let first_turn = u64::from(group) * GROUP_FACTOR % steps_per_turn * nanos(TURN_STEP);
+    let since_turn = (third.as_nanos() - first_turn) % turn_interval;
     let turn = Instant::from_nanos(third.as_nanos() - since_turn);
-    if turn >= sent.after(span / SOONEST_FRACTION) {
+    if turn >= sent_at.after(granted_time / SOONEST_FRACTION) {
         return turn;
     }
-    turn.after(TURN_STEP * (steps / 2) as u32)
+    turn.after(TURN_STEP * (steps_per_turn / 2) as u32)
 }
 
-/// The last multiple of [`RENEWAL_STEP`] at or before `at`.
-fn at_step(at: Instant) -> Instant {
-    Instant::from_nanos(at.as_nanos() - at.as_nanos() % nanos(RENEWAL_STEP))
+/// The last multiple of [`RENEWAL_STEP`] at or before this instant.
+fn round_down_to_step(instant: Instant) -> Instant {
+    Instant::from_nanos(instant.as_nanos() - instant.as_nanos() % nanos(RENEWAL_STEP))
 }
 
+/// A time in nanoseconds, at most the largest number.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -68,122 +71,135 @@ mod tests {
     use super::*;
 
     const TTL: Duration = Duration::from_secs(30);
-    const LONGEST: u64 = 24 * 3600 * 1000;
+    /// The longest ttl, in milliseconds.
+    const LONGEST_TTL: u64 = 24 * 3600 * 1000;
 
     fn at(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn turn_of(span: Duration) -> u64 {
-        nanos(span / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
+    /// The interval between two turns of a group, in nanoseconds.
+    fn turn_interval(granted_time: Duration) -> u64 {
+        nanos(granted_time / RENEW_FRACTION) / nanos(TURN_STEP) * nanos(TURN_STEP)
     }
 
-    /// The times of successive renewals until `end`, each delayed as `late` says.
-    fn rounds(
-        first: Instant,
-        span: Duration,
+    /// The due times of successive renewals until `end`. `next_delay` says how long after its due time each is sent.
+    fn due_times(
+        granted_at: Instant,
+        granted_time: Duration,
         group: u16,
         end: Instant,
-        mut late: impl FnMut() -> Duration,
+        mut next_delay: impl FnMut() -> Duration,
     ) -> Vec<Instant> {
-        let mut dues = Vec::new();
-        let mut sent = first;
-        while sent < end {
-            let due = in_group(sent, span, span, group);
-            dues.push(due);
-            sent = due.after(late());
+        let mut times = Vec::new();
+        let mut sent_at = granted_at;
+        while sent_at < end {
+            let due = due_in_group(sent_at, granted_time, granted_time, group);
+            times.push(due);
+            sent_at = due.after(next_delay());
         }
-        dues
+        times
     }
 
     #[test]
     fn without_a_group_a_lease_is_due_at_a_third_on_the_grid() {
-        assert_eq!(without_group(at(7), TTL, TTL), at(10_000));
-        assert_eq!(without_group(at(7), Duration::from_millis(900), Duration::from_millis(900)), at(307));
-        assert_eq!(without_group(at(7), Duration::from_millis(900), TTL), at(300), "by what was asked for");
+        assert_eq!(due_without_group(at(7), TTL, TTL), at(10_000));
+        assert_eq!(due_without_group(at(7), Duration::from_millis(900), Duration::from_millis(900)), at(307));
+        assert_eq!(
+            due_without_group(at(7), Duration::from_millis(900), TTL),
+            at(300),
+            "by what was asked for"
+        );
     }
 
     #[test]
     fn holds_of_a_group_are_renewed_together() {
-        // The holds come from 20 s to 30 s, and the turns of a group are 10 s apart.
+        // The holds are granted from 20 s to 30 s, and the turns of a group are 10 s apart.
         let groups: BTreeMap<u16, Vec<Instant>> = [0, 1, 12_345, u16::MAX]
             .into_iter()
             .map(|group| {
-                let second =
-                    |came: u64| rounds(at(came), TTL, group, at(60_000), || Duration::from_millis(3));
-                let ends = (20_000..30_000).step_by(7).map(|came| *second(came).last().unwrap());
-                (group, ends.collect())
+                let due_times_of = |granted_at: u64| {
+                    due_times(at(granted_at), TTL, group, at(60_000), || Duration::from_millis(3))
+                };
+                let last_ones =
+                    (20_000..30_000).step_by(7).map(|granted_at| *due_times_of(granted_at).last().unwrap());
+                (group, last_ones.collect())
             })
             .collect();
-        for (group, ends) in groups {
-            assert!(ends.windows(2).all(|two| two[0] == two[1]), "group {group}: {ends:?}");
+        for (group, last_ones) in groups {
+            assert!(last_ones.windows(2).all(|pair| pair[0] == pair[1]), "group {group}: {last_ones:?}");
         }
     }
 
     #[test]
     fn groups_are_spread_over_the_time_between_two_turns() {
-        for span in [TTL, Duration::from_secs(1), Duration::from_secs(24 * 3600)] {
-            let (came, mut fifths) = (at(LONGEST), [0_u32; 5]);
-            let (end, turn) = (came.after(span * 2), turn_of(span));
-            for slot in 0..8192 {
-                let due = *rounds(came, span, slot, end, || Duration::ZERO).last().unwrap();
-                fifths[(nanos(due.since(end)) * 5 / turn) as usize] += 1;
+        for granted_time in [TTL, Duration::from_secs(1), Duration::from_secs(24 * 3600)] {
+            let granted_at = at(LONGEST_TTL);
+            let (end, interval) = (granted_at.after(granted_time * 2), turn_interval(granted_time));
+            // How many of the groups have their turn in each fifth of the interval.
+            let mut fifths = [0_u32; 5];
+            for group in 0..8192 {
+                let due = *due_times(granted_at, granted_time, group, end, || Duration::ZERO).last().unwrap();
+                fifths[(nanos(due.since(end)) * 5 / interval) as usize] += 1;
             }
-            assert!(fifths.iter().all(|fifth| (900..2200).contains(fifth)), "{span:?}: {fifths:?}");
+            assert!(fifths.iter().all(|fifth| (900..2200).contains(fifth)), "{granted_time:?}: {fifths:?}");
         }
     }
 
     #[test]
     fn a_shorter_grant_has_the_turns_of_its_own_span() {
         let short = Duration::from_millis(500);
-        assert_eq!(in_group(at(7), short, TTL, 3), without_group(at(7), short, TTL));
-        let span = Duration::from_secs(12);
-        assert_eq!(in_group(at(7), span, TTL, 3), in_group(at(7), span, span, 3));
+        assert_eq!(due_in_group(at(7), short, TTL, 3), due_without_group(at(7), short, TTL));
+        let granted_time = Duration::from_secs(12);
+        assert_eq!(
+            due_in_group(at(7), granted_time, TTL, 3),
+            due_in_group(at(7), granted_time, granted_time, 3)
+        );
     }
 
     proptest! {
         /// For all leases, groups and times.
         #[test]
         fn no_turn_is_later_than_a_third_or_much_sooner(
-            sent in 0..u64::MAX / 2,
-            span in 1..LONGEST * 1_000_000,
-            ttl in 1..LONGEST * 1_000_000,
+            sent_at in 0..u64::MAX / 2,
+            granted_time in 1..LONGEST_TTL * 1_000_000,
+            ttl in 1..LONGEST_TTL * 1_000_000,
             group in any::<u16>(),
         ) {
-            let (sent, [span, ttl]) = (Instant::from_nanos(sent), [span, ttl].map(Duration::from_nanos));
-            let due = in_group(sent, span, ttl, group);
-            prop_assert!(due <= without_group(sent, span, ttl));
-            if span.min(ttl) >= SHORT {
-                prop_assert!(due >= sent.after(span / SOONEST_FRACTION));
+            let (sent_at, [granted_time, ttl]) = (Instant::from_nanos(sent_at), [granted_time, ttl].map(Duration::from_nanos));
+            let due = due_in_group(sent_at, granted_time, ttl, group);
+            prop_assert!(due <= due_without_group(sent_at, granted_time, ttl));
+            if granted_time.min(ttl) >= SHORT_LEASE {
+                prop_assert!(due >= sent_at.after(granted_time / SOONEST_FRACTION));
                 prop_assert!(due.as_nanos().is_multiple_of(nanos(TURN_STEP)));
             } else {
-                prop_assert_eq!(due, without_group(sent, span, ttl));
+                prop_assert_eq!(due, due_without_group(sent_at, granted_time, ttl));
             }
         }
 
-        /// As long as no renewal is delayed by more than the slack, two holds of a group and span meet after two
-        /// renewals at most, and then stay together.
+        /// As long as no renewal is delayed by more than the slack, two holds of a group, granted for the same time,
+        /// meet after two renewals at most, and then stay together.
         #[test]
         fn two_holds_of_a_group_stay_together(
-            came in prop::array::uniform2(0..LONGEST),
-            span in 1000..LONGEST,
+            granted_at in prop::array::uniform2(0..LONGEST_TTL),
+            granted_time in 1000..LONGEST_TTL,
             group in any::<u16>(),
             delays in prop::collection::vec(0_u32..1000, 1..20),
         ) {
-            let span = Duration::from_millis(span);
+            let granted_time = Duration::from_millis(granted_time);
             // An eighth and a sixth differ by a twenty-fourth; the halfway point and the turn are rounded to whole
             // steps.
-            let most = (span / 24).saturating_sub(RENEWAL_STEP);
-            let end = at(came[0].max(came[1])).after(span * 4);
+            let longest_delay = (granted_time / 24).saturating_sub(RENEWAL_STEP);
+            let end = at(granted_at[0].max(granted_at[1])).after(granted_time * 4);
             let mut delays = delays.iter().cycle();
-            let [one, two] = came.map(|came| {
-                let dues = rounds(at(came), span, group, end, || most * *delays.next().unwrap() / 1000);
-                dues[dues.len() - 3..].to_vec()
+            let [first, second] = granted_at.map(|granted_at| {
+                let times = due_times(at(granted_at), granted_time, group, end, || longest_delay * *delays.next().unwrap() / 1000);
+                times[times.len() - 3..].to_vec()
             });
-            prop_assert!(one.iter().any(|due| two.contains(due)), "{one:?} {two:?}");
-            for dues in [&one, &two] {
-                let apart = dues.windows(2).all(|two| nanos(two[1].since(two[0])) == turn_of(span));
-                prop_assert!(apart, "{dues:?}");
+            prop_assert!(first.iter().any(|due| second.contains(due)), "{first:?} {second:?}");
+            for times in [&first, &second] {
+                let are_turns = times.windows(2).all(|pair| nanos(pair[1].since(pair[0])) == turn_interval(granted_time));
+                prop_assert!(are_turns, "{times:?}");
             }
         }
     }

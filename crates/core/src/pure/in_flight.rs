@@ -55,11 +55,11 @@ impl InFlight {
         self.lock().released.contains(claim, now)
     }
 
-    /// Remembers the claim, which is about to be released, as released until `until`. True if a request of the claim
-    /// may still arrive on another connection, so that the release has to leave a tombstone.
-    pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, until: Instant) -> bool {
+    /// Remembers the claim, which is about to be released, as released until `remember_until`. True if a request of the
+    /// claim may still arrive on another connection, so that the release has to leave a tombstone.
+    pub fn release(&self, claim: ClaimId, connection: u64, now: Instant, remember_until: Instant) -> bool {
         let mut inner = self.lock();
-        inner.released.add(claim, now, until);
+        inner.released.add(claim, now, remember_until);
         inner.incomplete_until.is_some_and(|until| now < until)
             || inner.unsettled.get(&claim).is_some_and(|&(sent_on, _)| sent_on != connection)
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_bound_every_release_is_careful() {
+    fn beyond_the_bound_every_release_leaves_a_tombstone() {
         let in_flight = InFlight::default();
         for number in 0..=MAX_UNSETTLED as u128 {
             drop(in_flight.start(ClaimId(number.to_be_bytes()), 1, NOW));

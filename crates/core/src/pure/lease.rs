@@ -1,7 +1,7 @@
 //! The lease of one hold, a pure state machine: how long the hold is valid, and when to renew it. Its input is time and
 //! answers, its output decisions.
 //!
-//! R1: the deadline is counted from *before* the request was sent: `sent + granted x (1 - drift) - margin`. Only an
+//! R1: the deadline is counted from *before* the request was sent: `sent_at + granted x (1 - drift) - margin`. Only an
 //! acknowledged renewal moves it; a missing answer and "unknown" never do.
 
 use std::time::Duration;
@@ -20,12 +20,12 @@ const PUSHED_FRACTION: u32 = 4;
 /// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
 
-/// Until when a grant of `granted`, whose request was sent at `sent`, is valid.
+/// Until when a hold is valid that was granted for the time `granted`, by a request that was sent at `sent_at`.
 #[must_use]
-pub fn deadline(sent: Instant, granted: Duration) -> Instant {
+pub fn deadline(sent_at: Instant, granted: Duration) -> Instant {
     let drift = granted * DRIFT_PERCENT / 100;
     let margin = (granted / 100).max(LEAST_MARGIN);
-    sent.after(granted.saturating_sub(drift + margin))
+    sent_at.after(granted.saturating_sub(drift + margin))
 }
 
 /// Whether a lease is renewed.
@@ -51,22 +51,22 @@ pub enum LeaseAction {
 /// The lease of one hold.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The requested time.
+    /// The requested lease time.
     ttl: Duration,
     /// Until when the hold is valid, unless it is in doubt.
     deadline: Instant,
     /// When the next renewal is due.
     renew_at: Instant,
     /// When the request was sent whose answer set the deadline: answers to older requests are ignored.
-    confirmed_sent: Instant,
+    confirmed_request: Instant,
     /// The time that the engine granted last.
-    span: Duration,
+    granted_time: Duration,
     lost: Option<Loss>,
     renewal: Renewal,
     /// Renewal was stopped, because the hold is being released or its `max_hold` has passed.
-    stopped: bool,
+    renewal_stopped: bool,
     /// The hold is in doubt: not valid until a renewal is confirmed.
-    doubted: bool,
+    in_doubt: bool,
     /// A pushed grant that no renewal has extended to the full ttl yet.
     pushed: bool,
 }
@@ -75,23 +75,23 @@ pub struct Lease {
 pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
-    /// The lease of a grant whose request was sent at `sent`. `granted` is `None` where holds never lapse; renewal is
-    /// then only a check at each third of `ttl`.
+    /// The lease of a grant whose request was sent at `sent_at`. `granted` is `None` where holds never lapse; renewal
+    /// is then only a check at each third of `ttl`.
     #[must_use]
-    pub fn granted(sent: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
+    pub fn granted(sent_at: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self {
             ttl,
             deadline: Instant::NEVER,
             renew_at: Instant::NEVER,
-            confirmed_sent: Instant::from_nanos(0),
-            span: ttl,
+            confirmed_request: Instant::from_nanos(0),
+            granted_time: ttl,
             lost: None,
             renewal,
-            stopped: false,
-            doubted: false,
+            renewal_stopped: false,
+            in_doubt: false,
             pushed: false,
         };
-        lease.confirm(sent, granted, None);
+        lease.confirm(sent_at, granted, None);
         lease
     }
 
@@ -103,7 +103,7 @@ impl Lease {
         let mut lease = Self::granted(since, granted, ttl, renewal);
         if granted.is_some() {
             lease.pushed = true;
-            lease.renew_at = since.after(lease.span / PUSHED_FRACTION);
+            lease.renew_at = since.after(lease.granted_time / PUSHED_FRACTION);
         }
         lease
     }
@@ -122,18 +122,18 @@ impl Lease {
 
     /// Records that a renewal is sent at `now`. If no answer comes, the next one is due after another twelfth of the
     /// granted time.
-    pub fn sent(&mut self, now: Instant) {
-        self.renew_at = now.after(self.span.min(self.ttl) / RETRY_FRACTION);
+    pub fn renewal_sent(&mut self, now: Instant) {
+        self.renew_at = now.after(self.granted_time.min(self.ttl) / RETRY_FRACTION);
     }
 
-    /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent`. This never revives a lost
-    /// lease. From now on the hold is renewed together with others of its `group`, if it has one; the first renewal is
-    /// not grouped, because most holds end before it.
-    pub fn renewed(&mut self, sent: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
-        if matches!(self.step(now), LeaseAction::Lost(_)) || sent < self.confirmed_sent {
+    /// Sets the deadline anew after the engine confirmed the renewal that was sent at `sent_at`. This never revives a
+    /// lost lease. From now on the hold is renewed together with others of its `group`, if it has one; the first
+    /// renewal is not grouped, because most holds end before it.
+    pub fn renewed(&mut self, sent_at: Instant, now: Instant, granted: Option<Duration>, group: Option<u16>) {
+        if matches!(self.step(now), LeaseAction::Lost(_)) || sent_at < self.confirmed_request {
             return;
         }
-        self.confirm(sent, granted, group);
+        self.confirm(sent_at, granted, group);
     }
 
     /// R3: puts the hold in doubt, because it may have ended early on the engine. It is not valid until a renewal that
@@ -141,9 +141,9 @@ impl Lease {
     /// only for its remaining time.
     pub fn doubt(&mut self, now: Instant) {
         if self.lost.is_none() && self.deadline != Instant::NEVER {
-            self.doubted = true;
-            self.confirmed_sent = self.confirmed_sent.max(now);
-            if !self.stopped {
+            self.in_doubt = true;
+            self.confirmed_request = self.confirmed_request.max(now);
+            if !self.renewal_stopped {
                 self.renew_at = Instant::from_nanos(0);
             }
         }
@@ -152,14 +152,14 @@ impl Lease {
     /// Until when guards may use the hold: the deadline, unless it is in doubt.
     #[must_use]
     pub const fn valid_until(&self) -> Instant {
-        if self.doubted { DOUBT } else { self.deadline }
+        if self.in_doubt { DOUBT } else { self.deadline }
     }
 
-    /// The time that a renewal at `now` requests.
+    /// The ttl that a renewal at `now` requests.
     #[must_use]
-    pub(crate) fn asks_for(&self, now: Instant) -> Duration {
+    pub(crate) fn requested_ttl(&self, now: Instant) -> Duration {
         match self.renewal {
-            Renewal::Off if self.doubted && !self.pushed => self.deadline.since(now),
+            Renewal::Off if self.in_doubt && !self.pushed => self.deadline.since(now),
             _ => self.ttl,
         }
     }
@@ -173,12 +173,12 @@ impl Lease {
     pub fn stop_renewal(&mut self) {
         self.renewal = Renewal::Off;
         self.renew_at = Instant::NEVER;
-        self.stopped = true;
+        self.renewal_stopped = true;
     }
 
     /// Renews from now on, even if the lease was fixed: the keeper holds the name for a minimum hold time.
     pub(crate) fn start_renewal(&mut self, now: Instant) {
-        if self.renewal == Renewal::Off && !self.stopped {
+        if self.renewal == Renewal::Off && !self.renewal_stopped {
             self.renewal = Renewal::Background;
             self.renew_at = self.renew_at.min(now);
         }
@@ -198,8 +198,8 @@ impl Lease {
 
     /// The time that the engine granted last; where holds cannot lapse, the time that was requested.
     #[must_use]
-    pub const fn span(&self) -> Duration {
-        self.span
+    pub const fn granted_time(&self) -> Duration {
+        self.granted_time
     }
 
     /// Whether the hold is lost, and why, as of the last step.
@@ -214,21 +214,23 @@ impl Lease {
     #[must_use]
     pub fn is_fresh(&self, now: Instant) -> bool {
         self.lost.is_none()
-            && !self.stopped
-            && !self.doubted
-            && now.after(self.span.min(self.ttl) / RENEW_FRACTION) < self.deadline
+            && !self.renewal_stopped
+            && !self.in_doubt
+            && now.after(self.granted_time.min(self.ttl) / RENEW_FRACTION) < self.deadline
     }
 
-    /// Sets deadline and next renewal by a confirmed request that was sent at `sent`.
-    fn confirm(&mut self, sent: Instant, granted: Option<Duration>, group: Option<u16>) {
-        self.confirmed_sent = sent;
-        self.doubted = false;
+    /// Sets deadline and next renewal by a confirmed request that was sent at `sent_at`.
+    fn confirm(&mut self, sent_at: Instant, granted: Option<Duration>, group: Option<u16>) {
+        self.confirmed_request = sent_at;
+        self.in_doubt = false;
         self.pushed = false;
-        self.span = granted.unwrap_or(self.ttl);
-        self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent, granted));
+        self.granted_time = granted.unwrap_or(self.ttl);
+        self.deadline = granted.map_or(Instant::NEVER, |granted| deadline(sent_at, granted));
         self.renew_at = match (self.renewal, group) {
-            (Renewal::Background, Some(group)) => due::in_group(sent, self.span, self.ttl, group),
-            (Renewal::Background, None) => due::without_group(sent, self.span, self.ttl),
+            (Renewal::Background, Some(group)) => {
+                due::due_in_group(sent_at, self.granted_time, self.ttl, group)
+            }
+            (Renewal::Background, None) => due::due_without_group(sent_at, self.granted_time, self.ttl),
             (Renewal::Off, _) => Instant::NEVER,
         };
     }

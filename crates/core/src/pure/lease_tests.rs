@@ -4,14 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The instant that many milliseconds after the start of the test.
 fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
 
 const TTL: Duration = Duration::from_secs(30);
 
-fn lease(sent: u64) -> Lease {
-    Lease::granted(at(sent), Some(TTL), TTL, Renewal::Background)
+/// The lease of a request sent at this time in milliseconds.
+fn lease(sent_at: u64) -> Lease {
+    Lease::granted(at(sent_at), Some(TTL), TTL, Renewal::Background)
 }
 
 #[test]
@@ -27,54 +29,61 @@ fn renewal_is_due_at_a_third_and_again_a_twelfth_later() {
     let mut lease = lease(0);
     assert_eq!(lease.step(at(9_999)), LeaseAction::Sleep(at(10_000)));
     assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
-    lease.sent(at(10_000));
+    lease.renewal_sent(at(10_000));
     assert_eq!(lease.step(at(10_001)), LeaseAction::Sleep(at(12_500)));
     assert_eq!(lease.step(at(12_500)), LeaseAction::Renew);
 }
 
-/// The time of the next renewal; nothing is due at `now`.
-fn due(lease: &mut Lease, now: u64) -> Instant {
+/// When the next renewal is due; none is due at `now`, in milliseconds.
+fn next_renewal(lease: &mut Lease, now: u64) -> Instant {
     match lease.step(at(now)) {
-        LeaseAction::Sleep(at) => at,
-        step => panic!("{step:?}"),
+        LeaseAction::Sleep(until) => until,
+        action => panic!("{action:?}"),
     }
 }
 
 #[test]
 fn holds_of_a_group_are_renewed_together_once_they_were_renewed() {
     let group = Some(4711);
-    let next = |came: u64| {
-        let mut lease = lease(came);
+    // The phase of the third renewal within the interval between turns, for a lease granted at this time.
+    let phase_of = |granted_at: u64| {
+        let mut lease = lease(granted_at);
         // The first renewal is not grouped, because a hold that ends before it needs none.
-        assert_eq!(due(&mut lease, came), at(came / 20 * 20 + 10_000), "the first, as without a group");
-        let mut sent = due(&mut lease, came);
+        assert_eq!(
+            next_renewal(&mut lease, granted_at),
+            // Rounded down to 20 ms.
+            at(granted_at / 20 * 20 + 10_000),
+            "the first, as without a group"
+        );
+        let mut sent_at = next_renewal(&mut lease, granted_at);
         for _ in 0..3 {
-            lease.sent(sent);
-            lease.renewed(sent, sent.after(Duration::from_millis(1)), Some(TTL), group);
-            let before = sent;
-            sent = due(&mut lease, sent.as_nanos() / 1_000_000 + 1);
-            assert!(sent <= before.after(TTL / 3) && sent >= before.after(TTL / 8), "{before:?} {sent:?}");
+            lease.renewal_sent(sent_at);
+            lease.renewed(sent_at, sent_at.after(Duration::from_millis(1)), Some(TTL), group);
+            let earliest = sent_at.after(TTL / 8);
+            let latest = sent_at.after(TTL / 3);
+            sent_at = next_renewal(&mut lease, sent_at.as_nanos() / 1_000_000 + 1);
+            assert!((earliest..=latest).contains(&sent_at), "{earliest:?} {latest:?} {sent_at:?}");
         }
-        assert_eq!(due::in_group(sent, TTL, TTL, 4711), sent.after(TTL / 3));
-        sent.as_nanos() % (TTL / 3).as_nanos() as u64
+        assert_eq!(due::due_in_group(sent_at, TTL, TTL, 4711), sent_at.after(TTL / 3));
+        sent_at.as_nanos() % (TTL / 3).as_nanos() as u64
     };
-    let first = next(0);
-    assert!((1..10_000).step_by(13).all(|came| next(came) == first));
-    let mut other = lease(0);
-    other.renewed(at(10_000), at(10_001), Some(TTL), Some(4712));
-    assert_ne!(due(&mut other, 10_001).as_nanos() % (TTL / 3).as_nanos() as u64, first);
+    let first = phase_of(0);
+    assert!((1..10_000).step_by(13).all(|granted_at| phase_of(granted_at) == first));
+    let mut other_group = lease(0);
+    other_group.renewed(at(10_000), at(10_001), Some(TTL), Some(4712));
+    assert_ne!(next_renewal(&mut other_group, 10_001).as_nanos() % (TTL / 3).as_nanos() as u64, first);
 }
 
 #[test]
-fn a_group_changes_nothing_of_a_silent_renewal_a_fixed_lease_or_a_doubt() {
+fn a_group_changes_nothing_of_an_unanswered_renewal_a_fixed_lease_or_a_doubt() {
     let group = Some(9);
-    let mut silent = lease(0);
-    silent.renewed(at(10_000), at(10_001), Some(TTL), group);
-    silent.sent(at(15_000));
-    assert_eq!(due(&mut silent, 15_001), at(17_500));
+    let mut unanswered = lease(0);
+    unanswered.renewed(at(10_000), at(10_001), Some(TTL), group);
+    unanswered.renewal_sent(at(15_000));
+    assert_eq!(next_renewal(&mut unanswered, 15_001), at(17_500));
     let mut fixed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Off);
     fixed.renewed(at(500), at(501), Some(TTL), group);
-    assert_eq!(due(&mut fixed, 501), at(500 + 29_400), "not renewed any more");
+    assert_eq!(next_renewal(&mut fixed, 501), at(500 + 29_400), "not renewed any more");
     let mut doubted = lease(0);
     doubted.renewed(at(10_000), at(10_001), Some(TTL), group);
     doubted.doubt(at(10_002));
@@ -84,7 +93,7 @@ fn a_group_changes_nothing_of_a_silent_renewal_a_fixed_lease_or_a_doubt() {
 #[test]
 fn only_an_acknowledged_renewal_moves_the_deadline() {
     let mut lease = lease(0);
-    lease.sent(at(10_000));
+    lease.renewal_sent(at(10_000));
     assert_eq!(lease.deadline(), at(29_400));
     lease.renewed(at(10_000), at(10_500), Some(TTL), None);
     assert_eq!(lease.deadline(), at(39_400), "counted from when the renewal left, not from its answer");
@@ -102,7 +111,11 @@ fn an_answer_to_an_older_renewal_changes_nothing() {
 fn a_lost_lease_stays_lost() {
     let mut late = lease(0);
     late.renewed(at(29_399), at(29_400), Some(TTL), None);
-    assert_eq!(late.step(at(29_400)), LeaseAction::Lost(Loss::Lapsed), "the answer came at the deadline");
+    assert_eq!(
+        late.step(at(29_400)),
+        LeaseAction::Lost(Loss::Lapsed),
+        "the answer granted_at at the deadline"
+    );
 
     let mut broken = lease(0);
     broken.lose(Loss::Broken);
@@ -146,23 +159,29 @@ fn a_pushed_grant_is_renewed_early_even_if_fixed() {
     }
 }
 
+/// What happens to a lease; times are in milliseconds.
 #[derive(Clone, Debug)]
-enum RenewalAnswer {
-    Sent,
+enum LeaseEvent {
+    /// A renewal is sent.
+    RenewalSent,
+    /// The answer to a renewal that was sent that long ago arrives.
     Renewed { sent_ago: u64, granted: u64, group: Option<u16> },
-    Lose,
-    Stop,
-    Doubt,
+    /// The engine reports that the hold is gone.
+    Lost,
+    /// Renewing stops.
+    RenewalStopped,
+    /// The hold is put in doubt.
+    Doubted,
 }
 
-fn renewal_answer() -> impl Strategy<Value = RenewalAnswer> {
+fn lease_event() -> impl Strategy<Value = LeaseEvent> {
     prop_oneof![
-        4 => Just(RenewalAnswer::Sent),
+        4 => Just(LeaseEvent::RenewalSent),
         4 => (0u64..5_000, 100u64..60_000, any::<Option<u16>>())
-            .prop_map(|(sent_ago, granted, group)| RenewalAnswer::Renewed { sent_ago, granted, group }),
-        1 => Just(RenewalAnswer::Lose),
-        1 => Just(RenewalAnswer::Stop),
-        1 => Just(RenewalAnswer::Doubt),
+            .prop_map(|(sent_ago, granted, group)| LeaseEvent::Renewed { sent_ago, granted, group }),
+        1 => Just(LeaseEvent::Lost),
+        1 => Just(LeaseEvent::RenewalStopped),
+        1 => Just(LeaseEvent::Doubted),
     ]
 }
 
@@ -170,47 +189,50 @@ proptest! {
     /// For all answers at all times: the deadline is never later than the deadline by the newest acknowledged request,
     /// and nothing revives a lost lease.
     #[test]
-    fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, renewal_answer()), 0..60)) {
+    fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, lease_event()), 0..60)) {
         let mut lease = lease(0);
         let mut now = 0;
-        let mut bound = deadline(at(0), TTL);
-        let mut newest = 0;
+        // What the events allow at most: the deadline, and the oldest request whose answer may still move it.
+        let mut latest_deadline = deadline(at(0), TTL);
+        let mut newest_request = 0;
         let mut lost = None;
-        let mut doubted = false;
+        let mut in_doubt = false;
         for (pause, event) in events {
             now += pause;
-            let step = lease.step(at(now));
+            let action = lease.step(at(now));
             if let Some(loss) = lost {
-                prop_assert_eq!(step, LeaseAction::Lost(loss));
+                prop_assert_eq!(action, LeaseAction::Lost(loss));
             }
-            if let LeaseAction::Lost(loss) = step {
+            if let LeaseAction::Lost(loss) = action {
                 lost = Some(loss);
             } else {
-                prop_assert!(at(now) < bound, "valid at {now} ms, past {bound:?}");
+                prop_assert!(at(now) < latest_deadline, "valid at {now} ms, past {latest_deadline:?}");
             }
             match event {
-                RenewalAnswer::Sent => lease.sent(at(now)),
-                RenewalAnswer::Renewed { sent_ago, granted, group } => {
-                    let sent = now.saturating_sub(sent_ago);
-                    lease.renewed(at(sent), at(now), Some(Duration::from_millis(granted)), group);
-                    if lost.is_none() && sent >= newest {
-                        newest = sent;
-                        doubted = false;
-                        bound = deadline(at(sent), Duration::from_millis(granted));
+                LeaseEvent::RenewalSent => lease.renewal_sent(at(now)),
+                LeaseEvent::Renewed { sent_ago, granted, group } => {
+                    let sent_at = now.saturating_sub(sent_ago);
+                    lease.renewed(at(sent_at), at(now), Some(Duration::from_millis(granted)), group);
+                    if lost.is_none() && sent_at >= newest_request {
+                        newest_request = sent_at;
+                        in_doubt = false;
+                        latest_deadline = deadline(at(sent_at), Duration::from_millis(granted));
                     }
                 }
-                RenewalAnswer::Lose => lease.lose(Loss::Gone),
-                RenewalAnswer::Stop => lease.stop_renewal(),
-                RenewalAnswer::Doubt => {
+                LeaseEvent::Lost => lease.lose(Loss::Gone),
+                LeaseEvent::RenewalStopped => lease.stop_renewal(),
+                LeaseEvent::Doubted => {
                     lease.doubt(at(now));
                     if lost.is_none() && !matches!(lease.step(at(now)), LeaseAction::Lost(_)) {
-                        doubted = true;
-                        newest = newest.max(now);
+                        in_doubt = true;
+                        newest_request = newest_request.max(now);
                     }
                 }
             }
-            prop_assert_eq!(lost.is_none() && lease.lost().is_none() && doubted, lease.lost().is_none() && lease.valid_until() != lease.deadline());
-            prop_assert!(lost.is_some() || lease.deadline() <= bound);
+            let is_live = lease.lost().is_none();
+            let shows_doubt = lease.valid_until() != lease.deadline();
+            prop_assert_eq!(lost.is_none() && is_live && in_doubt, is_live && shows_doubt);
+            prop_assert!(lost.is_some() || lease.deadline() <= latest_deadline);
         }
     }
 }
@@ -219,9 +241,9 @@ proptest! {
 fn a_short_grant_is_renewed_at_its_own_interval() {
     let mut pushed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Background);
     assert_eq!(pushed.step(at(500)), LeaseAction::Renew);
-    pushed.sent(at(500));
-    let LeaseAction::Sleep(again) = pushed.step(at(501)) else { panic!("it was just sent") };
-    assert!(again.after(Duration::from_secs(1)) < pushed.deadline(), "room for several more tries");
+    pushed.renewal_sent(at(500));
+    let LeaseAction::Sleep(next_renewal) = pushed.step(at(501)) else { panic!("it was just sent") };
+    assert!(next_renewal.after(Duration::from_secs(1)) < pushed.deadline(), "room for several more tries");
 }
 
 #[test]
@@ -236,20 +258,20 @@ fn a_lease_without_renewal_is_not_handed_over() {
 fn a_hold_in_doubt_is_renewed_at_once_and_valid_when_confirmed() {
     for renewal in [Renewal::Background, Renewal::Off] {
         let mut lease = Lease::granted(at(0), Some(TTL), TTL, renewal);
-        lease.sent(at(9_000));
+        lease.renewal_sent(at(9_000));
         lease.doubt(at(10_000));
         assert_eq!(lease.valid_until(), DOUBT);
         assert_eq!(lease.step(at(10_000)), LeaseAction::Renew);
         assert!(!lease.is_fresh(at(10_000)));
-        let wanted = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
-        assert_eq!(lease.asks_for(at(10_000)), wanted, "a fixed lease is not made longer");
+        let requested = if renewal == Renewal::Off { Duration::from_millis(19_400) } else { TTL };
+        assert_eq!(lease.requested_ttl(at(10_000)), requested, "a fixed lease is not made longer");
         // This renewal was sent before the doubt, so it does not end the doubt.
         lease.renewed(at(9_000), at(10_001), Some(TTL), None);
         assert_eq!(lease.valid_until(), DOUBT);
-        lease.sent(at(10_000));
-        lease.renewed(at(10_000), at(10_002), Some(wanted), None);
+        lease.renewal_sent(at(10_000));
+        lease.renewed(at(10_000), at(10_002), Some(requested), None);
         assert_eq!(lease.valid_until(), lease.deadline());
-        assert!(lease.deadline() <= deadline(at(10_000), wanted));
+        assert!(lease.deadline() <= deadline(at(10_000), requested));
         lease.doubt(at(10_003));
         assert_eq!(lease.step(lease.deadline()), LeaseAction::Lost(Loss::Lapsed), "never confirmed");
     }
@@ -265,8 +287,8 @@ fn a_pushed_grant_is_handed_over_before_its_renewal_is_confirmed() {
 fn a_doubted_pushed_lease_is_still_renewed_to_what_was_asked_for() {
     let mut fixed = Lease::pushed(at(0), Some(Duration::from_secs(2)), TTL, Renewal::Off);
     fixed.doubt(at(100));
-    assert_eq!(fixed.asks_for(at(100)), TTL);
+    assert_eq!(fixed.requested_ttl(at(100)), TTL);
     fixed.renewed(at(100), at(101), Some(TTL), None);
     fixed.doubt(at(200));
-    assert!(fixed.asks_for(at(200)) < TTL, "once only");
+    assert!(fixed.requested_ttl(at(200)) < TTL, "once only");
 }

@@ -47,7 +47,8 @@ use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
 /// that a search through them takes microseconds.
 pub const MAX_WAITERS: usize = 16_384;
 
-/// The most holds of one name at one time, for the same reason; further shared or permit claims wait in the queue.
+/// The most holds of one name at one time, few enough for a quick search, too; further shared or permit claims wait in
+/// the queue.
 pub const MAX_HOLDERS: usize = 16_384;
 
 /// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
@@ -64,11 +65,11 @@ pub const ENDED_LIFE: Duration = Duration::from_secs(3600);
 pub struct LockState<C> {
     holders: Vec<Holder<C>>,
     wait_queue: Option<Box<WaitQueue<C>>>,
-    /// No hold and no queue entry expires before this instant.
-    due: Instant,
+    /// No hold and no queue entry expires before this instant: until then there is nothing to prune.
+    earliest_expiry: Instant,
     /// The newest token minted for this name.
-    newest: u64,
-    ended: Ended,
+    newest_token: u64,
+    last_end: LastEnd,
 }
 
 /// The inputs and outputs of one step of a lock state.
@@ -79,13 +80,13 @@ pub struct StepContext<'a, C> {
     pub request_life: Duration,
     /// The claims that can never be granted again.
     pub tombstones: &'a mut Tombstones,
-    /// Mints that many tokens in a row and returns the first; every call returns a larger one.
+    /// Mints the given number of tokens in a row and returns the first; every call returns a larger one.
     pub mint: &'a mut dyn FnMut(u32) -> Token,
     /// The grants made by this step to claims in the queue, in order: to be sent to their clients.
     pub pushed: Vec<Pushed<C>>,
 }
 
-/// A grant to a waiting claim, to be sent to its client. It lasts the claim time, which is its `ttl`.
+/// A grant to a waiting claim, to be sent to its client. It lasts the claim time, which is the `ttl` of the grant.
 #[derive(Clone, Debug)]
 pub struct Pushed<C> {
     /// The client to notify.
@@ -101,7 +102,7 @@ pub struct Pushed<C> {
 #[non_exhaustive]
 pub enum Refusal {
     /// The name is in use as another kind of lock, or with another limit.
-    #[error("it is in use now as {} and cannot be claimed as {}: one name is one kind of lock with one limit", kind(*.found), kind(*.asked))]
+    #[error("it is in use now as {} and cannot be claimed as {}: one name is one kind of lock with one limit", kind_of_lock(*.found), kind_of_lock(*.asked))]
     Clash {
         /// The mode that was asked for.
         asked: Mode,
@@ -117,13 +118,15 @@ pub enum Refusal {
 }
 
 /// How the last holds of the name ended, as reported to the next grant.
-struct Ended {
-    how: Previous,
-    /// The newest token minted when `how` was set: a hold with a token up to this one was concurrent with the hold that
-    /// ended.
-    upto: u64,
-    /// Until when `how` is remembered if no claim is granted.
-    until: Instant,
+#[derive(Clone, Copy, Debug)]
+pub struct LastEnd {
+    /// The `previous` of the next grant.
+    pub previous: Previous,
+    /// The newest token minted when `previous` was set: a hold with a token up to this one was concurrent with the hold
+    /// that ended.
+    pub newest_token: u64,
+    /// Until when `previous` is remembered if no claim is granted.
+    pub remembered_until: Instant,
 }
 
 impl<C> LockState<C> {
@@ -133,9 +136,13 @@ impl<C> LockState<C> {
         Self {
             holders: Vec::new(),
             wait_queue: None,
-            due: Instant::NEVER,
-            newest: 0,
-            ended: Ended { how: Previous::Clean, upto: 0, until: Instant::from_nanos(0) },
+            earliest_expiry: Instant::NEVER,
+            newest_token: 0,
+            last_end: LastEnd {
+                previous: Previous::Clean,
+                newest_token: 0,
+                remembered_until: Instant::from_nanos(0),
+            },
         }
     }
 }
@@ -165,16 +172,15 @@ impl<'a, C> StepContext<'a, C> {
 
 impl<C> fmt::Debug for LockState<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.len());
-        f.debug_struct("Queue")
+        f.debug_struct("LockState")
             .field("holders", &self.holders.len())
-            .field("waiters", &waiting)
+            .field("waiters", &self.waiters())
             .finish_non_exhaustive()
     }
 }
 
 /// The kind of lock that a mode belongs to, for messages.
-fn kind(mode: Mode) -> String {
+fn kind_of_lock(mode: Mode) -> String {
     match mode.limit() {
         Some(limit) => format!("a semaphore of {limit}"),
         None => "a mutex or read-write lock".to_owned(),

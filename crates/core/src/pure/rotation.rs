@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::{EngineError, Fault};
 
-/// The server with which the next attempt to connect begins.
+/// Chooses among servers: holds the number of the server with which the next attempt to connect begins.
 #[derive(Debug, Default)]
 pub struct Rotation(AtomicUsize);
 
@@ -20,32 +20,33 @@ impl Rotation {
     ///
     /// # Errors
     /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
-    /// informative than a server that is down. If `is_over` is true after an error, no other server is tried.
+    /// informative than a server that is down. If `must_stop` is true after an error, no other server
+    /// is tried: the caller needs no connection any more.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
         mut connect: impl FnMut(&'a S) -> F,
-        is_over: impl Fn() -> bool,
+        must_stop: impl Fn() -> bool,
     ) -> Result<C, EngineError>
     where
         F: Future<Output = Result<C, EngineError>>,
     {
         let first = self.0.load(Ordering::Relaxed) % servers.len().max(1);
-        let mut worst: Option<EngineError> = None;
+        let mut reported: Option<EngineError> = None;
         for number in first..first + servers.len() {
             match connect(&servers[number % servers.len()]).await {
                 Ok(connection) => {
                     self.0.store((number + 1) % servers.len(), Ordering::Relaxed);
                     return Ok(connection);
                 }
-                Err(error) if is_over() => return Err(error),
-                Err(error) if worst.as_ref().is_none_or(|worst| worst.fault == Fault::Retry) => {
-                    worst = Some(error);
+                Err(error) if must_stop() => return Err(error),
+                Err(error) if reported.as_ref().is_none_or(|earlier| earlier.fault == Fault::Retry) => {
+                    reported = Some(error);
                 }
                 Err(_) => {}
             }
         }
-        Err(worst.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
+        Err(reported.unwrap_or_else(|| EngineError::new(Fault::Misconfigured, "the URL names no server")))
     }
 }
 
@@ -55,20 +56,21 @@ mod tests {
 
     use super::*;
 
-    /// Tries servers with these answers, in turn; returns the servers tried and the outcome.
-    fn tried(
+    /// Connects to one of the servers that answer so: a connection is a number. Returns the servers tried and the
+    /// outcome.
+    fn try_servers(
         rotation: &Rotation,
         servers: &[Result<u8, Fault>],
-        over: bool,
+        must_stop: bool,
     ) -> (Vec<usize>, Result<u8, Fault>) {
         let tried = RefCell::new(Vec::new());
         let numbered: Vec<(usize, Result<u8, Fault>)> = servers.iter().copied().enumerate().collect();
-        let connect = |(at, answer): &(usize, Result<u8, Fault>)| {
-            tried.borrow_mut().push(*at);
+        let connect = |(number, answer): &(usize, Result<u8, Fault>)| {
+            tried.borrow_mut().push(*number);
             ready(answer.map_err(|fault| EngineError::new(fault, "no")))
         };
-        let made = pollster::block_on(rotation.connect(&numbered, connect, || over));
-        (tried.into_inner(), made.map_err(|error| error.fault))
+        let outcome = pollster::block_on(rotation.connect(&numbered, connect, || must_stop));
+        (tried.into_inner(), outcome.map_err(|error| error.fault))
     }
 
     const DOWN: Result<u8, Fault> = Err(Fault::Retry);
@@ -78,24 +80,24 @@ mod tests {
     fn each_server_is_tried_once_and_the_last_used_one_last() {
         let rotation = Rotation::new(1);
         let servers = [Ok(0), DOWN, Ok(2)];
-        assert_eq!(tried(&rotation, &servers, false), (vec![1, 2], Ok(2)));
-        assert_eq!(tried(&rotation, &servers, false), (vec![0], Ok(0)));
-        assert_eq!(tried(&rotation, &[DOWN, DOWN, DOWN], false), (vec![1, 2, 0], DOWN));
-        assert_eq!(tried(&rotation, &servers, false), (vec![1, 2], Ok(2)), "a failure moves nothing");
-        assert_eq!(tried(&Rotation::new(7), &[Ok(0), Ok(1)], false), (vec![1], Ok(1)));
+        assert_eq!(try_servers(&rotation, &servers, false), (vec![1, 2], Ok(2)));
+        assert_eq!(try_servers(&rotation, &servers, false), (vec![0], Ok(0)));
+        assert_eq!(try_servers(&rotation, &[DOWN, DOWN, DOWN], false), (vec![1, 2, 0], DOWN));
+        assert_eq!(try_servers(&rotation, &servers, false), (vec![1, 2], Ok(2)), "a failure moves nothing");
+        assert_eq!(try_servers(&Rotation::new(7), &[Ok(0), Ok(1)], false), (vec![1], Ok(1)));
     }
 
     #[test]
     fn a_denial_outranks_an_unreachable_server() {
         let rotation = Rotation::default();
-        assert_eq!(tried(&rotation, &[DOWN, DENIED, DOWN], false), (vec![0, 1, 2], DENIED));
-        assert_eq!(tried(&rotation, &[DENIED, DOWN, Ok(2)], false), (vec![0, 1, 2], Ok(2)));
+        assert_eq!(try_servers(&rotation, &[DOWN, DENIED, DOWN], false), (vec![0, 1, 2], DENIED));
+        assert_eq!(try_servers(&rotation, &[DENIED, DOWN, Ok(2)], false), (vec![0, 1, 2], Ok(2)));
     }
 
     #[test]
     fn nothing_is_tried_after_the_end_or_without_servers() {
         let rotation = Rotation::default();
-        assert_eq!(tried(&rotation, &[DOWN, Ok(1)], true), (vec![0], DOWN));
-        assert_eq!(tried(&rotation, &[], false), (vec![], Err(Fault::Misconfigured)));
+        assert_eq!(try_servers(&rotation, &[DOWN, Ok(1)], true), (vec![0], DOWN));
+        assert_eq!(try_servers(&rotation, &[], false), (vec![], Err(Fault::Misconfigured)));
     }
 }

@@ -37,9 +37,9 @@ impl Stop {
 
     /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
     #[must_use]
-    pub(crate) fn or_before(self, other: Self) -> Self {
-        let first = if self.term <= other.term { self } else { other };
-        Self { kill: self.kill.min(other.kill), ..first }
+    pub(crate) fn earlier(self, other: Self) -> Self {
+        let first_notified = if self.term <= other.term { self } else { other };
+        Self { kill: self.kill.min(other.kill), ..first_notified }
     }
 }
 
@@ -74,8 +74,9 @@ mod tests {
         assert_eq!((stop.kill, stop.term), (Duration::ZERO, Duration::ZERO));
     }
 
-    fn part(of: Duration, thousandths: u32) -> Duration {
-        of * thousandths / 1000
+    /// This many thousandths of a time.
+    fn part(whole: Duration, thousandths: u32) -> Duration {
+        whole * thousandths / 1000
     }
 
     proptest! {
@@ -84,37 +85,39 @@ mod tests {
         #[test]
         fn a_healthy_engine_never_stops_work(
             ttl_millis in prop_oneof![100u64..2_000, 2_000u64..100_000, 100_000u64..86_400_000],
-            first in (0u32..=100, 500u32..=1000),
-            granted_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
+            // Both in thousandths of the granted time: how long the first answer takes, and how much it grants.
+            (first_answer_time, first_granted) in (0u32..=100, 500u32..=1000),
+            most_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
             grace_millis in prop_oneof![Just(0u64), 0u64..10_000, 0u64..100_000_000],
+            // The same for each renewal, and whether its first request gets no answer.
             answers in prop::collection::vec((0u32..=100, 500u32..=1000, any::<bool>()), 1..20),
             group in any::<Option<u16>>(),
         ) {
             let (ttl, grace) = (Duration::from_millis(ttl_millis), Duration::from_millis(grace_millis));
-            let most = part(ttl, granted_of_ttl).max(Duration::from_millis(50));
-            let mut granted = part(most, first.1);
-            let mut sent = Instant::from_nanos(1_000_000_000);
-            let mut lease = Lease::granted(sent, Some(granted), ttl, Renewal::Background);
-            let mut now = sent.after(part(granted, first.0));
-            for (slow, part_of_most, lost_once) in answers {
-                let notified = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.span(), grace, Loss::Lapsed).term;
-                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified after a grant");
-                for lost in [lost_once, false] {
+            let most = part(ttl, most_of_ttl).max(Duration::from_millis(50));
+            let mut granted = part(most, first_granted);
+            let mut sent_at = Instant::from_nanos(1_000_000_000);
+            let mut lease = Lease::granted(sent_at, Some(granted), ttl, Renewal::Background);
+            let mut now = sent_at.after(part(granted, first_answer_time));
+            for (answer_time, granted_of_most, is_first_lost) in answers {
+                let notified_in = |lease: &Lease, now| Stop::new(lease.deadline().since(now), lease.granted_time(), grace, Loss::Lapsed).term;
+                prop_assert!(notified_in(&lease, now) > Duration::ZERO, "notified after a grant");
+                for is_lost in [is_first_lost, false] {
                     if let LeaseAction::Sleep(at) = lease.step(now) {
                         now = at;
                     }
                     prop_assert_eq!(lease.step(now), LeaseAction::Renew);
-                    prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before a renewal was due");
-                    sent = now;
-                    lease.sent(now);
-                    if !lost {
+                    prop_assert!(notified_in(&lease, now) > Duration::ZERO, "notified before a renewal was due");
+                    sent_at = now;
+                    lease.renewal_sent(now);
+                    if !is_lost {
                         break;
                     }
                 }
-                now = now.after(part(granted, slow));
-                prop_assert!(notified(&lease, now) > Duration::ZERO, "notified before an answer in time");
-                granted = part(most, part_of_most);
-                lease.renewed(sent, now, Some(granted), group);
+                now = now.after(part(granted, answer_time));
+                prop_assert!(notified_in(&lease, now) > Duration::ZERO, "notified before an answer in time");
+                granted = part(most, granted_of_most);
+                lease.renewed(sent_at, now, Some(granted), group);
             }
         }
 

@@ -5,14 +5,14 @@ use std::{ops::RangeInclusive, time::Duration};
 use crate::{Answer, EngineError, Fault, Grant, Hint, How, Instant, Profile};
 
 /// The longest pause after answers without a queue entry, even if claims in the queue are polled less often.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause while the server accepts no more connections: refused connections cost the server work, too, and a
 /// fleet of waiters would take each connection that becomes free before any other client can.
-const LONGEST_WHILE_FULL: Duration = Duration::from_secs(10);
+const LONGEST_PAUSE_WHILE_FULL: Duration = Duration::from_secs(10);
 
-/// The next step of a waiting claim.
+/// The next action for a waiting claim.
 #[derive(Debug)]
-pub enum Next {
+pub enum WaitAction {
     /// It was granted.
     Held(Grant),
     /// Call `claim` again at this instant, or when a notification arrives.
@@ -37,12 +37,12 @@ pub struct Wait {
     push: bool,
     /// Until when to retry an engine that was never reached.
     connect_deadline: Option<Instant>,
-    /// How many answers in a row brought no queue entry.
-    fruitless: u32,
+    /// How many answers and errors in a row brought neither a grant nor a queue entry: the pauses grow with it.
+    tries_without_entry: u32,
     /// How to call `claim` the next time.
     how: How,
-    /// The engine answered that the claim is in the queue.
-    queued: bool,
+    /// The engine answered "waiting" or "taken" once: from then on a refusal does not end the wait.
+    waited: bool,
 }
 
 impl Wait {
@@ -54,17 +54,17 @@ impl Wait {
             poll: profile.poll.clone(),
             push: profile.push,
             connect_deadline,
-            fruitless: 0,
+            tries_without_entry: 0,
             how: How::Create,
-            queued: false,
+            waited: false,
         }
     }
 
     /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
     /// only refuse new requests do not end it.
     #[must_use]
-    pub fn again(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
-        Self { queued: self.queued, ..Self::new(profile, connect_deadline) }
+    pub fn with_new_id(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
+        Self { waited: self.waited, ..Self::new(profile, connect_deadline) }
     }
 
     /// How to call `claim` the next time.
@@ -73,60 +73,64 @@ impl Wait {
         self.how
     }
 
-    /// The next step after the engine's answer, which arrived at `now`; `jitter` is any random number.
-    pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> Next {
+    /// The next action after the engine's answer, which arrived at `now`; `jitter` is any random number.
+    pub fn answered(&mut self, answer: Result<Answer, EngineError>, now: Instant, jitter: u32) -> WaitAction {
         match answer {
             Ok(answer) => {
                 self.connect_deadline = None;
                 self.handle_answer(answer, now, jitter)
             }
             Err(error) => match error.fault {
-                Fault::Retry if self.connect_deadline.is_some_and(|limit| now >= limit) => Next::Fail(error),
+                Fault::Retry if self.connect_deadline.is_some_and(|deadline| now >= deadline) => {
+                    WaitAction::Fail(error)
+                }
                 Fault::Full => {
                     self.connect_deadline = None;
-                    self.back_off_to(LONGEST_WHILE_FULL, now, jitter)
+                    self.back_off_to(LONGEST_PAUSE_WHILE_FULL, now, jitter)
                 }
                 Fault::Retry | Fault::Unknown => match (self.back_off(now, jitter), self.connect_deadline) {
                     // The last try is made when the time is over, not one pause later.
-                    (Next::Call { at, how }, Some(limit)) if now < limit => {
-                        Next::Call { at: at.min(limit), how }
+                    (WaitAction::Call { at, how }, Some(deadline)) if now < deadline => {
+                        WaitAction::Call { at: at.min(deadline), how }
                     }
-                    (next, _) => next,
+                    (action, _) => action,
                 },
                 // A server that is read-only or full for a while: requests that already wait go on waiting.
-                Fault::Refused if self.queued => self.back_off(now, jitter),
-                Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => Next::Fail(error),
+                Fault::Refused if self.waited => self.back_off(now, jitter),
+                Fault::Refused | Fault::Denied | Fault::Misconfigured | Fault::Internal => {
+                    WaitAction::Fail(error)
+                }
             },
         }
     }
 
-    fn handle_answer(&mut self, answer: Answer, now: Instant, jitter: u32) -> Next {
+    fn handle_answer(&mut self, answer: Answer, now: Instant, jitter: u32) -> WaitAction {
         match answer {
-            Answer::Held(grant) => Next::Held(grant),
-            Answer::Gone => Next::Restart,
+            Answer::Held(grant) => WaitAction::Held(grant),
+            Answer::Gone => WaitAction::Restart,
             Answer::Waiting(hint) => {
-                self.queued = true;
-                self.fruitless = 0;
+                self.waited = true;
+                self.tries_without_entry = 0;
                 self.how = How::Ask;
-                Next::Call { at: now.after(self.interval(hint, jitter)), how: How::Ask }
+                WaitAction::Call { at: now.after(self.poll_interval(hint, jitter)), how: How::Ask }
             }
             Answer::Taken(hint) => {
-                self.queued = true;
+                self.waited = true;
                 self.how = How::Create;
                 let backed_off = self.back_off(now, jitter);
                 match (backed_off, hint.ask_in) {
-                    (Next::Call { at, how }, Some(ask_in)) => {
-                        Next::Call { at: at.min(now.after(ask_in)), how }
+                    (WaitAction::Call { at, how }, Some(ask_in)) => {
+                        WaitAction::Call { at: at.min(now.after(ask_in)), how }
                     }
-                    (next, _) => next,
+                    (action, _) => action,
                 }
             }
         }
     }
 
-    /// With push, the poll is only a safety net; without push, a claim is polled the faster, the nearer it is to the
-    /// head of the queue.
-    fn interval(&self, hint: Hint, jitter: u32) -> Duration {
+    /// The pause before the next call for a claim in the queue. With push, the poll is only a safety net; without push,
+    /// a claim is polled the faster, the nearer it is to the head of the queue.
+    fn poll_interval(&self, hint: Hint, jitter: u32) -> Duration {
         let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
         let interval = match hint.ahead {
             _ if self.push => slowest,
@@ -137,15 +141,16 @@ impl Wait {
     }
 
     /// Exponential back-off, with jitter so that a fleet of clients does not retry in step.
-    fn back_off(&mut self, now: Instant, jitter: u32) -> Next {
-        self.back_off_to(LONGEST_BACK_OFF.min(*self.poll.end()), now, jitter)
+    fn back_off(&mut self, now: Instant, jitter: u32) -> WaitAction {
+        self.back_off_to(LONGEST_PAUSE.min(*self.poll.end()), now, jitter)
     }
 
-    fn back_off_to(&mut self, longest: Duration, now: Instant, jitter: u32) -> Next {
-        let doublings = self.fruitless.min(16);
-        self.fruitless = self.fruitless.saturating_add(1);
+    /// Back-off with pauses of at most `longest`.
+    fn back_off_to(&mut self, longest: Duration, now: Instant, jitter: u32) -> WaitAction {
+        let doublings = self.tries_without_entry.min(16);
+        self.tries_without_entry = self.tries_without_entry.saturating_add(1);
         let interval = self.poll.start().saturating_mul(1 << doublings).min(longest);
-        Next::Call { at: now.after(jittered(interval, jitter)), how: self.how }
+        WaitAction::Call { at: now.after(jittered(interval, jitter)), how: self.how }
     }
 }
 

@@ -46,7 +46,7 @@ fn an_unreachable_engine_is_given_up_in_time() {
         paused_runtime().block_on(async {
             let (store, env) = new_store();
             let (locks, slow, contact) = client(&store, &env);
-            contact.failed(Fault::Retry, REFUSED);
+            contact.record_failure(Fault::Retry, REFUSED);
             let begin = Instant::now();
             let [first, second] = [(); 2].map(|()| asks(&locks).into_iter().nth(which).unwrap());
             let ends = |asking: Asking| async move {
@@ -78,10 +78,10 @@ fn a_slow_first_answer_is_no_outage() {
         paused_runtime().block_on(async {
             let (store, env) = new_store();
             let (locks, slow, contact) = client(&store, &env);
-            contact.failed(Fault::Retry, REFUSED);
+            contact.record_failure(Fault::Retry, REFUSED);
             let mut asking = asks(&locks).into_iter().nth(which).unwrap();
             assert!(timeout(TIMEOUT / 2, &mut asking).await.is_err());
-            contact.made();
+            contact.record_connected();
             if which >= 2 {
                 // A try ends with its single request, successful or not.
                 slow.open(Verb::Claim);
@@ -102,7 +102,7 @@ fn a_ping_ends_at_the_connect_timeout() {
         let (locks, slow, contact) = client(&store, &env);
         for connected in [false, true] {
             if connected {
-                contact.made();
+                contact.record_connected();
             }
             let begin = Instant::now();
             let error = locks.ping().await.unwrap_err();

@@ -145,7 +145,7 @@ impl Cluster {
     ) -> Result<Route, EngineError> {
         match node.conn().await {
             Ok(conn) => {
-                self.0.contact.made();
+                self.0.contact.record_connected();
                 node.raise_token_floor(&conn).await.inspect_err(|_| self.0.suspect(node))?;
                 Ok(Route {
                     conn,
@@ -158,7 +158,7 @@ impl Cluster {
                 if !self.0.is_seed(node) && error.fault == Fault::Retry {
                     error.message += ": if the nodes announce other addresses than they have from here, give the URL a map";
                 }
-                self.0.contact.failed(error.fault, &error.message);
+                self.0.contact.record_failure(error.fault, &error.message);
                 Err(error)
             }
         }
@@ -252,7 +252,7 @@ impl ClusterState {
         match self.lock().task.last_error() {
             None => Ok(()),
             Some(error) => {
-                self.contact.failed(error.fault, &error.message);
+                self.contact.record_failure(error.fault, &error.message);
                 Err(error)
             }
         }

@@ -23,7 +23,7 @@ impl RedlockEngine {
             }
         }
         if !self.was_connected.swap(true, Ordering::AcqRel) {
-            self.contact.made();
+            self.contact.record_connected();
         }
         self.duplicate_server().map_or(Ok(()), Err)
     }
@@ -69,7 +69,7 @@ impl RedlockEngine {
         let fault = errors.iter().find(is_permanent).map_or(Fault::Retry, |error| error.fault);
         let messages: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         let message = format!("{connected} of {nodes} nodes can be asked: {}", messages.join("; "));
-        self.contact.failed(fault, &message);
+        self.contact.record_failure(fault, &message);
         Err(EngineError::new(fault, message))
     }
 

@@ -101,8 +101,8 @@ impl Pool {
     /// Opens a connection.
     async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, self.clock.now(), missing_tables).await;
-        let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
-        self.contact.made();
+        let conn = opened.inspect_err(|failed| self.contact.record_failure(failed.fault, &failed.message))?;
+        self.contact.record_connected();
         if !conn.can_lock() {
             return Ok(conn);
         }

@@ -120,8 +120,8 @@ impl Pool {
     /// Opens a connection.
     async fn open(&self, missing_tables: MissingTables) -> Result<Conn, Failed> {
         let opened = Conn::open(&self.config, missing_tables, Weak::clone(&self.handler)).await;
-        let conn = opened.inspect_err(|failed| self.contact.failed(failed.fault, &failed.message))?;
-        self.contact.made();
+        let conn = opened.inspect_err(|failed| self.contact.record_failure(failed.fault, &failed.message))?;
+        self.contact.record_connected();
         self.note_tables(&conn);
         Ok(conn)
     }

@@ -2,7 +2,9 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use leasehold_core::{Claim, Grant, Instant, Mode, Next, Notification, Profile, Release, Released, Wait};
+use leasehold_core::{
+    Claim, Grant, Instant, Mode, Notification, Profile, Release, Released, Wait, WaitAction,
+};
 
 use super::{
     case::{Case, Outcome, Stop, case, ensure, expect_match},
@@ -140,8 +142,8 @@ impl<'a> Waiter<'a> {
     async fn send_claim(&mut self, now: Instant) -> Outcome<Option<Grant>> {
         let answer = self.client.send_claim(&self.claim, self.wait.how()).await?;
         match self.wait.answered(Ok(answer), now, u32::MAX) {
-            Next::Held(grant) => Ok(Some(grant)),
-            Next::Call { at, .. } => {
+            WaitAction::Held(grant) => Ok(Some(grant)),
+            WaitAction::Call { at, .. } => {
                 self.due = at;
                 Ok(None)
             }

@@ -8,7 +8,7 @@ use crate::{
     Answer, Claim, EngineError, Error, ErrorKind, Fault, Guard, Hint, How, Instant,
     driver::local::{RequestSpec, SentClaim},
     driver::shared::{Shared, SharedHandle},
-    pure::wait::{Next, Wait},
+    pure::wait::{Wait, WaitAction},
 };
 
 /// Tries up to `tries` times, until `until` at the latest or until the request is dropped, and sends the outcome.
@@ -65,7 +65,8 @@ async fn run_tries(
         if tries_left == 0 || handle.connect_deadline(since).is_some_and(|limit| handle.now() >= limit) {
             break;
         }
-        let Next::Call { at, .. } = wait.answered(Ok(Answer::Taken(hint)), handle.now(), handle.env.jitter())
+        let WaitAction::Call { at, .. } =
+            wait.answered(Ok(Answer::Taken(hint)), handle.now(), handle.env.jitter())
         else {
             break;
         };

@@ -12,7 +12,7 @@ use crate::{
     driver::local::{Arrival, Control},
     driver::shared::Shared,
     pure::lease,
-    pure::wait::{Next, Wait},
+    pure::wait::{Wait, WaitAction},
 };
 
 /// The extra time, after the time for connecting, that an engine has to report by itself why connecting failed.
@@ -64,24 +64,24 @@ impl Drive {
             self.note_answer(&answer);
             let now = self.shared.now();
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
-                Next::Held(grant) if is_stale(sent, &grant, now) => Next::Restart,
+                WaitAction::Held(grant) if is_stale(sent, &grant, now) => WaitAction::Restart,
                 next => next,
             };
             match next {
                 // Extended only once: if all answers take so long, the next one will not be better.
-                Next::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => {
+                WaitAction::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => {
                     asked_to_extend = true
                 }
-                Next::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
-                Next::Fail(error) => {
+                WaitAction::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
+                WaitAction::Fail(error) => {
                     if self.may_be_on_engine {
                         self.shared.undo(&self.claim);
                     }
                     return self.shared.refused(&self.claim, error);
                 }
-                Next::Restart if !self.restart_with_new_id() => return,
-                Next::Restart => wait = wait.again(&self.shared.profile, self.connect_deadline()),
-                Next::Call { at, .. } => {
+                WaitAction::Restart if !self.restart_with_new_id() => return,
+                WaitAction::Restart => wait = wait.with_new_id(&self.shared.profile, self.connect_deadline()),
+                WaitAction::Call { at, .. } => {
                     if let Some((grant, since)) = self.wait_for_notification(at).await {
                         return self.granted(&grant, Arrival::Pushed(since));
                     }
@@ -236,8 +236,8 @@ impl Shared {
     async fn not_connected(&self, limit: Instant) -> EngineError {
         if let Some(contact) = &self.profile.contact {
             self.sleep_until(limit.after(REPORT_MARGIN)).await;
-            if !contact.is_made() {
-                return contact.missing(self.connect_timeout);
+            if !contact.was_reached() {
+                return contact.unreachable_error(self.connect_timeout);
             }
         }
         std::future::pending().await

@@ -127,7 +127,7 @@ impl Shared {
                 None
             }
             LeaseAction::Renew => {
-                hold.lease.sent(now);
+                hold.lease.renewal_sent(now);
                 self.set_lease_timer(name, hold, now);
                 Some(LeaseStep::Renew(hold.as_hold(name, now)))
             }

@@ -49,7 +49,7 @@ impl Shared {
         // A guard whose loss was reported, by its own `max_hold`, may exist for long, but no longer uses the hold (R6).
         hold.guards.retain(|other| !Arc::ptr_eq(other, validity) && !other.is_loss_reported());
         hold.min_hold_until = hold.min_hold_until.max(ending.min_hold_until);
-        hold.ended = hold.ended.worse(ending.ended);
+        hold.ended = hold.ended.worse_of(ending.ended);
         if !hold.guards.is_empty() {
             // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
             let is_doubted = lost.is_none() && validity.is_in_doubt();

@@ -127,7 +127,7 @@ impl LocalHold {
 
     /// The hold as an argument of the engine's `renew`.
     pub(crate) fn as_hold(&self, name: &Name, now: Instant) -> crate::Hold {
-        let (mode, ttl) = (self.terms.mode, self.lease.asks_for(now));
+        let (mode, ttl) = (self.terms.mode, self.lease.requested_ttl(now));
         crate::Hold { id: self.id, name: name.clone(), mode, token: self.first_token, ttl }
     }
 }

@@ -83,7 +83,7 @@ impl Shard {
     /// asks for, would stay forever. It runs when the table has doubled, so its cost for each new name is constant.
     pub(super) fn sweep(&mut self, resources: &mut Resources<'_>) {
         let Self { names, tombstones, .. } = self;
-        tombstones.forget(resources.now);
+        tombstones.forget_expired(resources.now);
         names.retain(|name, lock| {
             let mut step =
                 StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
@@ -112,7 +112,7 @@ fn mail_grants(
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                lock.undelivered(pushed.id, step);
+                lock.take_back_undelivered(pushed.id, step);
             }
         }
     }

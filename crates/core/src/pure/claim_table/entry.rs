@@ -19,11 +19,11 @@ pub struct ClaimEntry<O, B, D> {
     /// How long a claim in the queue lasts after its last request.
     pub(super) lifetime: Duration,
     /// When the claim ends, unless it sends a request before.
-    pub(super) until: Instant,
+    pub(super) expires: Instant,
     /// When the claim is checked for expiry.
-    pub(super) due: Instant,
-    /// When its watch begins, once it holds.
-    pub(super) watched_at: Instant,
+    pub(super) next_check: Instant,
+    /// When the watch of its hold begins; `NEVER` before it holds.
+    pub(super) watch_from: Instant,
 }
 
 /// The state of a claim.
@@ -36,7 +36,7 @@ pub enum ClaimState<O, B> {
         /// What it has on the server.
         own: O,
         /// What is ahead of it on the server: what it waits for.
-        before: B,
+        blocker: B,
     },
     /// It holds.
     Held {
@@ -50,7 +50,7 @@ pub enum ClaimState<O, B> {
         /// What it has on the server, if that is known.
         own: Option<O>,
         /// It was granted, but no request confirmed that: it may enter the queue again afterwards.
-        again: bool,
+        may_requeue: bool,
     },
     /// It was given up. Its release follows.
     Gone,
@@ -80,9 +80,9 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             claim_time: claim.claim_time.min(claim.ttl),
             state: ClaimState::Made,
             lifetime,
-            until: now.after(lifetime),
-            due: now.after(lifetime),
-            watched_at: Instant::NEVER,
+            expires: now.after(lifetime),
+            next_check: now.after(lifetime),
+            watch_from: Instant::NEVER,
         }
     }
 
@@ -93,13 +93,13 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             self.state = ClaimState::Made;
         }
         if matches!(self.state, ClaimState::Made | ClaimState::Waiting { .. }) {
-            self.until = self.until.max(now.after(self.lifetime));
+            self.expires = self.expires.max(now.after(self.lifetime));
         }
     }
 
     /// Records that the claim waits, by the answer to its request at `now`.
-    pub fn waits(&mut self, own: O, before: B, now: Instant) {
-        self.state = ClaimState::Waiting { own, before };
+    pub fn waits(&mut self, own: O, blocker: B, now: Instant) {
+        self.state = ClaimState::Waiting { own, blocker };
         self.asked_again(now);
     }
 }
@@ -108,7 +108,7 @@ impl<O, B, D> std::fmt::Debug for ClaimEntry<O, B, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ClaimEntry")
             .field("name", &self.name)
-            .field("until", &self.until)
+            .field("expires", &self.expires)
             .finish_non_exhaustive()
     }
 }

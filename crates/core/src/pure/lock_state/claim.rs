@@ -43,7 +43,7 @@ impl<C: Clone> LockState<C> {
     ) -> Result<(), Refusal> {
         let Some(mut waiter) = self.take_silent(claim.id) else { return Ok(()) };
         waiter.asked_again(claim, client, step.now);
-        if let Err(refusal) = self.admit(waiter.mode) {
+        if let Err(refusal) = self.check_mode(waiter.mode) {
             self.wait_queue_mut().silent.push(waiter);
             return Err(refusal);
         }
@@ -72,14 +72,14 @@ impl<C: Clone> LockState<C> {
         client: &C,
         step: &mut StepContext<'_, C>,
     ) -> Result<Answer, Refusal> {
-        self.admit(claim.mode)?;
+        self.check_mode(claim.mode)?;
         if self.is_queue_empty() && self.tally().fits(claim.mode) {
             let waiter = Waiter::new(claim, client, step.now);
             let pushed = false;
             return Ok(Answer::Held(self.grant_to(waiter, claim.ttl, pushed, step)));
         }
         if !claim.may_queue {
-            return Ok(Answer::Taken(self.hint_outside(step.now)));
+            return Ok(Answer::Taken(self.hint_without_entry(step.now)));
         }
         if self.waiters() >= MAX_WAITERS {
             return Err(Refusal::QueueFull);
@@ -90,17 +90,18 @@ impl<C: Clone> LockState<C> {
     }
 
     /// Refuses a mode that can never be granted, or that conflicts with the claims of the name.
-    fn admit(&self, asked: Mode) -> Result<(), Refusal> {
+    fn check_mode(&self, asked: Mode) -> Result<(), Refusal> {
         if let Mode::Permits { count, limit } = asked
             && !(1..=limit).contains(&count)
         {
             return Err(Refusal::Impossible(asked));
         }
-        let held = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
-        let wanted =
+        let held_modes = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
+        let waiting_modes =
             self.wait_queue.iter().flat_map(|wait_queue| wait_queue.waiting.iter().map(|waiter| waiter.mode));
-        // All of them are of one kind, because each was checked against the others: comparing with the first is enough.
-        match held.chain(wanted).next() {
+        // These modes are all of one kind, because each was checked against the others: comparing with the first is
+        // enough.
+        match held_modes.chain(waiting_modes).next() {
             Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),
             _ => Ok(()),
         }

@@ -27,8 +27,8 @@ impl<C: Clone> LockState<C> {
         step: &mut StepContext<'_, C>,
     ) -> Result<(), Loss> {
         self.settle(step);
-        let hold = self.holders.iter_mut().find(|holder| holder.is_of(id) && holder.token == token);
-        let holder = hold.ok_or(Loss::Gone)?;
+        let held = self.holders.iter_mut().find(|holder| holder.is_of(id) && holder.token == token);
+        let holder = held.ok_or(Loss::Gone)?;
         if holder.is_broken() {
             return Err(Loss::Broken);
         }
@@ -42,9 +42,9 @@ impl<C: Clone> LockState<C> {
         // Not `settle`: it might grant to the very claim that is leaving.
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
-            Some(at) => self.end_hold(at, release, step),
-            // A hold that lapsed before its claim's next request: its queue entry is not what the release meant to
-            // free.
+            Some(index) => self.end_hold(index, release, step),
+            // A release with a token means a hold. That hold lapsed, and the queue entry of its claim is not what the
+            // release is to free.
             None => self.remove_waiter(release.id) && release.token.is_none(),
         };
         step.add_tombstone(release.id);
@@ -61,30 +61,30 @@ impl<C: Clone> LockState<C> {
         step: &mut StepContext<'_, C>,
     ) -> Option<BrokenHold<C>> {
         self.prune(step);
-        let at = self.holders.iter().position(|holder| holder.carries(number));
-        let broken = at.map(|at| self.break_at(at, force, step));
+        let index = self.holders.iter().position(|holder| holder.carries(number));
+        let broken = index.map(|index| self.break_at(index, force, step));
         self.settle(step);
         broken
     }
 
     /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
-    pub fn undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
+    pub fn take_back_undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);
     }
 
-    /// Breaks the hold at index `at`.
-    fn break_at(&mut self, at: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
-        let holder = &mut self.holders[at];
+    /// Breaks the hold at this index of the holders.
+    fn break_at(&mut self, index: usize, force: bool, step: &mut StepContext<'_, C>) -> BrokenHold<C> {
+        let holder = &mut self.holders[index];
         let (id, token) = (holder.id, holder.token);
         if matches!(holder.state, HoldState::MinHold) {
-            self.holders.remove(at);
+            self.holders.remove(index);
             return BrokenHold { id, client: None };
         }
         let client = Some(holder.client.clone());
         if force {
-            self.holders.remove(at);
-            self.note_end(token, Previous::Broken, step.now);
+            self.holders.remove(index);
+            self.record_end(token, Previous::Broken, step.now);
             step.add_tombstone(id);
         } else {
             holder.state = HoldState::Broken;
@@ -92,26 +92,26 @@ impl<C: Clone> LockState<C> {
         BrokenHold { id, client }
     }
 
-    /// Ends the hold at index `at`; true if the release names this hold. Another hold of the same claim was granted to
-    /// a late request: no client knows of that hold, so nothing else would end it.
-    fn end_hold(&mut self, at: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
-        let holder = &mut self.holders[at];
-        let (token, broken) = (holder.token, holder.is_broken());
-        let meant = release.token.is_none_or(|wanted| wanted == token);
+    /// Ends the hold at this index of the holders; true if the release names this hold. Another hold of the same claim
+    /// was granted to a late request: no client knows of that hold, so nothing else would end it.
+    fn end_hold(&mut self, index: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
+        let holder = &mut self.holders[index];
+        let (token, is_broken) = (holder.token, holder.is_broken());
+        let is_named = release.token.is_none_or(|named| named == token);
         match release.min_hold {
-            Some(min_hold) if meant && !broken => {
+            Some(min_hold) if is_named && !is_broken => {
                 holder.state = HoldState::MinHold;
                 holder.expires = step.now.after(min_hold);
-                self.due = self.due.min(holder.expires);
+                self.earliest_expiry = self.earliest_expiry.min(holder.expires);
             }
-            _ => drop(self.holders.remove(at)),
+            _ => drop(self.holders.remove(index)),
         }
-        if broken {
-            self.note_end(token, Previous::Broken, step.now);
+        if is_broken {
+            self.record_end(token, Previous::Broken, step.now);
         } else if release.token == Some(token) {
-            self.note_end(token, release.ended, step.now);
+            self.record_end(token, release.ended, step.now);
         }
-        // In the remaining case the claim never learned of its hold, so no work was done under it.
-        meant
+        // In all other cases the claim never learned of its hold, so no work was done under it.
+        is_named
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct Holder<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
     pub(super) token: Token,
+    /// How many tokens the grant carries, `token` included.
     pub(super) tokens: u32,
     pub(super) owner: Arc<str>,
     pub(super) since: Instant,
@@ -35,7 +36,7 @@ pub(super) struct Holder<C> {
 
 /// Whether a hold is confirmed, or what blocks the name instead of one.
 pub(super) enum HoldState<C> {
-    /// Its claim knows of the hold, or asked for it.
+    /// Confirmed: its claim was answered, or sent a request after the grant.
     Held,
     /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
     /// waiter.
@@ -61,7 +62,7 @@ impl<C> Holder<C> {
         matches!(self.state, HoldState::Broken)
     }
 
-    /// Whether the block of tokens of the grant contains `number`.
+    /// Whether the tokens of the grant include this number.
     pub(super) fn carries(&self, number: u64) -> bool {
         number.checked_sub(self.token.number).is_some_and(|offset| offset < u64::from(self.tokens))
     }
@@ -78,6 +79,7 @@ impl<C> Holder<C> {
 pub(super) struct Waiter<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
+    /// How many tokens its grant is to carry.
     pub(super) tokens: u32,
     pub(super) claim_time: Duration,
     pub(super) owner: Arc<str>,

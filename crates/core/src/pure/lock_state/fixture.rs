@@ -1,4 +1,4 @@
-//! A lock state with everything it needs, for tests.
+//! A lock state of one name with its clock, tombstones and tokens, for tests.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) const REQUEST_LIFE: Duration = Duration::from_secs(1);
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// A lock state whose clients are the numbers of their claims.
+/// A lock state, whose clients are the numbers of their claims. A claim is named by its number in the tests.
 pub(super) struct Fixture {
     pub(super) lock: LockState<u8>,
     pub(super) tombstones: Tombstones,
@@ -19,9 +19,9 @@ pub(super) struct Fixture {
     /// The grants that the last step pushed.
     pub(super) pushed: Vec<Pushed<u8>>,
     /// The last token minted.
-    last: u64,
+    last_token: u64,
     /// Whether the lock state is saved and restored before each step.
-    pub(super) saves: bool,
+    pub(super) restores: bool,
 }
 
 impl Fixture {
@@ -32,38 +32,42 @@ impl Fixture {
             tombstones: Tombstones::default(),
             now,
             pushed: Vec::new(),
-            last: 0,
-            saves: false,
+            last_token: 0,
+            restores: false,
         }
     }
 
-    pub(super) fn pass(&mut self, millis: u64) {
+    /// Advances the clock.
+    pub(super) fn advance(&mut self, millis: u64) {
         self.now = self.now.after(Duration::from_millis(millis));
     }
 
+    /// Runs one step of the lock state.
     pub(super) fn step<R>(
         &mut self,
-        act: impl FnOnce(&mut LockState<u8>, &mut StepContext<'_, u8>) -> R,
+        verb: impl FnOnce(&mut LockState<u8>, &mut StepContext<'_, u8>) -> R,
     ) -> R {
-        if self.saves {
+        if self.restores {
             self.lock = LockState::restore(self.lock.save(), token(0).lineage);
         }
-        let last = &mut self.last;
+        let last_token = &mut self.last_token;
         let mut mint = |tokens: u32| {
-            let number = *last + 1;
-            *last += u64::from(tokens);
+            let number = *last_token + 1;
+            *last_token += u64::from(tokens);
             token(number)
         };
         let mut step = StepContext::new(self.now, REQUEST_LIFE, &mut self.tombstones, &mut mint);
-        let answer = act(&mut self.lock, &mut step);
+        let answer = verb(&mut self.lock, &mut step);
         self.pushed = step.pushed;
         answer
     }
 
+    /// Calls `claim`. The last byte of the id is the number of the claim, and so its client.
     pub(super) fn call(&mut self, claim: &Claim, how: How) -> Result<Answer, Refusal> {
         self.step(|lock, step| lock.claim(claim, how, &claim.id.0[15], step))
     }
 
+    /// Calls `claim` with `How::Create`.
     pub(super) fn create(&mut self, number: u8, mode: Mode) -> Answer {
         self.call(&claim(number, mode), How::Create).unwrap()
     }
@@ -78,6 +82,7 @@ impl Fixture {
         ahead(self.create(number, mode))
     }
 
+    /// Calls `claim` with `How::Ask`.
     pub(super) fn ask(&mut self, number: u8) -> Answer {
         self.call(&claim(number, Mode::Exclusive), How::Ask).unwrap()
     }
@@ -86,16 +91,18 @@ impl Fixture {
         self.step(|lock, step| lock.renew(id(number), token, TTL, step))
     }
 
+    /// Releases a claim; with a token, a hold.
     pub(super) fn release(&mut self, number: u8, token: impl Into<Option<Token>>) -> bool {
-        self.end(&release(number, token.into()))
+        self.send_release(&release(number, token.into()))
     }
 
-    pub(super) fn end(&mut self, release: &Release) -> bool {
+    /// Calls `release` with this request.
+    pub(super) fn send_release(&mut self, release: &Release) -> bool {
         self.step(|lock, step| lock.release(release, step))
     }
 
-    pub(super) fn break_hold(&mut self, number: u64, force: bool) -> Option<BrokenHold<u8>> {
-        self.step(|lock, step| lock.break_hold(number, force, step))
+    pub(super) fn break_hold(&mut self, token_number: u64, force: bool) -> Option<BrokenHold<u8>> {
+        self.step(|lock, step| lock.break_hold(token_number, force, step))
     }
 
     pub(super) fn settle(&mut self) {
@@ -112,6 +119,7 @@ impl Fixture {
     }
 }
 
+/// The grant of an answer that has to be "held".
 pub(super) fn held(answer: Answer) -> Grant {
     match answer {
         Answer::Held(grant) => grant,
@@ -119,6 +127,7 @@ pub(super) fn held(answer: Answer) -> Grant {
     }
 }
 
+/// How many claims are ahead, by an answer that has to be "waiting".
 pub(super) fn ahead(answer: Answer) -> u32 {
     match answer {
         Answer::Waiting(hint) => hint.ahead.unwrap(),
@@ -134,10 +143,12 @@ pub(super) fn id(number: u8) -> ClaimId {
     ClaimId(u128::from(number).to_be_bytes())
 }
 
+/// A token, all with the same lineage.
 pub(super) fn token(number: u64) -> Token {
     Token { lineage: Lineage::new(7), number }
 }
 
+/// A claim with ordinary options.
 pub(super) fn claim(number: u8, mode: Mode) -> Claim {
     Claim {
         id: id(number),
@@ -152,6 +163,7 @@ pub(super) fn claim(number: u8, mode: Mode) -> Claim {
     }
 }
 
+/// A clean release.
 pub(super) fn release(number: u8, token: Option<Token>) -> Release {
     Release {
         id: id(number),

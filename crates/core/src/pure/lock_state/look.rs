@@ -11,8 +11,8 @@ use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView
 /// The owner shown for a name that stays taken without a holder.
 pub const MIN_HOLD_OWNER: &str = "kept";
 
-/// How many claims at the head of the queue are given the end of the first lease: one asks then, the others in case its
-/// client is gone. More would only ask all at once.
+/// How many claims at the head of the queue are told when the first hold ends, so that they ask at that time: one to be
+/// granted, the others in case the client of the first is gone. More would only all ask at once.
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
@@ -20,8 +20,9 @@ impl<C> LockState<C> {
     /// of the last settle.
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
-        let remembers = self.ended.how != Previous::Clean && now < self.ended.until;
-        self.holders.is_empty() && self.wait_queue.is_none() && !remembers
+        let end = &self.last_end;
+        let remembers_end = end.previous != Previous::Clean && now < end.remembered_until;
+        self.holders.is_empty() && self.wait_queue.is_none() && !remembers_end
     }
 
     /// Whether the name has a holder, a waiter, or a minimum hold time. Valid as of the last settle.
@@ -33,10 +34,10 @@ impl<C> LockState<C> {
     /// The first instant at which an entry expires, unless renewed.
     #[must_use]
     pub fn next_expiry(&self) -> Instant {
-        let held = self.holders.iter().map(|holder| holder.expires);
-        let wanted =
+        let hold_ends = self.holders.iter().map(|holder| holder.expires);
+        let entry_ends =
             self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| waiter.expires));
-        held.chain(wanted).min().unwrap_or(Instant::NEVER)
+        hold_ends.chain(entry_ends).min().unwrap_or(Instant::NEVER)
     }
 
     /// The first claims of the queue, with their clients: they have to know when the first hold ends.
@@ -53,8 +54,8 @@ impl<C> LockState<C> {
 
     /// The clients of all claims, once for each claim.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
-        let held = self.holders.iter().map(|holder| &holder.client);
-        held.chain(
+        let clients_of_holds = self.holders.iter().map(|holder| &holder.client);
+        clients_of_holds.chain(
             self.wait_queue.iter().flat_map(|wait_queue| wait_queue.all().map(|waiter| &waiter.client)),
         )
     }
@@ -83,8 +84,8 @@ impl<C> LockState<C> {
         Hint { ask_in, ahead: u32::try_from(position).ok(), obstacle: None }
     }
 
-    /// The hint for a claim that may not wait.
-    pub(super) fn hint_outside(&self, now: Instant) -> Hint {
+    /// The hint for a claim that may not enter the queue.
+    pub(super) fn hint_without_entry(&self, now: Instant) -> Hint {
         let ahead = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.waiting.len());
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
@@ -92,8 +93,8 @@ impl<C> LockState<C> {
     /// The time until the first holder lapses. Valid as of the last settle.
     #[must_use]
     pub fn frees_in(&self, now: Instant) -> Option<Duration> {
-        let first = self.holders.iter().map(|holder| holder.expires).min()?;
-        (first != Instant::NEVER).then(|| first.since(now))
+        let first_end = self.holders.iter().map(|holder| holder.expires).min()?;
+        (first_end != Instant::NEVER).then(|| first_end.since(now))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    Ended, LockState,
+    LastEnd, LockState,
     entry::{HoldState, Holder, Waiter},
 };
 use crate::{ClaimId, Instant, Lineage, Mode, Previous, Token};
@@ -12,14 +12,14 @@ use crate::{ClaimId, Instant, Lineage, Mode, Previous, Token};
 #[derive(Clone, Debug)]
 pub struct Saved<C> {
     /// The newest token minted for this name.
-    pub newest: u64,
-    /// How the last hold ended, the newest token at that time, and until when that is remembered.
-    pub ended: (Previous, u64, Instant),
+    pub newest_token: u64,
+    /// How the last hold ended.
+    pub last_end: LastEnd,
     /// The holders; then the queue, in its order; then the silent claims.
     pub entries: Vec<Entry<C>>,
 }
 
-/// One claim of a lock state.
+/// One row: one claim of a lock state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<C> {
     /// The claim.
@@ -69,16 +69,16 @@ impl<C: Clone> LockState<C> {
     /// Restores a [saved](Self::save) lock state whose tokens have this lineage.
     #[must_use]
     pub fn restore(saved: Saved<C>, lineage: Lineage) -> Self {
-        let Saved { newest, ended: (how, upto, until), entries } = saved;
-        let mut lock = Self { newest, ended: Ended { how, upto, until }, ..Self::new() };
+        let Saved { newest_token, last_end, entries } = saved;
+        let mut lock = Self { newest_token, last_end, ..Self::new() };
         for entry in entries {
             match entry.kind {
                 EntryKind::Waiting => lock.wait_queue_mut().waiting.push_back(entry.into()),
                 EntryKind::Silent => lock.wait_queue_mut().silent.push(entry.into()),
-                _ => lock.holders.push(holder(entry, lineage)),
+                _ => lock.holders.push(restored_holder(entry, lineage)),
             }
         }
-        lock.due = lock.next_expiry();
+        lock.earliest_expiry = lock.next_expiry();
         lock
     }
 
@@ -90,12 +90,12 @@ impl<C: Clone> LockState<C> {
             entries.extend(wait_queue.waiting.iter().map(|waiter| saved_waiter(waiter, EntryKind::Waiting)));
             entries.extend(wait_queue.silent.iter().map(|waiter| saved_waiter(waiter, EntryKind::Silent)));
         }
-        let Ended { how, upto, until } = self.ended;
-        Saved { newest: self.newest, ended: (how, upto, until), entries }
+        Saved { newest_token: self.newest_token, last_end: self.last_end, entries }
     }
 }
 
-fn holder<C: Clone>(entry: Entry<C>, lineage: Lineage) -> Holder<C> {
+/// The holder that the row describes.
+fn restored_holder<C: Clone>(entry: Entry<C>, lineage: Lineage) -> Holder<C> {
     let state = match entry.kind {
         EntryKind::Pushed => {
             let (since, expires) = entry.queue_entry.unwrap_or((entry.since, entry.expires));
@@ -134,6 +134,7 @@ impl<C> From<Entry<C>> for Waiter<C> {
     }
 }
 
+/// The row of a holder.
 fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
     let (kind, waiter) = match &holder.state {
         HoldState::Held => (EntryKind::Held, None),
@@ -157,6 +158,7 @@ fn saved_holder<C: Clone>(holder: &Holder<C>) -> Entry<C> {
     }
 }
 
+/// The row of a waiter.
 fn saved_waiter<C: Clone>(waiter: &Waiter<C>, kind: EntryKind) -> Entry<C> {
     Entry {
         id: waiter.id,

@@ -16,13 +16,14 @@ impl<C: Clone> LockState<C> {
             return;
         }
         let mut tally = self.tally();
-        while let Some(next) = self.head_mode().filter(|&mode| tally.fits(mode)) {
-            tally.add(next);
+        while let Some(mode) = self.head_mode().filter(|&mode| tally.fits(mode)) {
+            tally.add(mode);
             self.push_to_head(step);
         }
         self.drop_empty_queue();
     }
 
+    /// The mode of the claim at the head of the queue.
     fn head_mode(&self) -> Option<Mode> {
         Some(self.wait_queue.as_ref()?.waiting.front()?.mode)
     }
@@ -30,7 +31,7 @@ impl<C: Clone> LockState<C> {
     /// Drops expired entries.
     pub(super) fn prune(&mut self, step: &mut StepContext<'_, C>) {
         let now = step.now;
-        if now < self.due {
+        if now < self.earliest_expiry {
             return;
         }
         let mut lapsed: Vec<_> = self.holders.extract_if(.., |holder| holder.expires <= now).collect();
@@ -43,36 +44,38 @@ impl<C: Clone> LockState<C> {
             wait_queue.prune(now);
         }
         self.drop_empty_queue();
-        self.due = self.next_expiry();
+        self.earliest_expiry = self.next_expiry();
     }
 
     /// Handles a hold whose lease has ended.
     fn lapse(&mut self, holder: Holder<C>, step: &mut StepContext<'_, C>) {
         match holder.state {
             HoldState::Held => {
-                self.note_end(holder.token, Previous::Lapsed, holder.expires);
+                self.record_end(holder.token, Previous::Lapsed, holder.expires);
                 step.add_tombstone(holder.id);
             }
             HoldState::Broken => {
-                self.note_end(holder.token, Previous::Broken, holder.expires);
+                self.record_end(holder.token, Previous::Broken, holder.expires);
                 step.add_tombstone(holder.id);
             }
             HoldState::MinHold => {}
             HoldState::Pushed(waiter) => {
-                // Its client may have received the notification and worked until the deadline. So the grant of
-                // the next holder reports it.
-                self.note_end(holder.token, Previous::Lapsed, holder.expires);
+                // Its client may have received the notification and worked until the deadline. So the next grant
+                // reports a lapsed hold.
+                self.record_end(holder.token, Previous::Lapsed, holder.expires);
                 self.wait_queue_mut().silent.push(*waiter);
             }
         }
     }
 
-    /// Remembers, for the next grant, how and when a hold ended. Of concurrent holds, the worst end counts.
-    pub(super) fn note_end(&mut self, token: Token, how: Previous, when: Instant) {
-        let was_concurrent = token.number <= self.ended.upto;
-        self.ended.how = if was_concurrent { self.ended.how.worse(how) } else { how };
-        self.ended.upto = self.newest;
-        self.ended.until = self.ended.until.max(when.after(ENDED_LIFE));
+    /// Remembers, for the next grant, how and when the hold with this token ended. Of concurrent holds, the worst end
+    /// counts.
+    pub(super) fn record_end(&mut self, token: Token, end: Previous, ended_at: Instant) {
+        let last_end = &mut self.last_end;
+        let was_concurrent = token.number <= last_end.newest_token;
+        last_end.previous = if was_concurrent { last_end.previous.worse_of(end) } else { end };
+        last_end.newest_token = self.newest_token;
+        last_end.remembered_until = last_end.remembered_until.max(ended_at.after(ENDED_LIFE));
     }
 
     /// Grants to the head of the queue, and adds the grant to those to be pushed.
@@ -85,19 +88,19 @@ impl<C: Clone> LockState<C> {
         step.pushed.push(Pushed { client, id, grant });
     }
 
-    /// Makes a claim a holder for the time `lasts` and mints its tokens. `pushed`: its client does not know of the
-    /// grant yet.
+    /// Makes a claim a holder for the time `ttl` and mints its tokens. `pushed`: its client does not know of the grant
+    /// yet.
     pub(super) fn grant_to(
         &mut self,
         waiter: Waiter<C>,
-        lasts: Duration,
+        ttl: Duration,
         pushed: bool,
         step: &mut StepContext<'_, C>,
     ) -> Grant {
         let tokens = waiter.tokens.clamp(1, MAX_TOKENS);
         let token = (step.mint)(tokens);
-        debug_assert!(token.number > self.newest, "tokens grow");
-        self.newest = token.number + u64::from(tokens - 1);
+        debug_assert!(token.number > self.newest_token, "tokens grow");
+        self.newest_token = token.number + u64::from(tokens - 1);
         let holder = Holder {
             id: waiter.id,
             mode: waiter.mode,
@@ -105,13 +108,13 @@ impl<C: Clone> LockState<C> {
             tokens,
             owner: waiter.owner.clone(),
             since: step.now,
-            expires: step.now.after(lasts),
-            previous: self.ended.how,
+            expires: step.now.after(ttl),
+            previous: self.last_end.previous,
             client: waiter.client.clone(),
             state: if pushed { HoldState::Pushed(Box::new(waiter)) } else { HoldState::Held },
         };
-        self.due = self.due.min(holder.expires);
-        let grant = holder.grant(lasts);
+        self.earliest_expiry = self.earliest_expiry.min(holder.expires);
+        let grant = holder.grant(ttl);
         if self.holders.is_empty() {
             // Most names have one holder: by default a vector would reserve room for four.
             self.holders.reserve_exact(1);
@@ -147,6 +150,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Whether a claim of this mode can be granted beside the current holds.
     pub(super) fn fits(&self, mode: Mode) -> bool {
         if self.holders >= MAX_HOLDERS {
             return false;

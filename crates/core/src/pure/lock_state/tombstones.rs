@@ -17,20 +17,21 @@ pub const MAX_TOMBSTONES: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Tombstones {
     /// Until when each id is remembered.
-    until: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
-    /// In the order of marking; an id that was marked again is in here twice, and the later entry counts.
+    expiries: HashMap<ClaimId, Instant, BuildHasherDefault<IdHasher>>,
+    /// Each id with its expiry, in the order in which the tombstones were added. An id that was added again is in here
+    /// twice, and the later entry counts.
     order: VecDeque<(ClaimId, Instant)>,
 }
 
 impl Tombstones {
     /// Remembers `id` until `until`.
     pub fn add(&mut self, id: ClaimId, now: Instant, until: Instant) {
-        self.forget(now);
+        self.forget_expired(now);
         if until <= now {
             return;
         }
-        match self.until.entry(id) {
-            Entry::Occupied(known) if *known.get() >= until => return,
+        match self.expiries.entry(id) {
+            Entry::Occupied(older) if *older.get() >= until => return,
             entry => drop(entry.insert_entry(until)),
         }
         self.order.push_back((id, until));
@@ -42,11 +43,11 @@ impl Tombstones {
     /// Whether `id` has a tombstone.
     #[must_use]
     pub fn contains(&self, id: ClaimId, now: Instant) -> bool {
-        self.until.get(&id).is_some_and(|&until| until > now)
+        self.expiries.get(&id).is_some_and(|&until| until > now)
     }
 
     /// Drops tombstones that have expired.
-    pub fn forget(&mut self, now: Instant) {
+    pub fn forget_expired(&mut self, now: Instant) {
         while self.order.front().is_some_and(|&(_, until)| until <= now) {
             self.forget_oldest();
         }
@@ -54,24 +55,24 @@ impl Tombstones {
 
     /// All tombstones, and until when each is remembered.
     pub fn iter(&self) -> impl Iterator<Item = (ClaimId, Instant)> {
-        self.until.iter().map(|(id, until)| (*id, *until))
+        self.expiries.iter().map(|(id, until)| (*id, *until))
     }
 
     /// The number of tombstones.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.until.len()
+        self.expiries.len()
     }
 
     /// True when there are no tombstones.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.until.is_empty()
+        self.expiries.is_empty()
     }
 
     fn forget_oldest(&mut self) {
         if let Some((id, until)) = self.order.pop_front()
-            && let Entry::Occupied(tombstone) = self.until.entry(id)
+            && let Entry::Occupied(tombstone) = self.expiries.entry(id)
             && *tombstone.get() == until
         {
             tombstone.remove();
@@ -125,9 +126,9 @@ mod tests {
                 && !tombstones.contains(id(1), at(15))
                 && !tombstones.contains(id(2), at(0))
         );
-        tombstones.forget(at(12));
-        assert!(tombstones.contains(id(1), at(14)), "the second burial counts");
-        tombstones.forget(at(15));
+        tombstones.forget_expired(at(12));
+        assert!(tombstones.contains(id(1), at(14)), "the second tombstone counts");
+        tombstones.forget_expired(at(15));
         assert!(tombstones.is_empty() && tombstones.order.is_empty());
     }
 

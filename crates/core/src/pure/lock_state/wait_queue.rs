@@ -14,6 +14,7 @@ pub(super) struct WaitQueue<C> {
 }
 
 impl<C> WaitQueue<C> {
+    /// How many claims wait or are silent.
     pub(super) fn len(&self) -> usize {
         self.waiting.len() + self.silent.len()
     }
@@ -24,6 +25,7 @@ impl<C> WaitQueue<C> {
         self.silent.retain(|waiter| waiter.expires > now);
     }
 
+    /// The waiting claims, then the silent ones.
     pub(super) fn all(&self) -> impl Iterator<Item = &Waiter<C>> {
         self.waiting.iter().chain(&self.silent)
     }
@@ -41,30 +43,32 @@ impl<C> LockState<C> {
         self.wait_queue.as_ref()?.waiting.iter().position(|waiter| waiter.id == id)
     }
 
+    /// Whether no claim waits; there may be silent ones.
     pub(super) fn is_queue_empty(&self) -> bool {
         self.wait_queue.as_ref().is_none_or(|wait_queue| wait_queue.waiting.is_empty())
     }
 
+    /// How many claims wait or are silent.
     pub(super) fn waiters(&self) -> usize {
         self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.len())
     }
 
     /// Appends a claim to the queue.
     pub(super) fn enqueue(&mut self, waiter: Waiter<C>) {
-        self.due = self.due.min(waiter.expires);
+        self.earliest_expiry = self.earliest_expiry.min(waiter.expires);
         self.wait_queue_mut().waiting.push_back(waiter);
     }
 
     /// Removes and returns the silent claim with this id, if there is one.
     pub(super) fn take_silent(&mut self, id: ClaimId) -> Option<Waiter<C>> {
         let silent = &mut self.wait_queue.as_mut()?.silent;
-        let at = silent.iter().position(|waiter| waiter.id == id)?;
-        Some(silent.swap_remove(at))
+        let index = silent.iter().position(|waiter| waiter.id == id)?;
+        Some(silent.swap_remove(index))
     }
 
-    /// Removes a claim from the queue; false if it was not there.
+    /// Removes a waiting or silent claim; false if it was neither.
     pub(super) fn remove_waiter(&mut self, id: ClaimId) -> bool {
-        let Some(at) = self.position(id) else { return self.take_silent(id).is_some() };
-        self.wait_queue_mut().waiting.remove(at).is_some()
+        let Some(position) = self.position(id) else { return self.take_silent(id).is_some() };
+        self.wait_queue_mut().waiting.remove(position).is_some()
     }
 }

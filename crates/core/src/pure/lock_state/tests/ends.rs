@@ -27,13 +27,13 @@ fn a_release_of_a_lapsed_hold_ends_the_claim() {
         let mut fixture = Fixture::new();
         let first = fixture.hold(1, Exclusive);
         fixture.wait(2, Exclusive);
-        fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
+        fixture.send_release(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
         let pushed = fixture.pushed[0].grant.clone();
-        fixture.pass(2_000);
+        fixture.advance(2_000);
         if asks_again {
             assert!(held(fixture.ask(2)).token > pushed.token, "granted again");
         }
-        assert!(!fixture.release(2, pushed.token), "that one was not there");
+        assert!(!fixture.release(2, pushed.token), "the hold with that token was not there");
         assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "and nothing else of the claim is");
         assert_eq!(
             fixture.hold(3, Exclusive).previous,
@@ -55,10 +55,10 @@ fn no_request_of_a_released_claim_creates_anything() {
     assert!(fixture.release(2, grant.token) && fixture.notified().is_empty());
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone), "a doubled claim, late");
     assert!(fixture.lock.is_idle(fixture.now));
-    fixture.pass(999);
+    fixture.advance(999);
     assert!(matches!(fixture.create(2, Exclusive), Answer::Gone));
-    fixture.pass(1);
-    fixture.tombstones.forget(fixture.now);
+    fixture.advance(1);
+    fixture.tombstones.forget_expired(fixture.now);
     assert!(fixture.tombstones.is_empty(), "and nothing is left of them");
 }
 
@@ -66,7 +66,7 @@ fn no_request_of_a_released_claim_creates_anything() {
 fn no_request_of_a_lapsed_claim_creates_anything() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
 }
 
@@ -76,7 +76,7 @@ fn the_next_holder_gets_the_end_of_the_last_hold() {
         let mut fixture = Fixture::new();
         let grant = fixture.hold(1, Exclusive);
         assert_eq!(grant.previous, Previous::Clean, "there was none");
-        fixture.end(&Release { ended, ..release(1, Some(grant.token)) });
+        fixture.send_release(&Release { ended, ..release(1, Some(grant.token)) });
         let next = fixture.hold(2, Exclusive);
         assert_eq!(next.previous, ended);
         assert_eq!(fixture.hold(2, Exclusive).previous, ended, "asked again");
@@ -87,22 +87,22 @@ fn the_next_holder_gets_the_end_of_the_last_hold() {
 
 #[test]
 fn of_concurrent_holds_the_worst_end_counts() {
-    let one = Permits { count: 1, limit: 3 };
+    let one_permit = Permits { count: 1, limit: 3 };
     let mut fixture = Fixture::new();
-    let (first, second) = (fixture.hold(1, one), fixture.hold(2, one));
-    fixture.end(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
+    let (first, second) = (fixture.hold(1, one_permit), fixture.hold(2, one_permit));
+    fixture.send_release(&Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) });
     fixture.release(2, second.token);
-    let third = fixture.hold(3, one);
+    let third = fixture.hold(3, one_permit);
     assert_eq!(third.previous, Previous::Abandoned);
     fixture.release(3, third.token);
-    assert_eq!(fixture.hold(4, one).previous, Previous::Clean, "the third came after");
+    assert_eq!(fixture.hold(4, one_permit).previous, Previous::Clean, "the third came after");
 }
 
 #[test]
 fn a_never_confirmed_hold_does_not_change_the_reported_end() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     fixture.hold(2, Exclusive);
     assert!(fixture.release(2, None), "its answer was lost: nothing was done under it");
     assert_eq!(fixture.hold(3, Exclusive).previous, Previous::Lapsed);
@@ -112,7 +112,7 @@ fn a_never_confirmed_hold_does_not_change_the_reported_end() {
 fn a_bad_end_is_remembered_for_a_time_and_then_nothing_is_left() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    fixture.pass(30_000);
+    fixture.advance(30_000);
     fixture.settle();
     assert!(!fixture.lock.is_idle(fixture.now) && !fixture.lock.is_used());
     assert!(fixture.lock.is_idle(fixture.now.after(ENDED_LIFE)));
@@ -132,7 +132,7 @@ fn a_broken_hold_lasts_until_its_holder_releases() {
     assert!(matches!(fixture.create(1, Exclusive), Answer::Gone));
     assert_eq!(ahead(fixture.ask(2)), 0);
     let min_hold = Some(Duration::from_secs(5));
-    assert!(fixture.end(&Release { min_hold, ..release(1, Some(grant.token)) }));
+    assert!(fixture.send_release(&Release { min_hold, ..release(1, Some(grant.token)) }));
     assert_eq!(fixture.notified(), [2], "released, without a minimum hold");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Broken);
 }
@@ -142,10 +142,10 @@ fn a_broken_hold_ends_with_its_lease_at_the_latest() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
     fixture.break_hold(grant.token.number, false).unwrap();
-    fixture.pass(20_000);
+    fixture.advance(20_000);
     assert_eq!(fixture.renew(1, grant.token), Err(Loss::Broken));
     assert_eq!(fixture.wait(2, Exclusive), 0);
-    fixture.pass(10_000);
+    fixture.advance(10_000);
     assert_eq!(held(fixture.ask(2)).previous, Previous::Broken);
 }
 
@@ -170,8 +170,12 @@ fn any_token_of_the_block_names_the_hold_to_break() {
     claim.tokens = 3;
     fixture.call(&claim, crate::How::Create).unwrap();
     fixture.hold(2, Shared);
-    for (number, broken) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
-        assert_eq!(fixture.break_hold(number, false).map(|hold| hold.id), broken.map(id), "{number}");
+    for (token_number, broken) in [(0, None), (1, Some(1)), (3, Some(1)), (4, Some(2)), (5, None)] {
+        assert_eq!(
+            fixture.break_hold(token_number, false).map(|hold| hold.id),
+            broken.map(id),
+            "{token_number}"
+        );
     }
 }
 
@@ -179,7 +183,7 @@ fn any_token_of_the_block_names_the_hold_to_break() {
 fn a_minimum_hold_can_be_broken_without_a_notification() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
-    fixture.end(&Release { min_hold: Some(TTL), ..release(1, Some(grant.token)) });
+    fixture.send_release(&Release { min_hold: Some(TTL), ..release(1, Some(grant.token)) });
     fixture.wait(2, Exclusive);
     assert_eq!(fixture.break_hold(grant.token.number, false), Some(BrokenHold { id: id(1), client: None }));
     assert_eq!(fixture.notified(), [2]);

@@ -12,8 +12,8 @@ use crate::{
 fn readers_at_the_head_are_granted_together_up_to_a_waiting_writer() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
-    for (reader, before) in [(2, 0), (3, 1)] {
-        assert_eq!(fixture.wait(reader, Shared), before);
+    for (reader, ahead) in [(2, 0), (3, 1)] {
+        assert_eq!(fixture.wait(reader, Shared), ahead);
     }
     assert_eq!(fixture.wait(4, Exclusive), 2);
     assert_eq!(fixture.wait(5, Shared), 3);
@@ -34,10 +34,10 @@ fn readers_at_the_head_are_granted_together_up_to_a_waiting_writer() {
 fn a_small_permit_claim_does_not_overtake_a_large_one() {
     let permits = |count| Permits { count, limit: 3 };
     let mut fixture = Fixture::new();
-    let two = fixture.hold(1, permits(2));
+    let large = fixture.hold(1, permits(2));
     assert_eq!(fixture.wait(2, permits(2)), 0);
     assert_eq!(fixture.wait(3, permits(1)), 1, "it would fit, but is not first");
-    assert!(fixture.release(1, two.token));
+    assert!(fixture.release(1, large.token));
     assert_eq!(fixture.notified(), [2, 3]);
     assert_eq!(fixture.view().mode, Some(permits(3)));
 }
@@ -55,11 +55,11 @@ fn an_impossible_count_is_refused() {
 #[test]
 fn one_name_is_one_kind_of_lock_with_one_limit() {
     let mut fixture = Fixture::new();
-    let three = Permits { count: 1, limit: 3 };
-    fixture.hold(1, three);
+    let one_of_three = Permits { count: 1, limit: 3 };
+    fixture.hold(1, one_of_three);
     for asked in [Exclusive, Shared, Permits { count: 1, limit: 4 }] {
         let refusal = fixture.call(&claim(2, asked), How::Create).unwrap_err();
-        assert_eq!(refusal, Refusal::Clash { asked, found: three });
+        assert_eq!(refusal, Refusal::Clash { asked, found: one_of_three });
         assert!(refusal.to_string().contains("a semaphore of 3"), "{refusal}");
     }
     assert!(fixture.release(1, None));
@@ -71,10 +71,10 @@ fn one_name_is_one_kind_of_lock_with_one_limit() {
 fn a_doubled_claim_gets_the_same_grant_and_the_full_time() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
-    fixture.pass(29_000);
+    fixture.advance(29_000);
     let again = fixture.hold(1, Exclusive);
     assert_eq!((again.token, again.tokens, again.ttl), (first.token, 1, Some(TTL)));
-    fixture.pass(29_000);
+    fixture.advance(29_000);
     assert_eq!(held(fixture.ask(1)).token, first.token);
     assert_eq!(fixture.view().holders.len(), 1);
 }
@@ -83,23 +83,23 @@ fn a_doubled_claim_gets_the_same_grant_and_the_full_time() {
 fn a_late_request_for_a_shorter_ttl_shortens_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
-    let short = Duration::from_secs(1);
-    fixture.step(|lock, step| lock.renew(id(1), grant.token, short, step)).unwrap();
+    let short_ttl = Duration::from_secs(1);
+    fixture.step(|lock, step| lock.renew(id(1), grant.token, short_ttl, step)).unwrap();
     assert_eq!(fixture.view().holders[0].remaining, Some(TTL));
 }
 
 #[test]
 fn blocks_of_tokens_grow_and_are_bounded() {
     let mut fixture = Fixture::new();
-    let mut numbers = Vec::new();
+    let mut blocks = Vec::new();
     for (number, tokens) in [(1, 0), (2, 10), (3, u32::MAX), (4, 1)] {
         let mut claim = claim(number, Shared);
         claim.tokens = tokens;
         let grant = held(fixture.call(&claim, How::Create).unwrap());
-        numbers.push((grant.token.number, grant.tokens));
+        blocks.push((grant.token.number, grant.tokens));
     }
-    let after = 12 + u64::from(MAX_TOKENS);
-    assert_eq!(numbers, [(1, 1), (2, 10), (12, MAX_TOKENS), (after, 1)]);
+    let next_token = 12 + u64::from(MAX_TOKENS);
+    assert_eq!(blocks, [(1, 1), (2, 10), (12, MAX_TOKENS), (next_token, 1)]);
 }
 
 #[test]
@@ -116,24 +116,24 @@ fn asking_creates_nothing() {
 fn a_claim_that_may_not_queue_leaves_nothing() {
     let mut fixture = Fixture::new();
     let grant = fixture.hold(1, Exclusive);
-    let mut hasty = claim(2, Exclusive);
-    hasty.may_queue = false;
-    let Ok(Answer::Taken(hint)) = fixture.call(&hasty, How::Create) else { panic!() };
+    let mut claim_of_a_try = claim(2, Exclusive);
+    claim_of_a_try.may_queue = false;
+    let Ok(Answer::Taken(hint)) = fixture.call(&claim_of_a_try, How::Create) else { panic!() };
     assert_eq!((hint.ask_in, hint.ahead), (Some(TTL), Some(0)));
     assert_eq!(fixture.view().waiters.len(), 0);
     assert!(fixture.release(1, grant.token) && fixture.notified().is_empty());
-    held(fixture.call(&hasty, How::Create).unwrap());
+    held(fixture.call(&claim_of_a_try, How::Create).unwrap());
 }
 
 #[test]
 fn the_queue_is_bounded() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    let mut waiting = claim(2, Exclusive);
+    let mut queued_claim = claim(2, Exclusive);
     // Not through `claim`, which first searches the whole queue for each claim.
     for number in 1..MAX_WAITERS as u64 {
-        waiting.id.0[..8].copy_from_slice(&number.to_be_bytes());
-        fixture.lock.enqueue(Waiter::new(&waiting, &2, fixture.now));
+        queued_claim.id.0[..8].copy_from_slice(&number.to_be_bytes());
+        fixture.lock.enqueue(Waiter::new(&queued_claim, &2, fixture.now));
     }
     assert_eq!(fixture.wait(3, Exclusive), MAX_WAITERS as u32 - 1);
     assert_eq!(fixture.call(&claim(4, Exclusive), How::Create).unwrap_err(), Refusal::QueueFull);
@@ -145,11 +145,12 @@ fn the_queue_is_bounded() {
 #[test]
 fn the_holders_are_bounded() {
     let mut fixture = Fixture::new();
-    let mut reader = claim(2, Shared);
+    let mut reader_claim = claim(2, Shared);
     for number in 0..MAX_HOLDERS as u64 {
-        reader.id.0[..8].copy_from_slice(&number.to_be_bytes());
-        let waiter = Waiter::new(&reader, &2, fixture.now);
-        fixture.step(|lock, step| lock.grant_to(waiter, TTL, false, step));
+        reader_claim.id.0[..8].copy_from_slice(&number.to_be_bytes());
+        let waiter = Waiter::new(&reader_claim, &2, fixture.now);
+        let pushed = false;
+        fixture.step(|lock, step| lock.grant_to(waiter, TTL, pushed, step));
     }
     assert_eq!(fixture.wait(3, Shared), 0);
     fixture.break_hold(1, true).unwrap();

@@ -23,11 +23,12 @@ fn a_pushed_grant_lasts_the_claim_time_until_its_claim_asks() {
 
     fixture.wait(3, Exclusive);
     fixture.release(2, pushed.token);
-    let asked = held(fixture.ask(3));
-    assert_eq!((asked.ttl, asked.token), (Some(TTL), fixture_token(&fixture)));
+    let confirmed = held(fixture.ask(3));
+    assert_eq!((confirmed.ttl, confirmed.token), (Some(TTL), holder_token(&fixture)));
 }
 
-fn fixture_token(fixture: &Fixture) -> crate::Token {
+/// The token of the only holder.
+fn holder_token(fixture: &Fixture) -> crate::Token {
     token(fixture.view().holders[0].token.unwrap())
 }
 
@@ -35,11 +36,11 @@ fn fixture_token(fixture: &Fixture) -> crate::Token {
 fn a_claim_time_is_at_most_the_ttl() {
     let mut fixture = Fixture::new();
     fixture.hold(1, Exclusive);
-    let mut short = claim(2, Exclusive);
-    short.ttl = Duration::from_millis(500);
-    fixture.call(&short, How::Create).unwrap();
+    let mut short_claim = claim(2, Exclusive);
+    short_claim.ttl = Duration::from_millis(500);
+    fixture.call(&short_claim, How::Create).unwrap();
     fixture.release(1, None);
-    assert_eq!(fixture.pushed[0].grant.ttl, Some(short.ttl));
+    assert_eq!(fixture.pushed[0].grant.ttl, Some(short_claim.ttl));
 }
 
 #[test]
@@ -51,7 +52,7 @@ fn a_waiter_that_misses_its_grant_is_requeued_when_it_asks() {
     }
     fixture.release(1, first.token);
     assert_eq!(fixture.notified(), [2]);
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     fixture.settle();
     assert_eq!(fixture.notified(), [3], "the first is silent");
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Lapsed, "its client may have been notified");
@@ -70,12 +71,12 @@ fn a_waiter_that_just_missed_its_grant_gets_the_free_name() {
     fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
     fixture.release(1, None);
-    let missed = fixture.pushed[0].grant.token;
-    fixture.pass(2_000);
+    let missed_token = fixture.pushed[0].grant.token;
+    fixture.advance(2_000);
     let grant = held(fixture.ask(2));
-    assert!(grant.token > missed && grant.ttl == Some(TTL));
+    assert!(grant.token > missed_token && grant.ttl == Some(TTL));
     assert!(fixture.pushed.is_empty(), "reported by the answer alone");
-    assert!(fixture.renew(2, missed).is_err(), "the missed grant is over");
+    assert!(fixture.renew(2, missed_token).is_err(), "the missed grant is over");
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn a_silent_claim_cannot_return_beside_another_kind_of_lock() {
     fixture.hold(1, Exclusive);
     fixture.wait(2, Exclusive);
     fixture.release(1, None);
-    fixture.pass(2_000);
+    fixture.advance(2_000);
     fixture.hold(3, crate::Mode::Permits { count: 1, limit: 2 });
     assert!(fixture.call(&claim(2, Exclusive), How::Ask).is_err());
     fixture.release(3, None);
@@ -99,10 +100,10 @@ fn queue_entries_are_leases_that_asking_extends() {
     fixture.wait(3, Shared);
     let life = entry_life(TTL);
     assert!(life >= MIN_ENTRY_LIFE && entry_life(Duration::ZERO) == MIN_ENTRY_LIFE);
-    fixture.pass(20_000);
+    fixture.advance(20_000);
     fixture.renew(1, holder.token).unwrap();
     assert_eq!(ahead(fixture.ask(3)), 1);
-    fixture.pass(10_000);
+    fixture.advance(10_000);
     fixture.renew(1, holder.token).unwrap();
     assert_eq!(fixture.notified(), [3], "the writer is dead: the reader joins the reader");
     assert!(matches!(fixture.ask(2), Answer::Gone));
@@ -115,11 +116,11 @@ fn an_expired_lease_frees_the_name_for_the_next_claim() {
     assert_eq!(fixture.wait(2, Exclusive), 0);
     let Answer::Waiting(hint) = fixture.ask(2) else { panic!() };
     assert_eq!(hint.ask_in, Some(TTL), "with a hint when to ask");
-    fixture.pass(20_000);
+    fixture.advance(20_000);
     fixture.ask(2);
-    fixture.pass(9_999);
+    fixture.advance(9_999);
     assert_eq!(ahead(fixture.ask(2)), 0);
-    fixture.pass(1);
+    fixture.advance(1);
     let grant = held(fixture.ask(2));
     assert_eq!(grant.previous, Previous::Lapsed);
     assert!(fixture.renew(1, first.token).is_err());
@@ -142,14 +143,14 @@ fn a_minimum_hold_blocks_the_name_without_a_holder() {
     let mut fixture = Fixture::new();
     let first = fixture.hold(1, Exclusive);
     let min_hold = Some(Duration::from_secs(5));
-    assert!(fixture.end(&crate::Release { min_hold, ..release(1, Some(first.token)) }));
+    assert!(fixture.send_release(&crate::Release { min_hold, ..release(1, Some(first.token)) }));
     assert_eq!(fixture.view().holders[0].owner, MIN_HOLD_OWNER);
     assert_eq!(fixture.wait(2, Exclusive), 0);
     assert!(!fixture.release(1, first.token), "a doubled release does not end it");
     assert!(fixture.renew(1, first.token).is_err());
-    fixture.pass(4_999);
+    fixture.advance(4_999);
     assert_eq!(ahead(fixture.ask(2)), 0);
-    fixture.pass(1);
+    fixture.advance(1);
     assert_eq!(held(fixture.ask(2)).previous, Previous::Clean, "that was no lapse");
 }
 
@@ -160,13 +161,13 @@ fn a_grant_whose_client_is_gone_goes_to_the_next() {
     fixture.wait(2, Exclusive);
     fixture.wait(3, Exclusive);
     let abandoned = crate::Release { ended: Previous::Abandoned, ..release(1, Some(first.token)) };
-    fixture.end(&abandoned);
+    fixture.send_release(&abandoned);
     assert_eq!(fixture.notified(), [2]);
-    fixture.step(|lock, step| lock.undelivered(id(2), step));
+    fixture.step(|lock, step| lock.take_back_undelivered(id(2), step));
     assert_eq!(fixture.notified(), [3]);
     assert_eq!(fixture.pushed[0].grant.previous, Previous::Abandoned, "no holder in between");
-    fixture.step(|lock, step| lock.undelivered(id(9), step));
-    fixture.renew(3, fixture_token(&fixture)).unwrap();
-    fixture.step(|lock, step| lock.undelivered(id(3), step));
+    fixture.step(|lock, step| lock.take_back_undelivered(id(9), step));
+    fixture.renew(3, holder_token(&fixture)).unwrap();
+    fixture.step(|lock, step| lock.take_back_undelivered(id(3), step));
     assert_eq!(fixture.view().holders.len(), 1, "a grant that was confirmed stays");
 }
