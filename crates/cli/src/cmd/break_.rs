@@ -8,7 +8,7 @@ use super::connect;
 use crate::{
     args,
     exit::{self, Failure},
-    text::word,
+    text::shell_word,
 };
 
 /// How long the command waits for a holder that was asked to stop: three times the default grace of `run`.
@@ -29,7 +29,7 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 let message = format!(
                     "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` shows the holder",
                     name.as_str(),
-                    word(name.as_str())
+                    shell_word(name.as_str())
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
