@@ -99,7 +99,7 @@ mod tests {
         let many = format!("\nfailures:\n{}", "    x\n".repeat(6));
         assert_eq!(tests(job_result("fault_cases", &many, (0, 6))), None, "the program is broken");
         assert_eq!(
-            tests(JobResult { suite: None, ..ended("fault_cases", TWO_FAILED, (3, 2)) }),
+            tests(JobResult { suite: None, ..job_result("fault_cases", TWO_FAILED, (3, 2)) }),
             None,
             "no tests"
         );
@@ -118,7 +118,7 @@ mod tests {
         );
         let died = combined(
             first(),
-            JobResult { failure: Some("killed".to_owned()), ..ended("fault_cases", "", (0, 0)) },
+            JobResult { failure: Some("killed".to_owned()), ..job_result("fault_cases", "", (0, 0)) },
             &names,
         );
         assert_eq!((numbers(&died), died.unsteady.len(), died.failure.is_some()), ((3, 2), 0, true));
