@@ -168,7 +168,8 @@ impl ParentGroup<'_> {
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run.
+/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run. The inner
+/// result is the answer of the library; the outer one is a failure when a signal ended the wait.
 fn wait_for_lock(
     plan: &Run,
     locks: &Locks,

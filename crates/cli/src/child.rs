@@ -21,6 +21,7 @@ use crate::{
 pub(crate) struct Child {
     /// The process group that CMD leads; its id is that of CMD.
     group: Pid,
+    /// The terminal, if leasehold has one.
     terminal: Option<Terminal>,
     /// CMD's control group, or the reason why it has none.
     leaf: Result<Leaf, String>,

@@ -221,6 +221,7 @@ impl<'a> Supervisor<'a> {
             Signal::SIGKILL => self.front_is_gone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
+                // An operator who breaks the hold sends TERM, too: the engine tells whether the hold is broken.
                 if self.confirmation.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
                     self.confirmation = Some(Box::pin(guard.confirm()));

@@ -20,7 +20,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
     let locks = connect(url)?;
-    let end = Instant::now() + STOP_LIMIT;
+    let give_up_at = Instant::now() + STOP_LIMIT;
     loop {
         match locks.break_hold_blocking(name.as_str(), args.token, args.force) {
             Ok(Broken::Done) => return Ok(exit::DONE),
@@ -34,7 +34,9 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
             // Either the holder was asked to stop and still holds, or the engine is unreachable. Both may pass.
-            Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(ASK_PAUSE),
+            Err(error) if error.is_unreachable() && Instant::now() < give_up_at => {
+                std::thread::sleep(ASK_PAUSE)
+            }
             Err(error) => return Err(error.into()),
         }
     }
