@@ -3,8 +3,8 @@
 use stateright::{Model, Property};
 
 use crate::{
-    Id, Rules, Sights, World, client::Stage, properties, resource::Progress, rules::Section,
-    wire::Subscription, world::By,
+    EventCounts, Id, Rules, World, client::Stage, properties, resource::Progress, rules::Section,
+    wire::Subscription, world::Context,
 };
 
 /// One action.
@@ -29,17 +29,17 @@ pub(crate) enum Action {
     /// A request on a broken connection of a client is served after all.
     ServeLate(Id, usize),
     /// A client reads an answer.
-    Answer(Id),
+    ReadAnswer(Id),
     /// A client stops waiting for an answer, while its connection works.
-    Forget(Id),
+    ForgetRequest(Id),
     /// A client receives a pushed grant.
-    Receive(Id),
+    ReceivePush(Id),
     /// The notification of a pushed grant is lost.
-    Mishear(Id),
+    LosePush(Id),
     /// A connection breaks; its client notices.
-    Cut(Id),
+    Disconnect(Id),
     /// The server notices that a connection broke.
-    Notice(Id),
+    NoticeBreak(Id),
     /// A client makes a new connection.
     Reconnect(Id),
     /// Another program takes the name.
@@ -56,7 +56,7 @@ pub(crate) struct Protocol {
     /// The rules.
     pub rules: Rules,
     /// The events seen on the way.
-    pub sights: Sights,
+    pub events: EventCounts,
 }
 
 impl Model for Protocol {
@@ -85,7 +85,7 @@ impl Model for Protocol {
 
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
-        next.perform(action, By { rules: &self.rules, sights: &self.sights });
+        next.perform(action, Context { rules: &self.rules, events: &self.events });
         Some(next)
     }
 
@@ -94,17 +94,17 @@ impl Model for Protocol {
     }
 
     fn within_boundary(&self, world: &World) -> bool {
-        world.server.counter <= self.rules.most_grants
+        world.server.counter <= self.rules.max_grants
     }
 }
 
 impl World {
     /// Adds the actions of a client.
     fn actions_of(&self, id: Id, rules: &Rules, actions: &mut Vec<Action>) {
-        let (faults, up) = (&self.faults, self.wires[id].up);
+        let (faults, is_up) = (&self.faults, self.wires[id].is_up);
         // Without slow steps, messages in flight arrive before their client dies.
-        let dies = rules.slow || self.wires[id].is_quiet();
-        let mut may = |action, possible: bool| {
+        let may_die = rules.slow || self.wires[id].is_quiet();
+        let mut add_if = |action, possible: bool| {
             if possible {
                 actions.push(action);
             }
@@ -112,24 +112,27 @@ impl World {
         match &self.clients[id].stage {
             // Idle clients are alike, so they claim in the order of their numbers.
             Stage::Idle => {
-                may(Action::Claim(id), id.0 == 0 || self.clients[Id(id.0 - 1)].stage != Stage::Idle);
+                add_if(Action::Claim(id), id.0 == 0 || self.clients[Id(id.0 - 1)].stage != Stage::Idle);
             }
             Stage::Waiting(waiting) => {
-                may(Action::Ask(id), up && waiting.is_due());
-                may(Action::GiveUp(id), faults.cancels > 0);
-                may(Action::Die(id), dies && faults.dead_waiters > 0);
+                add_if(Action::Ask(id), is_up && waiting.is_due());
+                add_if(Action::GiveUp(id), faults.cancels > 0);
+                add_if(Action::Die(id), may_die && faults.dead_waiters > 0);
             }
             Stage::Holding(holding) => {
-                let renews = rules.renews && (1..rules.ttl).contains(&holding.left);
-                may(Action::Renew(id), up && renews && holding.renewal.is_none());
-                may(Action::Work(id), rules.section != Section::Empty && holding.progress != Progress::Over);
-                may(
+                let may_renew = rules.renews && (1..rules.ttl).contains(&holding.valid_for);
+                add_if(Action::Renew(id), is_up && may_renew && holding.renewal_age.is_none());
+                add_if(
+                    Action::Work(id),
+                    rules.section != Section::Empty && holding.progress != Progress::Over,
+                );
+                add_if(
                     Action::Release(id),
                     rules.section == Section::Empty || holding.progress == Progress::Over,
                 );
-                may(Action::Die(id), dies && faults.dead_holders > 0);
+                add_if(Action::Die(id), may_die && faults.dead_holders > 0);
             }
-            Stage::Leaving(_) => may(Action::Die(id), dies && faults.dead_holders > 0),
+            Stage::Leaving(_) => add_if(Action::Die(id), may_die && faults.dead_holders > 0),
             Stage::Done | Stage::Dead => {}
         }
     }
@@ -137,38 +140,38 @@ impl World {
     /// Adds the actions on the connections of a client.
     fn actions_on_wire(&self, id: Id, actions: &mut Vec<Action>) {
         let (wire, faults) = (&self.wires[id], &self.faults);
-        let mut may = |action, possible: bool| {
+        let mut add_if = |action, possible: bool| {
             if possible {
                 actions.push(action);
             }
         };
-        (0..wire.late.len()).for_each(|at| may(Action::ServeLate(id, at), true));
-        may(Action::Notice(id), wire.subscription == Subscription::HalfOpen);
+        (0..wire.late.len()).for_each(|index| add_if(Action::ServeLate(id, index), true));
+        add_if(Action::NoticeBreak(id), wire.subscription == Subscription::HalfOpen);
         if matches!(self.clients[id].stage, Stage::Idle | Stage::Done | Stage::Dead) {
             return;
         }
-        may(Action::Serve(id), wire.up && !wire.requests.is_empty());
-        may(Action::Answer(id), wire.reply.is_some());
-        let waits = wire.reply.is_some() || wire.requests.len() > wire.unwanted;
-        may(Action::Forget(id), faults.timeouts > 0 && waits);
-        may(Action::Receive(id), !wire.pushes.is_empty());
-        may(Action::Mishear(id), faults.losses > 0 && !wire.pushes.is_empty());
-        may(Action::Cut(id), faults.breaks > 0 && wire.up);
-        may(Action::Reconnect(id), !wire.up);
+        add_if(Action::Serve(id), wire.is_up && !wire.requests.is_empty());
+        add_if(Action::ReadAnswer(id), wire.reply.is_some());
+        let awaits_answer = wire.reply.is_some() || wire.requests.len() > wire.unwanted_answers;
+        add_if(Action::ForgetRequest(id), faults.timeouts > 0 && awaits_answer);
+        add_if(Action::ReceivePush(id), !wire.pushes.is_empty());
+        add_if(Action::LosePush(id), faults.losses > 0 && !wire.pushes.is_empty());
+        add_if(Action::Disconnect(id), faults.breaks > 0 && wire.is_up);
+        add_if(Action::Reconnect(id), !wire.is_up);
     }
 
     /// Performs an action.
-    fn perform(&mut self, action: Action, by: By<'_>) {
-        let (rules, faults) = (by.rules, &mut self.faults);
+    fn perform(&mut self, action: Action, context: Context<'_>) {
+        let (rules, faults) = (context.rules, &mut self.faults);
         match action {
             Action::Claim(id) => self.claim(id),
             Action::Ask(id) => self.ask(id),
             Action::Renew(id) => self.renew(id),
-            Action::Work(id) => self.work(id, by),
-            Action::Release(id) => self.leave(id, by),
+            Action::Work(id) => self.work(id, context),
+            Action::Release(id) => self.leave(id, context),
             Action::GiveUp(id) => {
                 faults.cancels -= 1;
-                self.leave(id, by);
+                self.leave(id, context);
             }
             Action::Die(id) => {
                 match self.clients[id].stage {
@@ -177,25 +180,25 @@ impl World {
                 }
                 self.die(id, rules);
             }
-            Action::Serve(id) => self.serve_next(id, by),
-            Action::ServeLate(id, at) => self.serve_late(id, at, by),
-            Action::Answer(id) => self.answer(id, by),
-            Action::Forget(id) => {
+            Action::Serve(id) => self.serve_next(id, context),
+            Action::ServeLate(id, index) => self.serve_late(id, index, context),
+            Action::ReadAnswer(id) => self.answer(id, context),
+            Action::ForgetRequest(id) => {
                 faults.timeouts -= 1;
-                self.forget(id, by);
+                self.forget(id, context);
             }
-            Action::Receive(id) => self.receive(id, by),
-            Action::Mishear(id) => {
+            Action::ReceivePush(id) => self.receive(id, context),
+            Action::LosePush(id) => {
                 faults.losses -= 1;
                 self.wires[id].pushes.remove(0);
             }
-            Action::Cut(id) => {
+            Action::Disconnect(id) => {
                 faults.breaks -= 1;
-                self.cut(id, by);
+                self.break_connection(id, context);
             }
-            Action::Notice(id) => self.wires[id].subscription = Subscription::Shut,
+            Action::NoticeBreak(id) => self.wires[id].subscription = Subscription::Shut,
             Action::Reconnect(id) => self.reconnect(id, rules),
-            Action::ForeignTakes => self.foreign_takes(by),
+            Action::ForeignTakes => self.foreign_takes(context),
             Action::ForeignFrees => self.foreign_frees(),
             Action::Tick => self.tick(rules),
         }

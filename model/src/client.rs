@@ -2,7 +2,7 @@
 //! flight of `crates/core/src/pure/in_flight.rs`.
 
 use crate::{
-    Bug, Rules, Sights, Ticks,
+    Bug, EventCounts, Rules, Ticks,
     leaving::Leaving,
     resource::Progress,
     server::Token,
@@ -14,30 +14,35 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Client {
     pub(crate) stage: Stage,
-    pub(crate) unsettled: Unsettled,
+    pub(crate) unanswered_request: UnansweredRequest,
 }
 
 /// The stage of the client's claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Stage {
+    /// It has not claimed yet.
     #[default]
     Idle,
     Waiting(Waiting),
     Holding(Holding),
+    /// It releases its hold, or gives its claim up.
     Leaving(Leaving),
+    /// Its claim is over.
     Done,
+    /// It has died.
     Dead,
 }
 
 /// Where a request of the claim may be that has no answer yet, although the client has stopped waiting for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Unsettled {
+pub(crate) enum UnansweredRequest {
+    /// There is no such request.
     #[default]
-    Nowhere,
+    None,
     /// On the current connection: a release is served after it.
-    Here,
+    OnConnection,
     /// On a broken connection: it may arrive after the release.
-    Elsewhere,
+    OnBrokenConnection,
 }
 
 /// The state of a client that holds a guard.
@@ -45,15 +50,15 @@ pub(crate) enum Unsettled {
 pub(crate) struct Holding {
     pub(crate) token: Token,
     /// For how long the hold is still valid; the hold is lost at 0.
-    pub(crate) left: Ticks,
-    /// How long ago the renewal in flight was sent.
-    pub(crate) renewal: Option<Ticks>,
+    pub(crate) valid_for: Ticks,
+    /// How long ago the renewal in flight was sent. `None`: none is in flight.
+    pub(crate) renewal_age: Option<Ticks>,
     pub(crate) progress: Progress,
 }
 
 /// The consequence of a message to a client.
 #[derive(Clone, Copy)]
-pub(crate) enum Then {
+pub(crate) enum Effect {
     Nothing,
     Send(Request),
     /// The client holds from now on.
@@ -71,63 +76,63 @@ impl Client {
         request
     }
 
-    /// Makes the client a holder, whose grant is valid for `left`.
-    pub(crate) fn hold(&mut self, grant: Grant, left: Ticks) -> Then {
+    /// Makes the client a holder, whose grant is valid for `valid_for`.
+    pub(crate) fn hold(&mut self, grant: Grant, valid_for: Ticks) -> Effect {
         let progress = Progress::Begun;
-        self.stage = Stage::Holding(Holding { token: grant.token, left, renewal: None, progress });
-        Then::Hold(grant)
+        self.stage = Stage::Holding(Holding { token: grant.token, valid_for, renewal_age: None, progress });
+        Effect::Hold(grant)
     }
 
     /// Handles the answer to the request in flight.
-    pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
+    pub(crate) fn answered(&mut self, reply: Aged<Reply>, rules: &Rules, events: &EventCounts) -> Effect {
         match &mut self.stage {
-            Stage::Waiting(_) => self.claim_answered(reply, rules, sights),
+            Stage::Waiting(_) => self.claim_answered(reply, rules, events),
             Stage::Holding(holding) => {
-                holding.renewed(reply.what, rules);
-                Then::Nothing
+                holding.renewed(reply.message, rules);
+                Effect::Nothing
             }
             Stage::Leaving(leaving) => {
-                let then = leaving.conclude(reply.what);
+                let effect = leaving.conclude(reply.message);
                 self.stage = Stage::Done;
-                then
+                effect
             }
-            Stage::Idle | Stage::Done | Stage::Dead => Then::Nothing,
+            Stage::Idle | Stage::Done | Stage::Dead => Effect::Nothing,
         }
     }
 
     /// Stops waiting for the request in flight, which may have been served, or may be served later.
-    pub(crate) fn unanswered(&mut self, rules: &Rules) -> Then {
+    pub(crate) fn unanswered(&mut self, rules: &Rules) -> Effect {
         match &mut self.stage {
-            Stage::Waiting(waiting) if waiting.asked.is_some() => {
-                waiting.asked = None;
-                if self.unsettled == Unsettled::Nowhere {
-                    self.unsettled = Unsettled::Here;
+            Stage::Waiting(waiting) if waiting.request_age.is_some() => {
+                waiting.request_age = None;
+                if self.unanswered_request == UnansweredRequest::None {
+                    self.unanswered_request = UnansweredRequest::OnConnection;
                 }
-                if waiting.notified { self.listen() } else { Then::Nothing }
+                if waiting.notified { self.handle_notification() } else { Effect::Nothing }
             }
             Stage::Holding(holding) => {
-                if let Some(sent) = holding.renewal.take()
+                if let Some(age) = holding.renewal_age.take()
                     && rules.has(Bug::UnknownExtends)
                 {
-                    holding.left = rules.ttl - sent;
+                    holding.valid_for = rules.ttl - age;
                 }
-                Then::Nothing
+                Effect::Nothing
             }
             Stage::Leaving(leaving) => {
-                leaving.again = true;
-                Then::Send(self.release(rules))
+                leaving.is_repeated = true;
+                Effect::Send(self.release(rules))
             }
-            _ => Then::Nothing,
+            _ => Effect::Nothing,
         }
     }
 
     /// Handles the break of the connection.
-    pub(crate) fn cut(&mut self, rules: &Rules) -> Then {
-        let then = self.unanswered(rules);
-        if self.unsettled == Unsettled::Here {
-            self.unsettled = Unsettled::Elsewhere;
+    pub(crate) fn break_connection(&mut self, rules: &Rules) -> Effect {
+        let effect = self.unanswered(rules);
+        if self.unanswered_request == UnansweredRequest::OnConnection {
+            self.unanswered_request = UnansweredRequest::OnBrokenConnection;
         }
-        then
+        effect
     }
 
     /// Handles a new connection, on which the server's clock is known. Returns the request with which the client asks
@@ -143,7 +148,7 @@ impl Client {
     /// Renews the hold.
     pub(crate) fn renew(&mut self) -> Option<Request> {
         let Stage::Holding(holding) = &mut self.stage else { return None };
-        holding.renewal = Some(0);
+        holding.renewal_age = Some(0);
         Some(Request::Renew(holding.token))
     }
 
@@ -152,10 +157,10 @@ impl Client {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.tick(rules),
             Stage::Holding(holding) => {
-                holding.left = holding.left.saturating_sub(1);
-                holding.renewal = holding.renewal.map(|sent| (sent + 1).min(rules.ttl));
+                holding.valid_for = holding.valid_for.saturating_sub(1);
+                holding.renewal_age = holding.renewal_age.map(|age| (age + 1).min(rules.ttl));
             }
-            Stage::Leaving(leaving) => leaving.left = leaving.left.saturating_sub(1),
+            Stage::Leaving(leaving) => leaving.lease_left = leaving.lease_left.saturating_sub(1),
             Stage::Idle | Stage::Done | Stage::Dead => {}
         }
     }
@@ -163,7 +168,7 @@ impl Client {
     /// The token of the hold that is valid now, and for how long.
     pub(crate) fn valid_hold(&self) -> Option<(Token, Ticks)> {
         match &self.stage {
-            Stage::Holding(Holding { token, left: left @ 1.., .. }) => Some((*token, *left)),
+            Stage::Holding(Holding { token, valid_for: valid_for @ 1.., .. }) => Some((*token, *valid_for)),
             _ => None,
         }
     }
@@ -177,11 +182,11 @@ impl Client {
 impl Holding {
     /// R1: the deadline counts from when the renewal left. R5: nothing revives a lost hold.
     fn renewed(&mut self, reply: Reply, rules: &Rules) {
-        let sent = self.renewal.take().unwrap_or_default();
+        let age = self.renewal_age.take().unwrap_or_default();
         if reply == Reply::Lost {
-            self.left = 0;
-        } else if self.left > 0 {
-            self.left = self.left.max(rules.ttl.saturating_sub(sent));
+            self.valid_for = 0;
+        } else if self.valid_for > 0 {
+            self.valid_for = self.valid_for.max(rules.ttl.saturating_sub(age));
         }
     }
 }

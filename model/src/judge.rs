@@ -1,7 +1,7 @@
 //! Observes the lock key and the clients from outside, and records violations. Shares no code with the server.
 
 use crate::{
-    Id, Rules, Sight, Sights, Ticks, World,
+    Event, EventCounts, Id, Rules, Ticks, World,
     client::Stage,
     server::{Hold, Server, Token},
     wire::{Grant, Request, Subscription},
@@ -12,47 +12,48 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// Whether a client held and has not released in time, and no later holder was notified of that lapse.
-    unfinished: bool,
+    /// Whether the last holder has not released in time: then the next holder must be notified of a lapse.
+    last_hold_unreleased: bool,
     /// For how long a live client has waited without a holder that knows of its hold.
-    pub(crate) idle: Ticks,
+    pub(crate) idle_time: Ticks,
     /// Whether a grant had a token that was not larger than an earlier token.
-    pub(crate) went_back: bool,
+    pub(crate) token_went_back: bool,
     /// Whether a claim was granted before a live claim that was ahead of it in the queue.
-    pub(crate) barged: bool,
+    pub(crate) queue_was_passed: bool,
     /// Whether a holder was not notified that the previous hold had lapsed.
-    pub(crate) unreported: bool,
+    pub(crate) lapse_unreported: bool,
     /// Whether a user got a false result of a release.
-    pub(crate) lied: bool,
+    pub(crate) release_lied: bool,
 }
 
 impl World {
     /// Judges how the server served a request of `caller`; `before` is the server's previous state.
-    pub(crate) fn judge(&mut self, before: &Server, caller: Id, request: Request, sights: &Sights) {
-        let (old, new) = (before.current_hold(), self.server.current_hold());
-        if let Some(old) = old
-            && !is_same(new, old)
+    pub(crate) fn judge(&mut self, before: &Server, caller: Id, request: Request, events: &EventCounts) {
+        let (old_hold, new_hold) = (before.current_hold(), self.server.current_hold());
+        if let Some(old) = old_hold
+            && !is_same(new_hold, old)
             && let Request::Release { token: Some(token), .. } = request
             && (old.id, old.token) == (caller, token)
         {
-            self.judge.unfinished = false;
+            self.judge.last_hold_unreleased = false;
             if let Stage::Leaving(leaving) = &mut self.clients[caller].stage {
                 leaving.freed = true;
             }
         }
-        if let Some(new) = new
-            && !is_same(old, new)
+        if let Some(new) = new_hold
+            && !is_same(old_hold, new)
         {
-            self.judge.went_back |= new.token <= self.judge.newest;
+            self.judge.token_went_back |= new.token <= self.judge.newest;
             self.judge.newest = self.judge.newest.max(new.token);
-            let waits = |&id: &Id| {
+            let waits_ahead = |&id: &Id| {
                 let leaves = id == caller && matches!(request, Request::Release { .. });
-                let lives = before.entries[id].is_some_and(|entry| entry.left > 0);
-                lives && !leaves && self.wires[id].subscription != Subscription::Shut
+                let is_live = before.entries[id].is_some_and(|entry| entry.left > 0);
+                is_live && !leaves && self.wires[id].subscription != Subscription::Shut
             };
-            self.judge.barged |= before.queue.iter().take_while(|id| **id != new.id).any(waits);
+            self.judge.queue_was_passed |=
+                before.queue.iter().take_while(|id| **id != new.id).any(waits_ahead);
             if self.server.entries.iter().flatten().any(|entry| entry.silent) {
-                sights.add(Sight::WentOn);
+                events.add(Event::PassedToNextWaiter);
             }
         }
     }
@@ -65,12 +66,13 @@ fn is_same(one: Option<Hold>, other: Hold) -> bool {
 impl Judge {
     /// Records that a client holds from now on.
     pub(crate) fn hold_began(&mut self, grant: Grant) {
-        self.unreported |= self.unfinished && !grant.after_lapse;
-        self.unfinished = true;
+        self.lapse_unreported |= self.last_hold_unreleased && !grant.after_lapse;
+        self.last_hold_unreleased = true;
     }
 
-    /// Lets a tick pass. `idle`: a live client waits, and there is no holder that knows of its hold.
-    pub(crate) fn tick(&mut self, idle: bool, rules: &Rules) {
-        self.idle = if idle && !rules.slow { (self.idle + 1).min(rules.patience() + 1) } else { 0 };
+    /// Lets a tick pass. `is_idle`: a live client waits, and there is no holder that knows of its hold.
+    pub(crate) fn tick(&mut self, is_idle: bool, rules: &Rules) {
+        self.idle_time =
+            if is_idle && !rules.slow { (self.idle_time + 1).min(rules.patience() + 1) } else { 0 };
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Bug, Rules, Ticks,
-    client::{Client, Stage, Then, Unsettled},
+    client::{Client, Effect, Stage, UnansweredRequest},
     server::Token,
     waiting::Waiting,
     wire::{Reply, Request},
@@ -16,9 +16,9 @@ pub(crate) struct Leaving {
     /// Whether the user waits for the result of the release.
     user_waits: bool,
     /// For how long the lease certainly has not lapsed.
-    pub(crate) left: Ticks,
+    pub(crate) lease_left: Ticks,
     /// Whether the release in flight is not the first.
-    pub(crate) again: bool,
+    pub(crate) is_repeated: bool,
     /// The true result: whether a release of this claim freed the hold.
     pub(crate) freed: bool,
 }
@@ -26,16 +26,21 @@ pub(crate) struct Leaving {
 impl Client {
     /// Drops the guard, or gives the claim up. `hold`: the token of the hold, and for how long it is valid.
     pub(crate) fn leave(&mut self, hold: Option<(Token, Ticks)>, rules: &Rules) -> Request {
-        if let Stage::Waiting(Waiting { asked: Some(_), .. }) = self.stage
-            && self.unsettled == Unsettled::Nowhere
+        if let Stage::Waiting(Waiting { request_age: Some(_), .. }) = self.stage
+            && self.unanswered_request == UnansweredRequest::None
         {
-            self.unsettled = Unsettled::Here;
+            self.unanswered_request = UnansweredRequest::OnConnection;
         }
-        let (token, left) = hold.unzip();
-        let left = left.unwrap_or_default();
+        let (token, valid_for) = hold.unzip();
+        let lease_left = valid_for.unwrap_or_default();
         // A user whose guard knows of the loss is answered at once.
-        self.stage =
-            Stage::Leaving(Leaving { token, user_waits: left > 0, left, again: false, freed: false });
+        self.stage = Stage::Leaving(Leaving {
+            token,
+            user_waits: lease_left > 0,
+            lease_left,
+            is_repeated: false,
+            freed: false,
+        });
         self.release(rules)
     }
 
@@ -47,24 +52,25 @@ impl Client {
         };
         Request::Release {
             token,
-            mark_dead: self.unsettled == Unsettled::Elsewhere && !rules.has(Bug::NoTombstone),
+            mark_dead: self.unanswered_request == UnansweredRequest::OnBrokenConnection
+                && !rules.has(Bug::NoTombstone),
         }
     }
 }
 
 impl Leaving {
     /// I10: the result that the user gets, and whether it is true.
-    pub(crate) fn conclude(&self, reply: Reply) -> Then {
+    pub(crate) fn conclude(&self, reply: Reply) -> Effect {
         if !self.user_waits {
-            return Then::Nothing;
+            return Effect::Nothing;
         }
         match reply {
-            Reply::Freed => Then::Reported(self.freed),
-            _ if !self.again => Then::Reported(!self.freed),
+            Reply::Freed => Effect::Reported(self.freed),
+            _ if !self.is_repeated => Effect::Reported(!self.freed),
             // An earlier release of this claim freed it, because the lease had not lapsed.
-            _ if self.left > 0 => Then::Reported(self.freed),
+            _ if self.lease_left > 0 => Effect::Reported(self.freed),
             // The user gets the answer that the result is unknown.
-            _ => Then::Nothing,
+            _ => Effect::Nothing,
         }
     }
 }

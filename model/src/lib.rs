@@ -33,8 +33,8 @@
 //! the next holder is notified of a lapse. Without the fence the run must find the holder that pauses between check and
 //! write and overwrites its successor; with a fence but without the seal, the update that is lost before the
 //! successor's first write; with both, nothing. [`MISTAKES`] are protocols with one mistake each: the search must find
-//! each of them. A run must also see the events that it is expected to see on its way (a [`Sight`]), because a model in
-//! which nothing happens proves nothing.
+//! each of them. A run must also see the events that it is expected to see on its way (an [`Event`]), because a model
+//! in which nothing happens proves nothing.
 //!
 //! # What is not modelled
 //!
@@ -74,6 +74,7 @@
 mod action;
 mod bug;
 mod client;
+mod events;
 mod judge;
 mod leaving;
 mod mistakes;
@@ -86,7 +87,6 @@ mod rules;
 mod runs;
 mod search;
 mod server;
-mod sights;
 mod story;
 mod verbs;
 mod waiting;
@@ -100,9 +100,9 @@ use self::{
     world::World,
 };
 pub use self::{
+    events::{Event, EventCounts},
     mistakes::MISTAKES,
     rules::Rules,
     runs::{LARGE, Run, SMALL},
-    search::Found,
-    sights::{Sight, Sights},
+    search::SearchResult,
 };

@@ -10,8 +10,8 @@ use leasehold_core::{
 use proptest::prelude::*;
 
 use crate::{
-    Id, Rules, Sights,
-    rules::Each,
+    EventCounts, Id, Rules,
+    rules::PerClient,
     runs::SLOW,
     server::{Call, Server},
     wire::{Grant, How, Reply, Request, Wire},
@@ -23,34 +23,34 @@ const RULES: Rules = Rules { clients: 3, ..SLOW };
 const LINEAGE: Lineage = Lineage::new(0);
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum Step {
     Tick,
-    Serve(Id, Asked),
+    Serve(Id, Verb),
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Asked {
+enum Verb {
     Claim(How),
-    Renew(Which),
-    Release(Option<Which>),
+    Renew(TokenChoice),
+    Release(Option<TokenChoice>),
 }
 
 /// The token that a request carries.
 #[derive(Clone, Copy, Debug)]
-enum Which {
+enum TokenChoice {
     Own,
     Wrong,
 }
 
-fn event() -> impl Strategy<Value = Event> {
-    let which = || prop_oneof![4 => Just(Which::Own), 1 => Just(Which::Wrong)];
-    let asked = prop_oneof![
-        3 => Just(Asked::Claim(How::Create)),
-        3 => Just(Asked::Claim(How::Ask)),
-        1 => which().prop_map(Asked::Renew),
-        2 => prop::option::weighted(0.7, which()).prop_map(Asked::Release),
+fn step() -> impl Strategy<Value = Step> {
+    let token_choice = || prop_oneof![4 => Just(TokenChoice::Own), 1 => Just(TokenChoice::Wrong)];
+    let verb = prop_oneof![
+        3 => Just(Verb::Claim(How::Create)),
+        3 => Just(Verb::Claim(How::Ask)),
+        1 => token_choice().prop_map(Verb::Renew),
+        2 => prop::option::weighted(0.7, token_choice()).prop_map(Verb::Release),
     ];
-    prop_oneof![1 => Just(Event::Tick), 2 => (0..3u8, asked).prop_map(|(id, asked)| Event::Serve(Id(id), asked))]
+    prop_oneof![1 => Just(Step::Tick), 2 => (0..3u8, verb).prop_map(|(id, verb)| Step::Serve(Id(id), verb))]
 }
 
 fn ticks(ticks: u8) -> Duration {
@@ -62,28 +62,28 @@ struct Both {
     queue: LockState<Id>,
     tombstones: Tombstones,
     now: Instant,
-    minted: u64,
+    newest_token: u64,
     pushed: Vec<(Id, Grant)>,
     server: Server,
-    wires: Each<Wire>,
+    wires: PerClient<Wire>,
     /// The newest token of each claim.
     tokens: [u8; 3],
 }
 
 impl Both {
     fn new() -> Self {
-        let mut wires = Each::<Wire>::default();
+        let mut wires = PerClient::<Wire>::default();
         wires.iter_mut().for_each(Wire::connect);
         let now = Instant::from_nanos(1_000_000_000);
         let (queue, tombstones, server) = (LockState::new(), Tombstones::default(), Server::default());
-        Self { queue, tombstones, now, minted: 0, pushed: Vec::new(), server, wires, tokens: [0; 3] }
+        Self { queue, tombstones, now, newest_token: 0, pushed: Vec::new(), server, wires, tokens: [0; 3] }
     }
 
     fn step<R>(&mut self, act: impl FnOnce(&mut LockState<Id>, &mut StepContext<'_, Id>) -> R) -> R {
-        let minted = &mut self.minted;
+        let newest_token = &mut self.newest_token;
         let mut mint = |tokens: u32| {
-            *minted += u64::from(tokens);
-            Token { lineage: LINEAGE, number: *minted }
+            *newest_token += u64::from(tokens);
+            Token { lineage: LINEAGE, number: *newest_token }
         };
         let mut step = StepContext::new(self.now, ticks(RULES.request_life), &mut self.tombstones, &mut mint);
         let answer = act(&mut self.queue, &mut step);
@@ -91,7 +91,7 @@ impl Both {
             .pushed
             .iter()
             .map(|pushed| (pushed.id, grant(&pushed.grant)))
-            .map(|(id, it)| (number(id), it))
+            .map(|(id, grant)| (id_of(id), grant))
             .collect();
         answer
     }
@@ -107,25 +107,27 @@ impl Both {
     }
 
     fn call<R>(&mut self, caller: Id, act: impl FnOnce(&mut Server, &mut Call<'_>) -> R) -> R {
-        let sights = Sights::default();
-        let mut call = Call { rules: &RULES, sights: &sights, wires: &mut self.wires, caller };
+        let events = EventCounts::default();
+        let mut call = Call { rules: &RULES, events: &events, wires: &mut self.wires, caller };
         act(&mut self.server, &mut call)
     }
 
-    fn serve(&mut self, id: Id, asked: Asked) {
+    fn serve(&mut self, id: Id, verb: Verb) {
         let token = |which| match which {
-            Which::Own => self.tokens[usize::from(id.0)],
-            Which::Wrong => u8::MAX,
+            TokenChoice::Own => self.tokens[usize::from(id.0)],
+            TokenChoice::Wrong => u8::MAX,
         };
-        let request = match asked {
-            Asked::Claim(how) => Request::Claim(how),
-            Asked::Renew(which) => Request::Renew(token(which)),
+        let request = match verb {
+            Verb::Claim(how) => Request::Claim(how),
+            Verb::Renew(token_choice) => Request::Renew(token(token_choice)),
             // The machine leaves a tombstone after every release.
-            Asked::Release(which) => Request::Release { token: which.map(token), mark_dead: true },
+            Verb::Release(token_choice) => {
+                Request::Release { token: token_choice.map(token), mark_dead: true }
+            }
         };
         let reply = self.call(id, |server, call| server.serve(request, call));
-        let wanted = self.step(|queue, step| ask(queue, step, id, request));
-        assert_eq!(shown(reply), wanted, "{request:?} of {id:?}");
+        let expected = self.step(|queue, step| serve_by_core(queue, step, id, request));
+        assert_eq!(answer_text(reply), expected, "{request:?} of {id:?}");
         self.pushed.retain(|(other, _)| *other != id);
         if let Reply::Held(grant) = reply {
             self.tokens[usize::from(id.0)] = grant.token;
@@ -136,19 +138,20 @@ impl Both {
     fn compare(&mut self) {
         let mut pushed = Vec::new();
         for id in RULES.ids() {
-            pushed.extend(self.wires[id].pushes.drain(..).map(|push| (id, push.what)));
+            pushed.extend(self.wires[id].pushes.drain(..).map(|push| (id, push.message)));
         }
         for (id, grant) in &pushed {
             self.tokens[usize::from(id.0)] = grant.token;
         }
         assert_eq!(pushed, self.pushed);
         let view = self.queue.view(&name(), "", self.now);
-        let held = view.holders.iter().map(|holder| (holder.id.clone(), holder.token, holder.remaining));
+        let core_holders =
+            view.holders.iter().map(|holder| (holder.id.clone(), holder.token, holder.remaining));
         let (current_hold, lock) = (self.server.current_hold(), self.server.lock);
-        let stored = current_hold.zip(lock).map(|(hold, (_, left))| {
+        let model_holder = current_hold.zip(lock).map(|(hold, (_, left))| {
             (claim_id(hold.id).to_string(), Some(u64::from(hold.token)), Some(ticks(left)))
         });
-        assert_eq!(held.collect::<Vec<_>>(), stored.into_iter().collect::<Vec<_>>());
+        assert_eq!(core_holders.collect::<Vec<_>>(), model_holder.into_iter().collect::<Vec<_>>());
         let waiters: Vec<String> = view.waiters.iter().map(|waiter| waiter.id.clone()).collect();
         let queue: Vec<String> = self.server.queue.iter().map(|id| claim_id(*id).to_string()).collect();
         assert_eq!(waiters[..queue.len().min(waiters.len())], queue);
@@ -157,14 +160,19 @@ impl Both {
     }
 }
 
-/// Sends the same request to the machine. Returns its answer as [`shown`].
-fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, request: Request) -> String {
+/// Sends the same request to the machine. Returns its answer as [`answer_text`].
+fn serve_by_core(
+    queue: &mut LockState<Id>,
+    step: &mut StepContext<'_, Id>,
+    id: Id,
+    request: Request,
+) -> String {
     let token = |token| Token { lineage: LINEAGE, number: u64::from(token) };
     match request {
         Request::Claim(how) => {
             let how = if how == How::Ask { leasehold_core::How::Ask } else { leasehold_core::How::Create };
             match queue.claim(&claim(id), how, &id, step).unwrap() {
-                Answer::Held(held) => shown(Reply::Held(grant(&held))),
+                Answer::Held(held) => answer_text(Reply::Held(grant(&held))),
                 Answer::Waiting(_) => "waiting".to_owned(),
                 Answer::Gone => "gone".to_owned(),
                 other => panic!("{other:?}"),
@@ -186,7 +194,7 @@ fn ask(queue: &mut LockState<Id>, step: &mut StepContext<'_, Id>, id: Id, reques
     }
 }
 
-fn shown(reply: Reply) -> String {
+fn answer_text(reply: Reply) -> String {
     match reply {
         Reply::Waiting { .. } => "waiting".to_owned(),
         Reply::Held(_) => format!("{reply:?}"),
@@ -203,7 +211,7 @@ fn claim_id(id: Id) -> ClaimId {
     ClaimId([id.0; 16])
 }
 
-fn number(id: ClaimId) -> Id {
+fn id_of(id: ClaimId) -> Id {
     Id(id.0[0])
 }
 
@@ -234,12 +242,12 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_server_answers_as_the_machine_of_core(events in prop::collection::vec(event(), 1..60)) {
+    fn the_server_answers_as_the_machine_of_core(steps in prop::collection::vec(step(), 1..60)) {
         let mut both = Both::new();
-        for event in events {
-            match event {
-                Event::Tick => both.tick(),
-                Event::Serve(id, asked) => both.serve(id, asked),
+        for step in steps {
+            match step {
+                Step::Tick => both.tick(),
+                Step::Serve(id, verb) => both.serve(id, verb),
             }
             both.compare();
         }

@@ -3,7 +3,7 @@
 use stateright::Property;
 
 use crate::{
-    Id, Protocol, Rules, Sights, World,
+    EventCounts, Id, Protocol, Rules, World,
     client::Stage,
     server::{Call, Server, Value},
 };
@@ -11,59 +11,59 @@ use crate::{
 /// I1: at most one client or other program holds the name at a time, as far as they know.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I2: a client never counts a hold as valid after its lease has ended on the server.
-pub(crate) const HONEST: &str = "I2: validity ends no later than the lease on the server";
+pub(crate) const HONEST_DEADLINES: &str = "I2: validity ends no later than the lease on the server";
 /// I4: tokens grow in the order of the grants.
-pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
+pub(crate) const GROWING_TOKENS: &str = "I4: tokens grow in the order of the grants";
 /// I5: the resource accepts no write after one with a larger token.
-pub(crate) const OVERTAKEN: &str = "I5: no write follows one with a larger token";
+pub(crate) const WRITES_IN_ORDER: &str = "I5: no write follows one with a larger token";
 /// I5: no acknowledged write is lost.
-pub(crate) const WHOLE: &str = "I5: no acknowledged write is lost";
+pub(crate) const NO_LOST_WRITE: &str = "I5: no acknowledged write is lost";
 /// I6: the server has no state of clients that are gone.
-pub(crate) const REST: &str = "I6: when all are gone, nothing is left";
+pub(crate) const NOTHING_LEFT: &str = "I6: when all are gone, nothing is left";
 /// I7: a free name with a live waiter is granted in time.
-pub(crate) const WAKES: &str = "I7: a free name with a live waiter is granted in time";
+pub(crate) const NO_LOST_WAKE_UP: &str = "I7: a free name with a live waiter is granted in time";
 /// I8: no claim is granted before a live claim that is ahead of it in the queue.
-pub(crate) const ORDER: &str = "I8: no claim passes a live claim in the queue";
+pub(crate) const QUEUE_ORDER: &str = "I8: no claim passes a live claim in the queue";
 /// I10: the result of a release is true.
-pub(crate) const TRUTH: &str = "I10: a release tells the truth";
+pub(crate) const TRUE_RELEASES: &str = "I10: a release tells the truth";
 /// I11: a claim that ended leaves nothing.
-pub(crate) const GONE: &str = "I11: a claim that ended leaves nothing";
+pub(crate) const NOTHING_LEFT_OF_CLAIM: &str = "I11: a claim that ended leaves nothing";
 /// The next holder is notified of a lapse.
-pub(crate) const LAPSES: &str = "the next holder is notified of a lapse";
+pub(crate) const LAPSES_REPORTED: &str = "the next holder is notified of a lapse";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {
     let always = Property::<Protocol>::always;
     vec![
         always(EXCLUSION, |model, world: &World| world.valid_holders(&model.rules) <= 1),
-        always(HONEST, |model, world: &World| is_honest(world, &model.rules)),
-        always(TOKENS, |_, world: &World| !world.judge.went_back),
-        always(OVERTAKEN, |_, world: &World| !world.resource.overtaken),
-        always(WHOLE, |_, world: &World| world.resource.is_whole()),
-        always(REST, |model, world: &World| {
+        always(HONEST_DEADLINES, |model, world: &World| deadlines_are_honest(world, &model.rules)),
+        always(GROWING_TOKENS, |_, world: &World| !world.judge.token_went_back),
+        always(WRITES_IN_ORDER, |_, world: &World| !world.resource.write_overtaken),
+        always(NO_LOST_WRITE, |_, world: &World| world.resource.has_all_additions()),
+        always(NOTHING_LEFT, |model, world: &World| {
             !is_over(world, &model.rules) || leaves_nothing(world, &model.rules)
         }),
-        always(WAKES, |model, world: &World| world.judge.idle <= model.rules.patience()),
-        always(ORDER, |_, world: &World| !world.judge.barged),
-        always(TRUTH, |_, world: &World| !world.judge.lied),
-        always(GONE, |model, world: &World| {
+        always(NO_LOST_WAKE_UP, |model, world: &World| world.judge.idle_time <= model.rules.patience()),
+        always(QUEUE_ORDER, |_, world: &World| !world.judge.queue_was_passed),
+        always(TRUE_RELEASES, |_, world: &World| !world.judge.release_lied),
+        always(NOTHING_LEFT_OF_CLAIM, |model, world: &World| {
             model.rules.ids().all(|id| world.clients[id].stage != Stage::Done || !world.server.knows(id))
         }),
-        always(LAPSES, |_, world: &World| !world.judge.unreported),
+        always(LAPSES_REPORTED, |_, world: &World| !world.judge.lapse_unreported),
     ]
 }
 
-fn is_honest(world: &World, rules: &Rules) -> bool {
-    let lasts = |value: Option<Value>, left| {
-        world.server.lock.is_some_and(|(stored, lasts)| Some(stored) == value && lasts >= left)
+fn deadlines_are_honest(world: &World, rules: &Rules) -> bool {
+    let is_stored_for = |value: Option<Value>, at_least| {
+        world.server.lock.is_some_and(|(stored, left)| Some(stored) == value && left >= at_least)
     };
-    let ours = rules.ids().all(|id| {
+    let our_holds_are = rules.ids().all(|id| {
         world.clients[id].valid_hold().is_none_or(|(token, left)| {
             let current_hold = world.server.current_hold();
             let own = current_hold.filter(|hold| hold.id == id && hold.token == token).map(Value::Ours);
-            own.is_some() && lasts(own, left)
+            own.is_some() && is_stored_for(own, left)
         })
     });
-    ours && (world.foreign.left == 0 || lasts(Some(Value::Foreign), world.foreign.left))
+    our_holds_are && (world.foreign.left == 0 || is_stored_for(Some(Value::Foreign), world.foreign.left))
 }
 
 /// Whether no client is left that could send anything.
@@ -76,17 +76,17 @@ fn is_over(world: &World, rules: &Rules) -> bool {
 /// Whether the name is as new after some time, even if only a new claim ever looks at it.
 fn leaves_nothing(world: &World, rules: &Rules) -> bool {
     let (mut server, mut wires) = (world.server.clone(), world.wires.clone());
-    let sights = Sights::default();
-    let mut call = Call { rules, sights: &sights, wires: &mut wires, caller: Id(u8::MAX) };
+    let events = EventCounts::default();
+    let mut call = Call { rules, events: &events, wires: &mut wires, caller: Id(u8::MAX) };
     for _ in 0..rules.entry_life + rules.request_life + rules.clients * (rules.ttl + rules.claim_time) {
         server.tick(rules);
         server.prune(&call);
         server.settle(&mut call);
     }
-    let Server { lock, holder, queue, tombs, .. } = &mut server;
+    let Server { lock, holder, queue, tombstones, .. } = &mut server;
     lock.is_none()
         && holder.is_none()
         && queue.is_empty()
-        && tombs.iter_mut().all(|left| *left == 0)
+        && tombstones.iter_mut().all(|left| *left == 0)
         && rules.ids().all(|id| server.entries[id].is_none())
 }

@@ -1,6 +1,6 @@
 //! The resource under the lock: a number that holders read, increment and write back; and the fence around it.
 
-use crate::{Sight, Sights, client::Holding, rules::Section, server::Token};
+use crate::{Event, EventCounts, client::Holding, rules::Section, server::Token};
 
 /// The resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -10,48 +10,53 @@ pub(crate) struct Resource {
     /// How many additions were acknowledged.
     acknowledged: u8,
     /// The largest token that the fence was shown.
-    fence: Token,
+    fence_token: Token,
     /// The largest token that wrote.
-    writer: Token,
+    largest_written_token: Token,
     /// Whether a write came after a write with a larger token.
-    pub(crate) overtaken: bool,
+    pub(crate) write_overtaken: bool,
 }
 
-/// The progress of a holder.
+/// The progress of a holder in its work on the resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Progress {
+    /// It has done nothing yet.
     Begun,
+    /// It has shown its token to the fence.
     Sealed,
+    /// It has read this number.
     Read(u8),
-    /// The hold was still valid when it checked. The write that follows may come at any time.
+    /// It has read this number, and the hold was still valid when it checked. The write that follows may come at any
+    /// time.
     Checked(u8),
+    /// It has written, or does not write.
     Over,
 }
 
 impl Resource {
     /// Whether the number contains every acknowledged addition.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn has_all_additions(&self) -> bool {
         self.value == self.acknowledged
     }
 
     /// Does the next step of a holder.
-    pub(crate) fn work(&mut self, holding: &mut Holding, section: Section, sights: &Sights) {
+    pub(crate) fn work(&mut self, holding: &mut Holding, section: Section, events: &EventCounts) {
         let token = holding.token;
         holding.progress = match holding.progress {
-            Progress::Begun if section == Section::Sealed && !self.is_shown(token) => {
-                sights.add(Sight::SealRefused);
+            Progress::Begun if section == Section::Sealed && !self.show_token(token) => {
+                events.add(Event::SealRefused);
                 Progress::Over
             }
             Progress::Begun if section == Section::Sealed => Progress::Sealed,
             Progress::Begun | Progress::Sealed => Progress::Read(self.value),
-            Progress::Read(value) if holding.left > 0 => Progress::Checked(value),
-            Progress::Checked(_) if section != Section::Unfenced && !self.is_shown(token) => {
-                sights.add(Sight::WriteRefused);
+            Progress::Read(value) if holding.valid_for > 0 => Progress::Checked(value),
+            Progress::Checked(_) if section != Section::Unfenced && !self.show_token(token) => {
+                events.add(Event::WriteRefused);
                 Progress::Over
             }
             Progress::Checked(value) => {
-                self.overtaken |= token < self.writer;
-                self.writer = self.writer.max(token);
+                self.write_overtaken |= token < self.largest_written_token;
+                self.largest_written_token = self.largest_written_token.max(token);
                 self.value = value + 1;
                 self.acknowledged += 1;
                 Progress::Over
@@ -61,8 +66,8 @@ impl Resource {
     }
 
     /// Shows the fence a token. `false`: the fence has seen a larger token.
-    fn is_shown(&mut self, token: Token) -> bool {
-        self.fence = self.fence.max(token);
-        self.fence == token
+    fn show_token(&mut self, token: Token) -> bool {
+        self.fence_token = self.fence_token.max(token);
+        self.fence_token == token
     }
 }

@@ -11,7 +11,7 @@ pub struct Rules {
     /// The number of clients; each makes one claim.
     pub(crate) clients: u8,
     /// How often another program takes the name by its plain token lock.
-    pub(crate) foreign: u8,
+    pub(crate) foreign_takes: u8,
     /// The lease of a hold that its client knows of, and of the other program's lock.
     pub(crate) ttl: Ticks,
     /// How long a pushed grant lasts before its client has sent a request.
@@ -21,7 +21,7 @@ pub struct Rules {
     /// How long a request on a broken connection may still arrive, and how long a tombstone lasts.
     pub(crate) request_life: Ticks,
     /// How long a waiter waits for a notification before it asks.
-    pub(crate) poll: Ticks,
+    pub(crate) poll_interval: Ticks,
     /// Whether holders may renew.
     pub(crate) renews: bool,
     /// The work of a holder.
@@ -34,7 +34,7 @@ pub struct Rules {
     /// The faults that may happen.
     pub(crate) faults: Faults,
     /// Worlds with more grants are not searched.
-    pub(crate) most_grants: u8,
+    pub(crate) max_grants: u8,
     /// Deliberate mistakes.
     pub(crate) bugs: &'static [Bug],
 }
@@ -80,7 +80,7 @@ impl Rules {
     pub(crate) fn patience(&self) -> Ticks {
         let Faults { dead_holders, dead_waiters, losses, .. } = self.faults;
         let silent = if self.half_open { dead_waiters * self.claim_time } else { 0 };
-        dead_holders * self.ttl + silent + (losses + self.foreign) * self.poll
+        dead_holders * self.ttl + silent + (losses + self.foreign_takes) * self.poll_interval
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = Id> + use<> {
@@ -93,13 +93,13 @@ impl Rules {
 pub(crate) struct Id(pub(crate) u8);
 
 /// The most clients of a world.
-pub(crate) const MOST_CLIENTS: usize = 3;
+pub(crate) const MAX_CLIENTS: usize = 3;
 
 /// One value for each client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Each<T>([T; MOST_CLIENTS]);
+pub(crate) struct PerClient<T>([T; MAX_CLIENTS]);
 
-impl<T> std::ops::Index<Id> for Each<T> {
+impl<T> std::ops::Index<Id> for PerClient<T> {
     type Output = T;
 
     fn index(&self, id: Id) -> &T {
@@ -107,13 +107,13 @@ impl<T> std::ops::Index<Id> for Each<T> {
     }
 }
 
-impl<T> std::ops::IndexMut<Id> for Each<T> {
+impl<T> std::ops::IndexMut<Id> for PerClient<T> {
     fn index_mut(&mut self, id: Id) -> &mut T {
         &mut self.0[usize::from(id.0)]
     }
 }
 
-impl<T> Each<T> {
+impl<T> PerClient<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }

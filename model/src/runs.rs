@@ -1,9 +1,10 @@
 //! The runs of the Redis model, and the expected result of each.
 
 use crate::{
-    Rules, Sight,
-    Sight::*,
-    properties::{OVERTAKEN, WHOLE},
+    Event,
+    Event::*,
+    Rules,
+    properties::{NO_LOST_WRITE, WRITES_IN_ORDER},
     rules::{Faults, Section},
 };
 
@@ -17,7 +18,7 @@ pub struct Run {
     /// The properties that must be found broken. If there are none, all must hold in all worlds.
     pub breaks: &'static [&'static str],
     /// The events that must be seen.
-    pub shows: &'static [Sight],
+    pub must_see: &'static [Event],
 }
 
 pub(crate) const NO_FAULTS: Faults =
@@ -26,18 +27,18 @@ pub(crate) const NO_FAULTS: Faults =
 /// Two clients. Every step may take any time, and waiters may ask at any time.
 pub(crate) const SLOW: Rules = Rules {
     clients: 2,
-    foreign: 0,
+    foreign_takes: 0,
     ttl: 3,
     claim_time: 2,
     entry_life: 3,
     request_life: 2,
-    poll: 0,
+    poll_interval: 0,
     renews: true,
     section: Section::Empty,
     slow: true,
     half_open: true,
     faults: NO_FAULTS,
-    most_grants: 6,
+    max_grants: 6,
     bugs: &[],
 };
 
@@ -45,15 +46,15 @@ pub(crate) const SLOW: Rules = Rules {
 pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, entry_life: 2, renews: false, ..SLOW };
 
 /// Three clients. Time passes only when nothing else can happen, so no client waits in vain.
-pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll: 2, ..SLOW };
+pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll_interval: 2, ..SLOW };
 
 pub(crate) const DELAYS: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..SLOW };
 pub(crate) const BROKEN: Rules = Rules { faults: Faults { breaks: 1, cancels: 1, ..NO_FAULTS }, ..SHORT };
-pub(crate) const TWICE: Rules = Rules { ttl: 1, faults: Faults { breaks: 2, ..NO_FAULTS }, ..SHORT };
+pub(crate) const BROKEN_TWICE: Rules = Rules { ttl: 1, faults: Faults { breaks: 2, ..NO_FAULTS }, ..SHORT };
 pub(crate) const RENEWALS: Rules = Rules { renews: true, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SHORT };
 pub(crate) const DEATHS: Rules =
     Rules { faults: Faults { dead_waiters: 1, dead_holders: 1, ..NO_FAULTS }, ..SLOW };
-pub(crate) const FOREIGN: Rules = Rules { foreign: 1, ..SHORT };
+pub(crate) const FOREIGN: Rules = Rules { foreign_takes: 1, ..SHORT };
 pub(crate) const IN_QUEUE: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const RECONNECTING: Rules =
     Rules { renews: false, faults: Faults { breaks: 1, ..NO_FAULTS }, ..PROMPT };
@@ -63,43 +64,50 @@ pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
 
 /// The runs of the tests: seconds each.
 pub const SMALL: &[Run] = &[
-    Run::new("delays", DELAYS).shows(&[MissedItsGrant, UndatedPush, GrantCameTooLate, RenewedTooLate]),
+    Run::new("delays", DELAYS).must_see(&[MissedItsGrant, UndatedPush, GrantCameTooLate, RenewedTooLate]),
     Run::new("timeouts", Rules { faults: Faults { timeouts: 1, cancels: 1, ..NO_FAULTS }, ..SHORT })
-        .shows(&[RefusedByTombstone, ReleasedAgain]),
-    Run::new("broken_connections", BROKEN).shows(&[
+        .must_see(&[RefusedByTombstone, ReleasedAgain]),
+    Run::new("broken_connections", BROKEN).must_see(&[
         PassedOver,
         QueuedAgain,
         RefusedByTombstone,
         ReleasedAgain,
     ]),
-    Run::new("broken_twice", TWICE).shows(&[RefusedByTombstone, ReleasedAgain]),
-    Run::new("renewals", RENEWALS).shows(&[RenewedTooLate]),
-    Run::new("deaths", DEATHS).shows(&[PassedOver, MissedItsGrant]),
-    Run::new("another_program", FOREIGN).shows(&[ForeignBetween, LatePush, WentOn]),
+    Run::new("broken_twice", BROKEN_TWICE).must_see(&[RefusedByTombstone, ReleasedAgain]),
+    Run::new("renewals", RENEWALS).must_see(&[RenewedTooLate]),
+    Run::new("deaths", DEATHS).must_see(&[PassedOver, MissedItsGrant]),
+    Run::new("another_program", FOREIGN).must_see(&[ForeignBetween, LatePush, PassedToNextWaiter]),
     Run::new("unfenced", Rules { section: Section::Unfenced, ..SLOW })
-        .breaks(&[OVERTAKEN, WHOLE])
-        .shows(&[Overtaken]),
-    Run::new("fenced", Rules { section: Section::Fenced, ..SLOW }).breaks(&[WHOLE]).shows(&[Overtaken]),
-    Run::new("sealed", Rules { section: Section::Sealed, ..SLOW }).shows(&[
+        .breaks(&[WRITES_IN_ORDER, NO_LOST_WRITE])
+        .must_see(&[Overtaken]),
+    Run::new("fenced", Rules { section: Section::Fenced, ..SLOW })
+        .breaks(&[NO_LOST_WRITE])
+        .must_see(&[Overtaken]),
+    Run::new("sealed", Rules { section: Section::Sealed, ..SLOW }).must_see(&[
         Overtaken,
         WriteRefused,
         SealRefused,
     ]),
-    Run::new("in_queue", IN_QUEUE).shows(&[HandedOn, WentOn]),
-    Run::new("in_queue_reconnecting", RECONNECTING).shows(&[PassedOver, QueuedAgain, WentOn]),
-    Run::new("in_queue_with_lost_notifications", LOST_NOTIFICATIONS).shows(&[QueuedAgain]),
-    Run::new("in_queue_behind_dead_waiters", DEAD_WAITER).shows(&[PassedOver, MissedItsGrant, WentOn]),
-    Run::new("in_queue_behind_known_dead_waiters", KNOWN_DEAD).shows(&[PassedOver]),
+    Run::new("in_queue", IN_QUEUE).must_see(&[HandedOver, PassedToNextWaiter]),
+    Run::new("in_queue_reconnecting", RECONNECTING).must_see(&[PassedOver, QueuedAgain, PassedToNextWaiter]),
+    Run::new("in_queue_with_lost_notifications", LOST_NOTIFICATIONS).must_see(&[QueuedAgain]),
+    Run::new("in_queue_behind_dead_waiters", DEAD_WAITER).must_see(&[
+        PassedOver,
+        MissedItsGrant,
+        PassedToNextWaiter,
+    ]),
+    Run::new("in_queue_behind_known_dead_waiters", KNOWN_DEAD).must_see(&[PassedOver]),
     Run::new(
         "in_queue_behind_a_dead_holder",
         Rules { faults: Faults { dead_holders: 1, ..NO_FAULTS }, ..PROMPT },
     ),
-    Run::new("in_queue_behind_another_program", Rules { foreign: 1, ..PROMPT }).shows(&[ForeignBetween]),
+    Run::new("in_queue_behind_another_program", Rules { foreign_takes: 1, ..PROMPT })
+        .must_see(&[ForeignBetween]),
     Run::new(
         "in_queue_behind_dead_waiters_and_another_program",
-        Rules { foreign: 1, renews: false, ..KNOWN_DEAD },
+        Rules { foreign_takes: 1, renews: false, ..KNOWN_DEAD },
     )
-    .shows(&[ForeignBetween, PassedOver]),
+    .must_see(&[ForeignBetween, PassedOver]),
 ];
 
 /// The further runs of the program: minutes each.
@@ -117,13 +125,16 @@ pub const LARGE: &[Run] = &[
             ..SLOW
         }
     }),
-    Run::new("slow_another_program", Rules { foreign: 1, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SLOW }),
-    Run::new("slow_another_program_twice", Rules { foreign: 2, ..SLOW }),
+    Run::new(
+        "slow_another_program",
+        Rules { foreign_takes: 1, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SLOW },
+    ),
+    Run::new("slow_another_program_twice", Rules { foreign_takes: 2, ..SLOW }),
     Run::new("slow_sealed", {
         Rules { section: Section::Sealed, faults: Faults { breaks: 1, ..NO_FAULTS }, ..SLOW }
     }),
     Run::new("crowd", Rules { clients: 3, faults: Faults { cancels: 1, ..NO_FAULTS }, ..SHORT }),
-    Run::new("crowd_and_another_program", Rules { clients: 3, foreign: 1, ..SHORT }),
+    Run::new("crowd_and_another_program", Rules { clients: 3, foreign_takes: 1, ..SHORT }),
     Run::new("crowd_sealed", Rules { clients: 3, section: Section::Sealed, ..SHORT }),
     Run::new(
         "crowd_reconnecting",
@@ -140,19 +151,19 @@ pub const LARGE: &[Run] = &[
         let faults = Faults { cancels: 1, losses: 1, dead_waiters: 2, dead_holders: 1, ..NO_FAULTS };
         Rules { faults, ..PROMPT }
     }),
-    Run::new("in_queue_behind_another_program_twice", Rules { foreign: 2, ..PROMPT }),
+    Run::new("in_queue_behind_another_program_twice", Rules { foreign_takes: 2, ..PROMPT }),
 ];
 
 impl Run {
     pub(crate) const fn new(name: &'static str, rules: Rules) -> Self {
-        Self { name, rules, shows: &[], breaks: &[] }
+        Self { name, rules, must_see: &[], breaks: &[] }
     }
 
     pub(crate) const fn breaks(self, breaks: &'static [&'static str]) -> Self {
         Self { breaks, ..self }
     }
 
-    const fn shows(self, shows: &'static [Sight]) -> Self {
-        Self { shows, ..self }
+    const fn must_see(self, must_see: &'static [Event]) -> Self {
+        Self { must_see, ..self }
     }
 }

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use crate::{
-    Bug, Id, Rules, Sight, Sights, Ticks,
-    rules::Each,
+    Bug, Event, EventCounts, Id, Rules, Ticks,
+    rules::PerClient,
     wire::{Grant, Wire},
 };
 
@@ -24,9 +24,9 @@ pub(crate) struct Server {
     pub(crate) queue: SmallVec<[Id; 4]>,
     /// The entries of claims in the queue, of claims that missed their grant, and of the claim to which a grant was
     /// pushed.
-    pub(crate) entries: Each<Option<Entry>>,
+    pub(crate) entries: PerClient<Option<Entry>>,
     /// The tombstones: for how long no request of a claim may create anything.
-    pub(crate) tombs: Each<Ticks>,
+    pub(crate) tombstones: PerClient<Ticks>,
     /// The newest token.
     pub(crate) counter: Token,
 }
@@ -43,20 +43,22 @@ pub(crate) enum Value {
 pub(crate) struct Hold {
     pub(crate) id: Id,
     pub(crate) token: Token,
-    /// The client has sent no request since the grant was pushed.
+    /// Whether the client has sent no request since the grant was pushed.
     pub(crate) pushed: bool,
 }
 
+/// The holder in the record of the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub(crate) hold: Hold,
+    /// Whether the hold before ended by a lapse.
     pub(crate) after_lapse: bool,
 }
 
 /// A queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
-    /// The claim missed its grant, and is out of the queue until it asks again.
+    /// Whether the claim missed its grant, and is out of the queue until it asks again.
     pub(crate) silent: bool,
     /// The ticks until the entry expires.
     pub(crate) left: Ticks,
@@ -65,8 +67,8 @@ pub(crate) struct Entry {
 /// The context of a verb beside the name.
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
-    pub(crate) sights: &'a Sights,
-    pub(crate) wires: &'a mut Each<Wire>,
+    pub(crate) events: &'a EventCounts,
+    pub(crate) wires: &'a mut PerClient<Wire>,
     /// The claim whose request this is. The answer replaces a notification to it.
     pub(crate) caller: Id,
 }
@@ -80,6 +82,7 @@ impl Server {
         }
     }
 
+    /// Whether another program holds the lock.
     pub(crate) fn is_foreign(&self) -> bool {
         self.lock.is_some() && self.holder.is_none()
     }
@@ -95,7 +98,7 @@ impl Server {
         if !call.rules.has(Bug::StopAtExpired) {
             for id in call.rules.ids() {
                 if self.entries[id].is_some_and(|entry| entry.left == 0) {
-                    self.leave(id);
+                    self.remove_entry(id);
                 }
             }
         }
@@ -109,7 +112,7 @@ impl Server {
         } else if call.rules.has(Bug::LapsedStaysAtHead) && self.entries[hold.id].is_some() {
             self.queue.insert(0, hold.id);
         } else {
-            call.sights.add(Sight::MissedItsGrant);
+            call.events.add(Event::MissedItsGrant);
             self.silence(hold.id);
         }
     }
@@ -122,11 +125,13 @@ impl Server {
         }
     }
 
+    /// Leaves a tombstone of the claim.
     pub(crate) fn mark_dead(&mut self, id: Id, rules: &Rules) {
-        self.tombs[id] = rules.request_life;
+        self.tombstones[id] = rules.request_life;
     }
 
-    pub(crate) fn leave(&mut self, id: Id) {
+    /// Removes the claim from the queue.
+    pub(crate) fn remove_entry(&mut self, id: Id) {
         self.queue.retain(|other| *other != id);
         self.entries[id] = None;
     }
@@ -140,7 +145,7 @@ impl Server {
             && !call.wires[id].has_listener()
             && !call.rules.has(Bug::StopWithoutListener)
         {
-            call.sights.add(Sight::PassedOver);
+            call.events.add(Event::PassedOver);
             self.queue.remove(0);
             self.silence(id);
         }
@@ -158,10 +163,10 @@ impl Server {
             if id == call.caller {
                 self.set_holder(id, token, call.rules.claim_time, true);
             } else if call.wires[id].publish(grant) {
-                call.sights.add(Sight::HandedOn);
+                call.events.add(Event::HandedOver);
                 self.set_holder(id, token, call.rules.claim_time, true);
             } else {
-                call.sights.add(Sight::PassedOver);
+                call.events.add(Event::PassedOver);
                 self.silence(id);
                 if call.rules.has(Bug::StopWithoutListener) {
                     return;
@@ -170,14 +175,16 @@ impl Server {
         }
     }
 
+    /// The next token.
     pub(crate) fn mint(&mut self) -> Token {
         self.counter += 1;
         self.counter
     }
 
-    pub(crate) fn set_holder(&mut self, id: Id, token: Token, lasts: Ticks, pushed: bool) {
+    /// Stores a grant that lasts for `lease`.
+    pub(crate) fn set_holder(&mut self, id: Id, token: Token, lease: Ticks, pushed: bool) {
         let hold = Hold { id, token, pushed };
-        self.lock = Some((Value::Ours(hold), lasts));
+        self.lock = Some((Value::Ours(hold), lease));
         self.holder = Some(Holder { hold, after_lapse: self.lapsed });
     }
 
@@ -198,7 +205,7 @@ impl Server {
         if !rules.has(Bug::EntriesNeverExpire) {
             self.entries.iter_mut().flatten().for_each(|entry| entry.left = entry.left.saturating_sub(1));
         }
-        self.tombs.iter_mut().for_each(|left| *left = left.saturating_sub(1));
+        self.tombstones.iter_mut().for_each(|left| *left = left.saturating_sub(1));
     }
 
     /// Whether the server has a hold or an entry of the claim.

@@ -7,18 +7,18 @@ use stateright::Path;
 use crate::{
     Action, Id, World,
     client::{Client, Holding, Stage},
-    rules::MOST_CLIENTS,
+    rules::MAX_CLIENTS,
     server::{Hold, Server, Value},
 };
 
 /// The steps to a world, and the state of the world after each step.
-pub(crate) fn story(way: Path<World, Action>) -> String {
-    let (mut text, mut done) = (String::new(), None);
-    for (step, (state, next)) in way.into_vec().into_iter().enumerate() {
-        if let Some(action) = done {
+pub(crate) fn story(path: Path<World, Action>) -> String {
+    let (mut text, mut last_action) = (String::new(), None);
+    for (step, (state, next)) in path.into_vec().into_iter().enumerate() {
+        if let Some(action) = last_action {
             text += &format!("{step:3}. {:<22} {state}\n", format!("{action:?}"));
         }
-        done = next;
+        last_action = next;
     }
     text
 }
@@ -26,15 +26,15 @@ pub(crate) fn story(way: Path<World, Action>) -> String {
 impl fmt::Display for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.server)?;
-        for id in (0..MOST_CLIENTS as u8).map(Id) {
+        for id in (0..MAX_CLIENTS as u8).map(Id) {
             let (client, wire) = (&self.clients[id], &self.wires[id]);
             if client.stage == Stage::Idle {
                 continue;
             }
             write!(f, " · {id:?} {client}")?;
-            wire.requests.iter().try_for_each(|request| write!(f, ", sent {:?}", request.what))?;
-            wire.reply.iter().try_for_each(|reply| write!(f, ", answered {:?}", reply.what))?;
-            wire.pushes.iter().try_for_each(|push| write!(f, ", pushed {}", push.what.token))?;
+            wire.requests.iter().try_for_each(|request| write!(f, ", sent {:?}", request.message))?;
+            wire.reply.iter().try_for_each(|reply| write!(f, ", answered {:?}", reply.message))?;
+            wire.pushes.iter().try_for_each(|push| write!(f, ", pushed {}", push.message.token))?;
             wire.late.iter().try_for_each(|(request, left)| write!(f, ", late for {left} {request:?}"))?;
         }
         if self.foreign.left > 0 {
@@ -64,10 +64,10 @@ impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.stage {
             Stage::Idle => write!(f, "idle"),
-            Stage::Waiting(waiting) if waiting.asked.is_some() => write!(f, "asks"),
+            Stage::Waiting(waiting) if waiting.request_age.is_some() => write!(f, "asks"),
             Stage::Waiting(_) => write!(f, "waits"),
-            Stage::Holding(Holding { token, left: 0, .. }) => write!(f, "lost {token}"),
-            Stage::Holding(Holding { token, left, .. }) => write!(f, "holds {token} for {left}"),
+            Stage::Holding(Holding { token, valid_for: 0, .. }) => write!(f, "lost {token}"),
+            Stage::Holding(Holding { token, valid_for, .. }) => write!(f, "holds {token} for {valid_for}"),
             Stage::Leaving(leaving) => match leaving.token {
                 Some(token) => write!(f, "releases {token}"),
                 None => write!(f, "gives up"),

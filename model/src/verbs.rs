@@ -1,13 +1,13 @@
 //! The verbs on the server: models `claim.lua`, `renew.lua` and `release.lua` in `crates/redis/src/lua`.
 
 use crate::{
-    Bug, Sight,
+    Bug, Event,
     server::{Call, Entry, Holder, Server, Token},
     wire::{Grant, How, Reply, Request},
 };
 
 impl Server {
-    /// Serves one request of the speaker.
+    /// Serves one request of the caller.
     pub(crate) fn serve(&mut self, request: Request, call: &mut Call<'_>) -> Reply {
         match request {
             Request::Claim(how) => self.claim(how, call),
@@ -16,6 +16,7 @@ impl Server {
         }
     }
 
+    /// `claim.lua`: grants the name to the claim, puts it into the queue, or answers what it has.
     fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
         let (id, rules) = (call.caller, call.rules);
         self.prune(call);
@@ -23,45 +24,48 @@ impl Server {
         if !barges {
             self.settle(call);
         }
-        if let Some(grant) = self.answer_holder(call) {
+        if let Some(grant) = self.confirmed_grant(call) {
             return Reply::Held(grant);
         }
         if let Some(entry) = self.entries[id] {
             self.entries[id] = Some(Entry { silent: false, left: rules.entry_life });
             if !entry.silent {
-                return self.hint();
+                return self.waiting_reply();
             }
-            call.sights.add(Sight::QueuedAgain);
+            call.events.add(Event::QueuedAgain);
             self.queue.push(id);
             self.settle(call);
-            return self.answer_holder(call).map_or_else(|| self.hint(), Reply::Held);
+            return self.confirmed_grant(call).map_or_else(|| self.waiting_reply(), Reply::Held);
         }
-        if self.tombs[id] > 0 && how == How::Create {
-            call.sights.add(Sight::RefusedByTombstone);
+        if self.tombstones[id] > 0 && how == How::Create {
+            call.events.add(Event::RefusedByTombstone);
         }
-        if how == How::Ask || self.tombs[id] > 0 {
+        if how == How::Ask || self.tombstones[id] > 0 {
             return Reply::Gone;
         }
-        let fits = self.lock.is_none() || (self.is_foreign() && rules.has(Bug::TakeWithoutLooking));
-        if fits && (self.queue.is_empty() || barges) {
+        let is_free = self.lock.is_none() || (self.is_foreign() && rules.has(Bug::TakeWithoutLooking));
+        if is_free && (self.queue.is_empty() || barges) {
             let grant = Grant { token: self.mint(), after_lapse: self.lapsed };
             self.set_holder(id, grant.token, rules.ttl, false);
             return Reply::Held(grant);
         }
         self.queue.push(id);
         self.entries[id] = Some(Entry { silent: false, left: rules.entry_life });
-        self.hint()
+        self.waiting_reply()
     }
 
-    fn answer_holder(&mut self, call: &Call<'_>) -> Option<Grant> {
+    /// The grant of the caller, if it is the holder; its request confirms a pushed grant.
+    fn confirmed_grant(&mut self, call: &Call<'_>) -> Option<Grant> {
         self.holder.filter(|holder| holder.hold.id == call.caller)?;
         self.confirm(call.rules.ttl)
     }
 
-    fn hint(&self) -> Reply {
+    /// The answer to a waiter, with the time until the lock expires.
+    fn waiting_reply(&self) -> Reply {
         Reply::Waiting { free_in: self.lock.map(|(_, left)| left) }
     }
 
+    /// `renew.lua`: extends the hold of the caller.
     fn renew(&mut self, token: Token, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         if self.lock.is_none() && call.rules.has(Bug::RenewalTakes) {
@@ -71,18 +75,19 @@ impl Server {
             self.confirm(call.rules.ttl);
             return Reply::Extended;
         }
-        call.sights.add(Sight::RenewedTooLate);
+        call.events.add(Event::RenewedTooLate);
         self.settle(call);
         Reply::Lost
     }
 
+    /// `release.lua`: ends what the claim of the caller has, and passes the name on.
     fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         let (id, rules) = (call.caller, call.rules);
         let hold = self.holder.map(|holder| holder.hold);
         let own = hold.filter(|hold| hold.id == id);
-        let other = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
-        let reply = if other {
+        let has_other_grant = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
+        let reply = if has_other_grant {
             // The late request was granted once more. Its client does not know of it, so no other request will end it.
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
@@ -95,17 +100,18 @@ impl Server {
             Reply::Freed
         } else {
             let was_queued = self.entries[id].is_some();
-            self.leave(id);
+            self.remove_entry(id);
             let freed = was_queued && (token.is_none() || rules.has(Bug::FreedOutOfOrder));
             if freed { Reply::Freed } else { Reply::Absent }
         };
-        if mark_dead && !(other && rules.has(Bug::OtherGrantStays)) {
+        if mark_dead && !(has_other_grant && rules.has(Bug::OtherGrantStays)) {
             self.mark_dead(id, rules);
         }
         self.settle(call);
         reply
     }
 
+    /// Ends the current hold.
     fn free(&mut self) {
         if let Some(Holder { hold, .. }) = self.holder.take() {
             self.entries[hold.id] = None;

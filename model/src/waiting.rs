@@ -2,20 +2,23 @@
 //! `crates/core/src`, and how `pure/server_clock.rs` there dates a pushed grant.
 
 use crate::{
-    Bug, Rules, Sight, Sights, Ticks,
-    client::{Client, Stage, Then},
+    Bug, Event, EventCounts, Rules, Ticks,
+    client::{Client, Effect, Stage},
     wire::{Aged, Grant, How, Reply, Request},
 };
 
+/// The state of a claim that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
+    /// Whether the next request may create the claim on the server.
     pub(crate) how: How,
-    /// How long ago the request in flight left.
-    pub(crate) asked: Option<Ticks>,
+    /// How long ago the request in flight left. `None`: no request is in flight.
+    pub(crate) request_age: Option<Ticks>,
     /// The ticks until it asks again, if no notification arrives before.
-    ask_in: Ticks,
+    ask_again_in: Ticks,
+    /// The server's clock, as far as the client knows it.
     clock: Option<ServerClock>,
-    /// A notification arrived while a request was in flight.
+    /// Whether a notification arrived while a request was in flight.
     pub(crate) notified: bool,
     /// The pushed grant, and for how long it may count as valid.
     pushed: Option<(Grant, Ticks)>,
@@ -33,49 +36,59 @@ struct ServerClock {
 impl Waiting {
     /// The first request leaves.
     pub(crate) fn new() -> Self {
-        Self { how: How::Create, asked: Some(0), ask_in: 0, clock: None, notified: false, pushed: None }
+        Self {
+            how: How::Create,
+            request_age: Some(0),
+            ask_again_in: 0,
+            clock: None,
+            notified: false,
+            pushed: None,
+        }
     }
 
     /// Whether it is time to ask.
     pub(crate) fn is_due(&self) -> bool {
-        self.asked.is_none() && self.ask_in == 0
+        self.request_age.is_none() && self.ask_again_in == 0
     }
 
+    /// Asks for the state of the claim.
     pub(crate) fn ask(&mut self) -> Request {
-        (self.asked, self.ask_in) = (Some(0), 0);
+        (self.request_age, self.ask_again_in) = (Some(0), 0);
         Request::Claim(self.how)
     }
 
+    /// Handles a new connection. Returns the request with which the client asks again.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
         asks.then(|| self.ask())
     }
 
+    /// Lets a tick pass.
     pub(crate) fn tick(&mut self, rules: &Rules) {
-        self.asked = self.asked.map(|sent| (sent + 1).min(rules.ttl));
+        self.request_age = self.request_age.map(|age| (age + 1).min(rules.ttl));
         if !rules.has(Bug::NoPoll) || self.how == How::Create {
-            self.ask_in = self.ask_in.saturating_sub(1);
+            self.ask_again_in = self.ask_again_in.saturating_sub(1);
         }
         // A reading older than the claim time would date every grant too early to be of use.
-        let older = |clock: ServerClock| ServerClock { sent: clock.sent + 1, served: clock.served + 1 };
-        self.clock = self.clock.map(older).filter(|clock| clock.sent < rules.claim_time);
+        let aged = |clock: ServerClock| ServerClock { sent: clock.sent + 1, served: clock.served + 1 };
+        self.clock = self.clock.map(aged).filter(|clock| clock.sent < rules.claim_time);
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
     /// R16: for how long a pushed grant may count as valid. It is taken to be as old as the reading of the server's
     /// clock allows.
-    fn trust(&self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Ticks {
+    fn push_validity(&self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;
         }
         let Some(clock) = self.clock else {
-            sights.add(Sight::UndatedPush);
+            events.add(Event::UndatedPush);
             return 0;
         };
         let left = rules.claim_time.saturating_sub(clock.sent + push.age.saturating_sub(clock.served));
         if left == 0 {
-            sights.add(Sight::LatePush);
+            events.add(Event::LatePush);
         }
         left
     }
@@ -83,51 +96,58 @@ impl Waiting {
 
 impl Client {
     /// Handles the server's answer about the claim.
-    pub(crate) fn claim_answered(&mut self, reply: Aged<Reply>, rules: &Rules, sights: &Sights) -> Then {
-        let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
-        let sent = waiting.asked.take().unwrap_or_default();
-        waiting.clock = (sent < rules.claim_time).then_some(ServerClock { sent, served: reply.age });
-        match reply.what {
+    pub(crate) fn claim_answered(
+        &mut self,
+        reply: Aged<Reply>,
+        rules: &Rules,
+        events: &EventCounts,
+    ) -> Effect {
+        let Stage::Waiting(waiting) = &mut self.stage else { return Effect::Nothing };
+        let request_age = waiting.request_age.take().unwrap_or_default();
+        waiting.clock =
+            (request_age < rules.claim_time).then_some(ServerClock { sent: request_age, served: reply.age });
+        match reply.message {
             Reply::Held(grant) => {
                 // R1: the lease counts from before the request left.
-                let counted = if rules.has(Bug::CountFromAnswer) { 0 } else { sent };
-                if counted < rules.ttl {
-                    return self.hold(grant, rules.ttl - counted);
+                let lease_age = if rules.has(Bug::CountFromAnswer) { 0 } else { request_age };
+                if lease_age < rules.ttl {
+                    return self.hold(grant, rules.ttl - lease_age);
                 }
-                sights.add(Sight::GrantCameTooLate);
-                Then::Send(self.leave(None, rules))
+                events.add(Event::GrantCameTooLate);
+                Effect::Send(self.leave(None, rules))
             }
             Reply::Waiting { free_in } => {
                 waiting.how = How::Ask;
-                waiting.ask_in = free_in.map_or(rules.poll, |free_in| free_in.min(rules.poll));
-                if waiting.notified { self.listen() } else { Then::Nothing }
+                waiting.ask_again_in =
+                    free_in.map_or(rules.poll_interval, |free_in| free_in.min(rules.poll_interval));
+                if waiting.notified { self.handle_notification() } else { Effect::Nothing }
             }
             // The claim is gone. But a late request of it may still arrive, and the server need not have a tombstone by
             // then.
-            _ if !rules.has(Bug::GoneIsTrusted) => Then::Send(self.leave(None, rules)),
+            _ if !rules.has(Bug::GoneIsTrusted) => Effect::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;
-                Then::Nothing
+                Effect::Nothing
             }
         }
     }
 
     /// A pushed grant arrives. While a request is in flight, the grant is stored until the answer.
-    pub(crate) fn receive(&mut self, push: Aged<Grant>, rules: &Rules, sights: &Sights) -> Then {
-        let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
-        waiting.pushed = Some((push.what, waiting.trust(push, rules, sights)));
+    pub(crate) fn receive(&mut self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Effect {
+        let Stage::Waiting(waiting) = &mut self.stage else { return Effect::Nothing };
+        waiting.pushed = Some((push.message, waiting.push_validity(push, rules, events)));
         waiting.notified = true;
-        if waiting.asked.is_some() { Then::Nothing } else { self.listen() }
+        if waiting.request_age.is_some() { Effect::Nothing } else { self.handle_notification() }
     }
 
     /// Handles a notification when no request is in flight: the grant counts as long as it is valid, else the client
     /// asks.
-    pub(crate) fn listen(&mut self) -> Then {
-        let Stage::Waiting(waiting) = &mut self.stage else { return Then::Nothing };
+    pub(crate) fn handle_notification(&mut self) -> Effect {
+        let Stage::Waiting(waiting) = &mut self.stage else { return Effect::Nothing };
         waiting.notified = false;
         match waiting.pushed.take() {
             Some((grant, left @ 1..)) => self.hold(grant, left),
-            _ => Then::Send(waiting.ask()),
+            _ => Effect::Send(waiting.ask()),
         }
     }
 }

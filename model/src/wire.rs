@@ -23,11 +23,19 @@ pub(crate) enum How {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     Held(Grant),
-    Waiting { free_in: Option<Ticks> },
+    /// The claim waits; if known, the lock expires after this time.
+    Waiting {
+        free_in: Option<Ticks>,
+    },
+    /// The claim has ended and is never granted.
     Gone,
+    /// The hold is renewed.
     Extended,
+    /// The hold to be renewed has ended.
     Lost,
+    /// The release ended a hold or a wait.
     Freed,
+    /// The release found nothing to end.
     Absent,
 }
 
@@ -42,18 +50,18 @@ pub(crate) struct Grant {
 /// A message with its age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Aged<T> {
-    pub(crate) what: T,
+    pub(crate) message: T,
     pub(crate) age: Ticks,
 }
 
 impl<T> Aged<T> {
-    pub(crate) const fn new(what: T) -> Self {
-        Self { what, age: 0 }
+    pub(crate) const fn new(message: T) -> Self {
+        Self { message, age: 0 }
     }
 
-    /// Time passes. Ages beyond `old` make no difference.
-    fn older(&mut self, old: Ticks) {
-        self.age = (self.age + 1).min(old);
+    /// Time passes. Ages beyond `max_age` make no difference.
+    fn older(&mut self, max_age: Ticks) {
+        self.age = (self.age + 1).min(max_age);
     }
 }
 
@@ -72,12 +80,13 @@ pub(crate) enum Subscription {
 /// The connection of one client, and the remains of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wire {
-    pub(crate) up: bool,
+    /// Whether the connection works.
+    pub(crate) is_up: bool,
     pub(crate) subscription: Subscription,
     /// The requests in the order in which they are served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
     /// The number of requests whose answers no client waits for.
-    pub(crate) unwanted: usize,
+    pub(crate) unwanted_answers: usize,
     /// At most one: a client waits for one answer at a time.
     pub(crate) reply: Option<Aged<Reply>>,
     pub(crate) pushes: SmallVec<[Aged<Grant>; 1]>,
@@ -87,15 +96,15 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn connect(&mut self) {
-        (self.up, self.subscription) = (true, Subscription::Open);
+        (self.is_up, self.subscription) = (true, Subscription::Open);
     }
 
     /// Breaks the connection. Requests that were not served may still be; answers and pushes are lost.
-    pub(crate) fn cut(&mut self, rules: &Rules) {
-        let late = self.requests.drain(..).map(|request| (request.what, rules.request_life - request.age));
+    pub(crate) fn break_connection(&mut self, rules: &Rules) {
+        let late = self.requests.drain(..).map(|request| (request.message, rules.request_life - request.age));
         self.late.extend(late.filter(|(_, left)| *left > 0));
         self.late.sort_unstable();
-        (self.up, self.reply, self.unwanted) = (false, None, 0);
+        (self.is_up, self.reply, self.unwanted_answers) = (false, None, 0);
         self.pushes.clear();
         if self.subscription == Subscription::Open {
             self.subscription = if rules.half_open { Subscription::HalfOpen } else { Subscription::Shut };
@@ -104,13 +113,13 @@ impl Wire {
 
     /// The client stops waiting for answers.
     pub(crate) fn forget(&mut self) {
-        (self.reply, self.unwanted) = (None, self.requests.len());
+        (self.reply, self.unwanted_answers) = (None, self.requests.len());
     }
 
     /// The server answers a request.
     pub(crate) fn answer(&mut self, reply: Reply) {
-        if self.unwanted > 0 {
-            self.unwanted -= 1;
+        if self.unwanted_answers > 0 {
+            self.unwanted_answers -= 1;
         } else {
             self.reply = Some(Aged::new(reply));
         }
@@ -129,6 +138,7 @@ impl Wire {
         self.subscription != Subscription::Shut
     }
 
+    /// Whether no message is in flight on the connection.
     pub(crate) fn is_quiet(&self) -> bool {
         self.requests.is_empty() && self.reply.is_none() && self.pushes.is_empty()
     }

@@ -1,11 +1,11 @@
 //! A world: the whole state at one moment, and the actions on it.
 
 use crate::{
-    Bug, Id, Rules, Sight, Sights, Ticks,
-    client::{Client, Stage, Then, Unsettled},
+    Bug, Event, EventCounts, Id, Rules, Ticks,
+    client::{Client, Effect, Stage, UnansweredRequest},
     judge::Judge,
     resource::Resource,
-    rules::{Each, Faults},
+    rules::{Faults, PerClient},
     server::{Call, Hold, Server, Value},
     wire::{Aged, Reply, Request, Wire},
 };
@@ -14,8 +14,8 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) server: Server,
-    pub(crate) clients: Each<Client>,
-    pub(crate) wires: Each<Wire>,
+    pub(crate) clients: PerClient<Client>,
+    pub(crate) wires: PerClient<Wire>,
     pub(crate) foreign: Foreign,
     pub(crate) resource: Resource,
     /// The faults that may still happen.
@@ -34,23 +34,25 @@ pub(crate) struct Foreign {
 
 /// The rules, and the counters of seen events.
 #[derive(Clone, Copy)]
-pub(crate) struct By<'a> {
+pub(crate) struct Context<'a> {
     pub(crate) rules: &'a Rules,
-    pub(crate) sights: &'a Sights,
+    pub(crate) events: &'a EventCounts,
 }
 
 impl World {
     pub(crate) fn new(rules: &Rules) -> Self {
-        let foreign = Foreign { takes: rules.foreign, left: 0 };
+        let foreign = Foreign { takes: rules.foreign_takes, left: 0 };
         Self { faults: rules.faults, foreign, ..Self::default() }
     }
 
+    /// A client begins its claim.
     pub(crate) fn claim(&mut self, id: Id) {
         self.wires[id].connect();
         let request = self.clients[id].claim();
         self.send(id, request);
     }
 
+    /// A waiter asks for the state of its claim.
     pub(crate) fn ask(&mut self, id: Id) {
         if let Stage::Waiting(waiting) = &mut self.clients[id].stage {
             let request = waiting.ask();
@@ -58,91 +60,95 @@ impl World {
         }
     }
 
+    /// A holder renews its hold.
     pub(crate) fn renew(&mut self, id: Id) {
         if let Some(request) = self.clients[id].renew() {
             self.send(id, request);
         }
     }
 
-    pub(crate) fn work(&mut self, id: Id, by: By<'_>) {
+    /// A holder does the next step of its work on the resource.
+    pub(crate) fn work(&mut self, id: Id, context: Context<'_>) {
         if let Stage::Holding(holding) = &mut self.clients[id].stage {
-            self.resource.work(holding, by.rules.section, by.sights);
+            self.resource.work(holding, context.rules.section, context.events);
         }
     }
 
     /// The claim is given up, or its guard dropped.
-    pub(crate) fn leave(&mut self, id: Id, by: By<'_>) {
+    pub(crate) fn leave(&mut self, id: Id, context: Context<'_>) {
         let hold = match &self.clients[id].stage {
-            Stage::Holding(holding) => Some((holding.token, holding.left)),
+            Stage::Holding(holding) => Some((holding.token, holding.valid_for)),
             _ => None,
         };
         self.wires[id].forget();
-        if hold.is_none() && by.rules.has(Bug::NoReleaseAfterCancel) {
+        if hold.is_none() && context.rules.has(Bug::NoReleaseAfterCancel) {
             self.clients[id].stage = Stage::Done;
             self.tidy(id);
         } else {
-            let request = self.clients[id].leave(hold, by.rules);
-            self.follow(id, Then::Send(request), by);
+            let request = self.clients[id].leave(hold, context.rules);
+            self.apply_effect(id, Effect::Send(request), context);
         }
     }
 
     /// A client dies.
     pub(crate) fn die(&mut self, id: Id, rules: &Rules) {
-        self.wires[id].cut(rules);
+        self.wires[id].break_connection(rules);
         self.clients[id].stage = Stage::Dead;
         self.tidy(id);
     }
 
     /// Serves the next request on a connection.
-    pub(crate) fn serve_next(&mut self, id: Id, by: By<'_>) {
-        let request = self.wires[id].requests.remove(0).what;
-        let reply = self.serve(id, request, by);
+    pub(crate) fn serve_next(&mut self, id: Id, context: Context<'_>) {
+        let request = self.wires[id].requests.remove(0).message;
+        let reply = self.serve(id, request, context);
         self.wires[id].answer(reply);
     }
 
     /// Serves a request on a broken connection after all.
-    pub(crate) fn serve_late(&mut self, id: Id, at: usize, by: By<'_>) {
-        let (request, _) = self.wires[id].late.remove(at);
-        self.serve(id, request, by);
+    pub(crate) fn serve_late(&mut self, id: Id, index: usize, context: Context<'_>) {
+        let (request, _) = self.wires[id].late.remove(index);
+        self.serve(id, request, context);
     }
 
-    fn serve(&mut self, id: Id, request: Request, by: By<'_>) -> Reply {
+    /// Serves a request of a client on the server, and lets the judge compare the states before and after.
+    fn serve(&mut self, id: Id, request: Request, context: Context<'_>) -> Reply {
         let before = self.server.clone();
-        let mut call = Call { rules: by.rules, sights: by.sights, wires: &mut self.wires, caller: id };
+        let mut call =
+            Call { rules: context.rules, events: context.events, wires: &mut self.wires, caller: id };
         let reply = self.server.serve(request, &mut call);
-        self.judge(&before, id, request, by.sights);
+        self.judge(&before, id, request, context.events);
         reply
     }
 
     /// The client reads an answer.
-    pub(crate) fn answer(&mut self, id: Id, by: By<'_>) {
+    pub(crate) fn answer(&mut self, id: Id, context: Context<'_>) {
         let Some(reply) = self.wires[id].reply.take() else { return };
-        if matches!(&self.clients[id].stage, Stage::Leaving(leaving) if leaving.again) {
-            by.sights.add(Sight::ReleasedAgain);
+        if matches!(&self.clients[id].stage, Stage::Leaving(leaving) if leaving.is_repeated) {
+            context.events.add(Event::ReleasedAgain);
         }
-        let then = self.clients[id].answered(reply, by.rules, by.sights);
-        self.follow(id, then, by);
+        let effect = self.clients[id].answered(reply, context.rules, context.events);
+        self.apply_effect(id, effect, context);
     }
 
     /// The client stops waiting for an answer.
-    pub(crate) fn forget(&mut self, id: Id, by: By<'_>) {
+    pub(crate) fn forget(&mut self, id: Id, context: Context<'_>) {
         self.wires[id].forget();
-        let then = self.clients[id].unanswered(by.rules);
-        self.follow(id, then, by);
+        let effect = self.clients[id].unanswered(context.rules);
+        self.apply_effect(id, effect, context);
     }
 
     /// The client receives a push.
-    pub(crate) fn receive(&mut self, id: Id, by: By<'_>) {
+    pub(crate) fn receive(&mut self, id: Id, context: Context<'_>) {
         let push = self.wires[id].pushes.remove(0);
-        let then = self.clients[id].receive(push, by.rules, by.sights);
-        self.follow(id, then, by);
+        let effect = self.clients[id].receive(push, context.rules, context.events);
+        self.apply_effect(id, effect, context);
     }
 
     /// A connection breaks.
-    pub(crate) fn cut(&mut self, id: Id, by: By<'_>) {
-        self.wires[id].cut(by.rules);
-        let then = self.clients[id].cut(by.rules);
-        self.follow(id, then, by);
+    pub(crate) fn break_connection(&mut self, id: Id, context: Context<'_>) {
+        self.wires[id].break_connection(context.rules);
+        let effect = self.clients[id].break_connection(context.rules);
+        self.apply_effect(id, effect, context);
     }
 
     /// A new connection is made.
@@ -153,14 +159,15 @@ impl World {
         }
     }
 
-    fn follow(&mut self, id: Id, then: Then, by: By<'_>) {
-        match then {
-            Then::Nothing => {}
-            Then::Send(request) => self.send(id, request),
-            Then::Reported(truth) => self.judge.lied |= !truth,
-            Then::Hold(grant) => {
-                if by.rules.ids().any(|id| self.is_paused(id)) {
-                    by.sights.add(Sight::Overtaken);
+    /// Carries out the consequence of a message to a client.
+    fn apply_effect(&mut self, id: Id, effect: Effect, context: Context<'_>) {
+        match effect {
+            Effect::Nothing => {}
+            Effect::Send(request) => self.send(id, request),
+            Effect::Reported(truth) => self.judge.release_lied |= !truth,
+            Effect::Hold(grant) => {
+                if context.rules.ids().any(|id| self.is_paused(id)) {
+                    context.events.add(Event::Overtaken);
                 }
                 self.judge.hold_began(grant);
             }
@@ -170,7 +177,7 @@ impl World {
 
     /// Sends a request. Without a connection it is dropped: the client asks again after the reconnect.
     fn send(&mut self, id: Id, request: Request) {
-        if self.wires[id].up {
+        if self.wires[id].is_up {
             self.wires[id].requests.push(Aged::new(request));
         }
     }
@@ -183,17 +190,17 @@ impl World {
             self.wires[id].pushes.clear();
         }
         if client.is_over() {
-            client.unsettled = Unsettled::Nowhere;
+            client.unanswered_request = UnansweredRequest::None;
         }
     }
 
     /// Another program takes the free name.
-    pub(crate) fn foreign_takes(&mut self, by: By<'_>) {
+    pub(crate) fn foreign_takes(&mut self, context: Context<'_>) {
         if self.server.counter > 0 && !self.server.queue.is_empty() {
-            by.sights.add(Sight::ForeignBetween);
+            context.events.add(Event::ForeignBetween);
         }
-        self.foreign = Foreign { takes: self.foreign.takes - 1, left: by.rules.ttl };
-        self.server.lock = Some((Value::Foreign, by.rules.ttl));
+        self.foreign = Foreign { takes: self.foreign.takes - 1, left: context.rules.ttl };
+        self.server.lock = Some((Value::Foreign, context.rules.ttl));
     }
 
     /// The other program deletes the key if the value is still its own.
@@ -217,7 +224,7 @@ impl World {
         rules.ids().any(|id| match &self.clients[id].stage {
             Stage::Idle | Stage::Done | Stage::Dead => false,
             Stage::Waiting(waiting) if waiting.is_due() => true,
-            _ => !self.wires[id].up || !self.wires[id].is_quiet(),
+            _ => !self.wires[id].is_up || !self.wires[id].is_quiet(),
         })
     }
 
@@ -238,6 +245,6 @@ impl World {
 
     /// Whether a holder has lost its hold and still works.
     fn is_paused(&self, id: Id) -> bool {
-        matches!(&self.clients[id].stage, Stage::Holding(holding) if holding.left == 0)
+        matches!(&self.clients[id].stage, Stage::Holding(holding) if holding.valid_for == 0)
     }
 }

@@ -6,11 +6,11 @@ use leasehold_model::{MISTAKES, Run, SMALL};
 
 /// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
-    let found = run.search(|_, _| ());
-    let report = format!("{}: {} worlds, {:.1} s\n", run.name, found.worlds, found.took.as_secs_f64());
+    let result = run.search(|_, _| ());
+    let report = format!("{}: {} worlds, {:.1} s\n", run.name, result.worlds, result.took.as_secs_f64());
     // Not by `println`, which is hidden unless the test fails.
     std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");
-    let complaints = run.complaints(&found);
+    let complaints = run.complaints(&result);
     assert!(complaints.is_empty(), "{}: {}", run.name, complaints.join("\n"));
 }
 

@@ -6,11 +6,12 @@ use leasehold_model::redlock::{HOLDS, MISTAKES, Run};
 
 /// Searches all worlds of a run, and prints how many there are.
 fn is_as_expected(run: &Run) {
-    let seen = run.search();
-    let report = format!("redlock {}: {} worlds, {:.1} s\n", run.name, seen.worlds, seen.took.as_secs_f64());
+    let result = run.search();
+    let report =
+        format!("redlock {}: {} worlds, {:.1} s\n", run.name, result.worlds, result.took.as_secs_f64());
     // Not by `println`, which is hidden unless the test fails.
     std::io::stderr().write_all(report.as_bytes()).expect("standard error takes text");
-    let complaints = run.complaints(&seen);
+    let complaints = run.complaints(&result);
     assert!(complaints.is_empty(), "{}: {}", run.name, complaints.join("\n"));
 }
 

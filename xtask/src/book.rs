@@ -19,14 +19,15 @@ use crate::{
 const PAGES: &str = "docs";
 const SUMMARY: &str = "SUMMARY.md";
 /// The pages in the root of the repository.
-const ROOT: [&str; 5] = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
+const ROOT_PAGES: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"];
 
 /// Builds the book in `target/book/html`.
 pub(crate) fn build(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_book(steps, workspace)?;
     let dir = workspace.target.join("book");
     steps.step("copy the pages of the book", || {
-        copied(&workspace.root, &dir).map_err(|error| format!("{}: {error}", dir.display()))
+        copy_pages(&workspace.root, &dir).map_err(|error| format!("{}: {error}", dir.display()))
     })?;
     steps.command("build the book", Command::new(setup::mdbook(workspace)).arg("build").arg(&dir))?;
     steps.step("links of the book", || {
@@ -37,7 +38,7 @@ pub(crate) fn build(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
 }
 
 /// Copies the pages to the directory of the book.
-fn copied(root: &Path, dir: &Path) -> io::Result<()> {
+fn copy_pages(root: &Path, dir: &Path) -> io::Result<()> {
     match fs::remove_dir_all(dir) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -45,15 +46,19 @@ fn copied(root: &Path, dir: &Path) -> io::Result<()> {
     let src = dir.join("src");
     fs::create_dir_all(&src)?;
     fs::copy(root.join("book.toml"), dir.join("book.toml"))?;
-    for path in files(&root.join(PAGES))?.into_iter().chain(ROOT.map(|page| root.join(page))) {
+    for path in files(&root.join(PAGES))?.into_iter().chain(ROOT_PAGES.map(|page| root.join(page))) {
         let relative = path.strip_prefix(root).unwrap_or(&path);
         let is_summary = relative == Path::new(PAGES).join(SUMMARY);
         let to = src.join(if is_summary { Path::new(SUMMARY) } else { relative });
         fs::create_dir_all(to.parent().unwrap_or(&src))?;
-        if relative.extension().is_some_and(|it| it == "md") {
+        if relative.extension().is_some_and(|extension| extension == "md") {
             fs::write(
                 to,
-                page(&fs::read_to_string(&path)?, relative.parent().unwrap_or(Path::new("")), is_summary),
+                page_with_links(
+                    &fs::read_to_string(&path)?,
+                    relative.parent().unwrap_or(Path::new("")),
+                    is_summary,
+                ),
             )?;
         } else {
             fs::copy(&path, to)?;
@@ -64,39 +69,43 @@ fn copied(root: &Path, dir: &Path) -> io::Result<()> {
 
 /// All files below a directory.
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+    let mut paths = Vec::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
-            found.extend(files(&entry.path())?)
+            paths.extend(files(&entry.path())?)
         } else {
-            found.push(entry.path())
+            paths.push(entry.path())
         }
     }
-    Ok(found)
+    Ok(paths)
 }
 
-/// A page of the folder `dir`. Its links into the book stay unchanged, or are rewritten to start at the root.
-fn page(text: &str, dir: &Path, from_root: bool) -> String {
+/// The text of a page of the folder `dir`. Its links into the book stay unchanged, or are rewritten to start at the
+/// root. A link out of the book becomes plain text.
+fn page_with_links(text: &str, dir: &Path, becomes_root_page: bool) -> String {
     let mut parts = text.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let (target, behind) = part.split_once(')').unwrap_or((part, ""));
+        let (target, text_after) = part.split_once(')').unwrap_or((part, ""));
         let (path, anchor) =
             target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
-        let inner = folded(&dir.join(path));
-        let start = page.rfind('[');
-        if path.is_empty() || target.contains("://") || start.is_none() {
+        let path_in_repository = resolved(&dir.join(path));
+        let link_start = page.rfind('[');
+        if path.is_empty() || target.contains("://") || link_start.is_none() {
             page += &format!("]({target})");
-        } else if is_in_book(&inner) {
+        } else if is_in_book(&path_in_repository) {
             // The page of a folder has another name when it is rendered.
-            let path =
-                if from_root { inner.display().to_string() } else { path.replace("README.md", "index.md") };
+            let path = if becomes_root_page {
+                path_in_repository.display().to_string()
+            } else {
+                path.replace("README.md", "index.md")
+            };
             page += &format!("]({path}{})", anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default());
-        } else if let Some(start) = start {
-            page.remove(start);
+        } else if let Some(link_start) = link_start {
+            page.remove(link_start);
         }
-        page += behind;
+        page += text_after;
     }
     page
 }
@@ -104,20 +113,20 @@ fn page(text: &str, dir: &Path, from_root: bool) -> String {
 /// Whether the book has a page at this path.
 fn is_in_book(path: &Path) -> bool {
     let is_summary = path == Path::new(PAGES).join(SUMMARY);
-    ROOT.iter().any(|it| path == Path::new(it)) || path.starts_with(PAGES) && !is_summary
+    ROOT_PAGES.iter().any(|page| path == Path::new(page)) || path.starts_with(PAGES) && !is_summary
 }
 
 /// A path with every `..` resolved.
-fn folded(path: &Path) -> PathBuf {
-    let mut folded = PathBuf::new();
+fn resolved(path: &Path) -> PathBuf {
+    let mut resolved = PathBuf::new();
     for part in path.components() {
         match part {
-            Component::ParentDir => _ = folded.pop(),
+            Component::ParentDir => _ = resolved.pop(),
             Component::CurDir => {}
-            part => folded.push(part),
+            part => resolved.push(part),
         }
     }
-    folded
+    resolved
 }
 
 /// The links of rendered pages to pages, or anchors in pages, that do not exist.
@@ -127,7 +136,7 @@ fn dead_links(html: &Path) -> io::Result<Vec<String>> {
         let text = fs::read_to_string(&path)?;
         for part in text.split(" href=\"").skip(1).chain(text.split(" src=\"").skip(1)) {
             let target = part.split('"').next().unwrap_or_default();
-            if !target.contains(':') && !leads_somewhere(&path, target) {
+            if !target.contains(':') && !is_live_link(&path, target) {
                 dead.push(format!("{}: {target}", path.strip_prefix(html).unwrap_or(&path).display()));
             }
         }
@@ -140,12 +149,12 @@ fn dead_links(html: &Path) -> io::Result<Vec<String>> {
 /// Whether a file is a page of its own. `print.html` is not: it contains all pages, with their links.
 fn is_page(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
-    path.extension().is_some_and(|it| it == "html")
-        && !["print.html", "404.html"].iter().any(|it| name == *it)
+    path.extension().is_some_and(|extension| extension == "html")
+        && !["print.html", "404.html"].iter().any(|other| name == *other)
 }
 
 /// Whether a link in a page leads to an existing page and anchor.
-fn leads_somewhere(page: &Path, target: &str) -> bool {
+fn is_live_link(page: &Path, target: &str) -> bool {
     let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
     let path = if path.is_empty() { page.to_owned() } else { page.parent().unwrap_or(page).join(path) };
     if anchor.is_empty() || !is_page(&path) {
@@ -162,9 +171,9 @@ mod tests {
     fn links_into_the_book_stay_and_others_become_text() {
         let text = "[a](b.md#c) [code](../crates/x.rs), [r](../README.md) [w](https://x.org/) [h](#here)";
         let inner = "[a](b.md#c) code, [r](../index.md) [w](https://x.org/) [h](#here)";
-        assert_eq!(page(text, Path::new("docs"), false), inner);
+        assert_eq!(page_with_links(text, Path::new("docs"), false), inner);
         assert_eq!(
-            page("[a](b.md#c) [r](../README.md)", Path::new("docs"), true),
+            page_with_links("[a](b.md#c) [r](../README.md)", Path::new("docs"), true),
             "[a](docs/b.md#c) [r](README.md)"
         );
     }

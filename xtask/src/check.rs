@@ -7,7 +7,7 @@ use crate::{
     run::{Failure, Steps},
     setup,
     side_by_side::Job,
-    test::yielding,
+    test::at_low_priority,
     workspace::{PEERS, Package, Workspace},
 };
 
@@ -17,33 +17,33 @@ const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
 
 /// All checks of `./test`, one after another, the fast ones first.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    instant(steps, workspace)?;
+    format_and_own_rules(steps, workspace)?;
     let jobs = dependencies(workspace).into_iter().chain([lints_of_all(workspace)]);
     let jobs = jobs.chain([documentation(workspace)]).chain(lints_of_features(workspace));
     one_after_another(steps, jobs)
 }
 
 /// The checks that take a second: format and our own rules.
-pub(crate) fn instant(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
+pub(crate) fn format_and_own_rules(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
-    steps.command("format, peers", workspace.peers("fmt").arg("--check"))?;
+    steps.command("format, peers", workspace.cargo_of_peers("fmt").arg("--check"))?;
     steps.step("own rules", || own_rules::all(workspace))
 }
 
 /// The checks that take too long for each change: the lints of every package without features, with each feature alone,
 /// with the default features, and of the peers; and whether the library compiles for another system.
-pub(crate) fn nightly(workspace: &Workspace) -> Vec<Job> {
+pub(crate) fn nightly_jobs(workspace: &Workspace) -> Vec<Job> {
     let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
-    let alone = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
-    let mut peers = workspace.peers("clippy");
+    let each_feature = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
+    let mut peers = workspace.cargo_of_peers("clippy");
     peers.args(["--locked", "--all-targets", "--", "-D", "warnings"]);
     let peers = Job::new("lints, peers", peers);
-    let other = elsewhere(workspace);
-    [other, default].into_iter().chain(alone).chain([peers]).collect()
+    let other_system = other_system(workspace);
+    [other_system, default].into_iter().chain(each_feature).chain([peers]).collect()
 }
 
 /// Compiles the library for a system that is not Linux, as far as that needs no C compiler for that system.
-fn elsewhere(workspace: &Workspace) -> Job {
+fn other_system(workspace: &Workspace) -> Job {
     let mut check = workspace.cargo("check");
     check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
     check.args(["--no-default-features", "--features", "memory,file,redis,etcd,zookeeper"]);
@@ -73,15 +73,16 @@ pub(crate) fn lints_of_all(workspace: &Workspace) -> Job {
 
 /// The lints of the packages whose code depends on features.
 pub(crate) fn lints_of_features(workspace: &Workspace) -> Vec<Job> {
-    let own = workspace.packages.iter().filter(|package| WITH_OWN_FEATURES.contains(&package.name.as_str()));
-    own.flat_map(feature_sets).map(|set| lints_of(workspace, &set)).collect()
+    let with_own_features =
+        workspace.packages.iter().filter(|package| WITH_OWN_FEATURES.contains(&package.name.as_str()));
+    with_own_features.flat_map(feature_sets).map(|set| lints_of(workspace, &set)).collect()
 }
 
 /// Builds the documentation; a broken link is an error.
 pub(crate) fn documentation(workspace: &Workspace) -> Job {
     let mut doc = workspace.cargo("doc");
     doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
-    Job::new("documentation", yielding(&doc))
+    Job::new("documentation", at_low_priority(&doc))
 }
 
 /// The lints of one set of features.
@@ -90,10 +91,10 @@ fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job 
 }
 
 /// A run of clippy that fails on warnings.
-fn clippy(workspace: &Workspace, name: &str, what: &[&str]) -> Job {
+fn clippy(workspace: &Workspace, name: &str, args: &[&str]) -> Job {
     let mut clippy = workspace.cargo("clippy");
-    clippy.arg("--locked").args(what).args(["--", "-D", "warnings"]);
-    Job::new(name, yielding(&clippy))
+    clippy.arg("--locked").args(args).args(["--", "-D", "warnings"]);
+    Job::new(name, at_low_priority(&clippy))
 }
 
 /// The sets of features to check: none, and each one alone. Package by package, because cargo unites the features of

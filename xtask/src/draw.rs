@@ -8,7 +8,7 @@ use crate::workspace::Workspace;
 /// How many lines one draw has.
 const LINES: usize = 12;
 /// The shortest line that is drawn: shorter ones (`}` or `)?;`) have no names.
-const SHORTEST: usize = 24;
+const MIN_LENGTH: usize = 24;
 
 /// How many lines before a drawn line, and how many after it, are printed with it.
 const CONTEXT: usize = 10;
@@ -42,10 +42,11 @@ pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<()
 
 /// The line of this number, marked, and the lines around it.
 fn in_context(text: &str, number: usize) -> String {
-    let shown = text.lines().enumerate().skip(number.saturating_sub(CONTEXT + 1)).map_while(|(at, line)| {
-        let mark = if at + 1 == number { '>' } else { ' ' };
-        (at < number + CONTEXT).then(|| format!("{mark} {line}"))
-    });
+    let shown =
+        text.lines().enumerate().skip(number.saturating_sub(CONTEXT + 1)).map_while(|(index, line)| {
+            let mark = if index + 1 == number { '>' } else { ' ' };
+            (index < number + CONTEXT).then(|| format!("{mark} {line}"))
+        });
     shown.collect::<Vec<_>>().join("\n")
 }
 
@@ -61,8 +62,8 @@ fn is_source(path: &str) -> bool {
 /// The lines of code before the tests of a file, with their numbers.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
-    lines.map(|(at, line)| (at + 1, line.trim())).filter(|(_, line)| {
-        line.len() >= SHORTEST && !["//", "#", "use ", "mod "].iter().any(|start| line.starts_with(start))
+    lines.map(|(index, line)| (index + 1, line.trim())).filter(|(_, line)| {
+        line.len() >= MIN_LENGTH && !["//", "#", "use ", "mod "].iter().any(|start| line.starts_with(start))
     })
 }
 
@@ -72,14 +73,14 @@ fn draw<T>(lines: &[T], seed: u64) -> Vec<&T> {
     let mut left: Vec<&T> = lines.iter().collect();
     let mut drawn = Vec::new();
     while drawn.len() < LINES && !left.is_empty() {
-        let at = next(&mut state) % left.len() as u64;
-        drawn.push(left.swap_remove(at as usize));
+        let index = next_random(&mut state) % left.len() as u64;
+        drawn.push(left.swap_remove(index as usize));
     }
     drawn
 }
 
-/// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
-fn next(state: &mut u64) -> u64 {
+/// The next random number: SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
+fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *state;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -31,13 +31,13 @@ const CHORES: [&str; 9] =
 
 fn main() -> ExitCode {
     let mut steps = Steps::default();
-    let typed: Vec<String> = std::env::args().skip(1).collect();
-    let ended = match typed.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["quick"] => Workspace::find().and_then(|workspace| test::quick(&mut steps, &workspace)),
         ["check"] => Workspace::find().and_then(|workspace| check_chore(&mut steps, &workspace)),
         ["test"] => Workspace::find().and_then(|workspace| test::all(&mut steps, &workspace)),
-        ["nightly", ref words @ ..] => {
-            Workspace::find().and_then(|workspace| nightly::run(&mut steps, &workspace, words))
+        ["nightly", ref arguments @ ..] => {
+            Workspace::find().and_then(|workspace| nightly::run(&mut steps, &workspace, arguments))
         }
         ["pictures"] => Workspace::find()
             .and_then(|workspace| steps.step("draw the pictures", || pictures::write(&workspace))),
@@ -48,9 +48,9 @@ fn main() -> ExitCode {
         ["draw", seed, folder] => {
             Workspace::find().and_then(|workspace| draw_chore(&mut steps, &workspace, seed, folder))
         }
-        ["torture", ref orders @ ..] => return torture(orders),
-        ["mutants", ref words @ ..] => {
-            Workspace::find().and_then(|workspace| mutants::gate(&mut steps, &workspace, words))
+        ["torture", ref arguments @ ..] => return torture(arguments),
+        ["mutants", ref arguments @ ..] => {
+            Workspace::find().and_then(|workspace| mutants::run(&mut steps, &workspace, arguments))
         }
         _ => {
             eprintln!("usage: cargo xtask {}", CHORES.join(" | "));
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         }
     };
     steps.print_times();
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("xtask: {failure}");
@@ -76,10 +76,11 @@ fn draw_chore(steps: &mut Steps, workspace: &Workspace, seed: &str, folder: &str
 }
 
 /// Faults on a real engine, by `leasehold-e2e`: its output and exit code are passed on.
-fn torture(orders: &[&str]) -> ExitCode {
+fn torture(arguments: &[&str]) -> ExitCode {
     let status = Workspace::find().map(|workspace| {
         let mut run = workspace.cargo("run");
-        run.args(["--quiet", "--release", "--locked", "-p", "leasehold-e2e", "--", "torture"]).args(orders);
+        run.args(["--quiet", "--release", "--locked", "-p", "leasehold-e2e", "--", "torture"])
+            .args(arguments);
         run.status()
     });
     match status {

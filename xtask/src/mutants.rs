@@ -13,10 +13,10 @@ use std::{
 };
 
 use self::{
-    child::{Ended, Run},
-    copy::Copy,
+    child::{CommandResult, Ending},
+    copy::TreeCopy,
     patch::{Killer, Mutant},
-    table::Kill,
+    table::MutantResult,
 };
 use crate::{
     own_rules::Text,
@@ -41,30 +41,33 @@ pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String>
 }
 
 /// Checks that the tests find the named mutants, or all mutants.
-pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
+pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
     let begin = Instant::now();
-    let (options, names): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with('-'));
-    let write = match options[..] {
+    let (options, names): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| word.starts_with('-'));
+    let writes_table = match options[..] {
         [] => false,
         ["--write"] if names.is_empty() => true,
         _ => {
             return Err(Failure::new("read the arguments", "usage: cargo xtask mutants [--write | NAME...]"));
         }
     };
-    let mutants = steps.step("read the mutants", || chosen(workspace, &names))?;
-    let gate = Gate(steps.step("copy the tree", || Copy::make(workspace))?);
-    steps.step("the suite without them", || gate.sane(&mutants))?;
-    let kills: Vec<Kill> = steps.step("the suite with each", || {
-        Ok::<_, String>(mutants.iter().map(|mutant| gate.run_and_print(mutant)).collect())
+    let mutants = steps.step("read the mutants", || select(workspace, &names))?;
+    let runner = KillerRunner(steps.step("copy the tree", || TreeCopy::refresh(workspace))?);
+    steps.step("the suite without them", || runner.check_killers_pass(&mutants))?;
+    let results: Vec<MutantResult> = steps.step("the suite with each", || {
+        Ok::<_, String>(mutants.iter().map(|mutant| runner.run_and_print(mutant)).collect())
     })?;
-    println!("\n{}", table::plain(&kills));
-    let failed: Vec<&str> =
-        kills.iter().filter(|kill| !kill.is_killed()).map(|kill| kill.mutant.name.as_str()).collect();
+    println!("\n{}", table::terminal_table(&results));
+    let failed: Vec<&str> = results
+        .iter()
+        .filter(|result| !result.is_killed())
+        .map(|result| result.mutant.name.as_str())
+        .collect();
     if !failed.is_empty() {
         return Err(Failure::new("the suite with each", format!("not killed: {}", failed.join(", "))));
     }
-    if write {
-        let page = table::page(&kills, begin.elapsed());
+    if writes_table {
+        let page = table::page(&results, begin.elapsed());
         return steps.step("write the table", || fs::write(workspace.root.join(TABLE), page));
     }
     Ok(())
@@ -72,11 +75,11 @@ pub(crate) fn gate(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> 
 
 /// The names of all mutants, in their order.
 pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>, String> {
-    Ok(chosen(workspace, &[])?.into_iter().map(|mutant| mutant.name).collect())
+    Ok(select(workspace, &[])?.into_iter().map(|mutant| mutant.name).collect())
 }
 
 /// The mutants whose names contain one of `names`, or all, in their order.
-fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
+fn select(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
     for path in workspace.files("patch").map_err(|error| error.to_string())? {
         let text = fs::read_to_string(&path).map_err(|error| error.to_string())?;
@@ -92,11 +95,11 @@ fn chosen(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> 
 }
 
 /// Runs killers in a copy of the tree.
-struct Gate(Copy);
+struct KillerRunner(TreeCopy);
 
-impl Gate {
+impl KillerRunner {
     /// Checks that every killer passes without a mutant; otherwise its failure would prove nothing.
-    fn sane(&self, mutants: &[Mutant]) -> Result<(), String> {
+    fn check_killers_pass(&self, mutants: &[Mutant]) -> Result<(), String> {
         let mut killers: BTreeMap<&Killer, Duration> = BTreeMap::new();
         for mutant in mutants {
             let budget = killers.entry(&mutant.killer).or_default();
@@ -107,7 +110,7 @@ impl Gate {
             let run = self.run(killer, budget)?;
             println!("{:6.1} s  {killer}", run.took.as_secs_f64());
             if !run.succeeded() {
-                return Err(format!("`{killer}` fails without any mutant{}\n{}", run.how(), run.output));
+                return Err(format!("`{killer}` fails without any mutant{}\n{}", run.ending(), run.output));
             }
             if run.output.contains("running 0 tests") && !run.output.contains(" ... ok\n") {
                 return Err(format!("`{killer}` runs no test"));
@@ -117,15 +120,15 @@ impl Gate {
     }
 
     /// Runs the killer of a mutant, and prints the result.
-    fn run_and_print<'a>(&self, mutant: &'a Mutant) -> Kill<'a> {
-        let kill = Kill { mutant, outcome: self.try_kill(mutant) };
-        println!("{kill}");
-        kill
+    fn run_and_print<'a>(&self, mutant: &'a Mutant) -> MutantResult<'a> {
+        let result = MutantResult { mutant, outcome: self.try_kill(mutant) };
+        println!("{result}");
+        result
     }
 
     /// Applies a mutant, and runs its killer.
-    fn try_kill(&self, mutant: &Mutant) -> Result<Run, String> {
-        let _applied = self.0.with(mutant)?;
+    fn try_kill(&self, mutant: &Mutant) -> Result<CommandResult, String> {
+        let _applied = self.0.apply(mutant)?;
         self.build(&mutant.killer)?;
         self.run(&mutant.killer, mutant.budget)
     }
@@ -133,27 +136,27 @@ impl Gate {
     /// Builds the programs of a killer.
     fn build(&self, killer: &Killer) -> Result<(), String> {
         let run = child::run(&killer.build(&self.0), &self.0.log(), BUILD_LIMIT)?;
-        if run.succeeded() { Ok(()) } else { Err(format!("cannot be built{}\n{}", run.how(), run.output)) }
+        if run.succeeded() { Ok(()) } else { Err(format!("cannot be built{}\n{}", run.ending(), run.output)) }
     }
 
     /// Runs a killer within its time limit.
-    fn run(&self, killer: &Killer, budget: Duration) -> Result<Run, String> {
+    fn run(&self, killer: &Killer, budget: Duration) -> Result<CommandResult, String> {
         let run = child::run(&killer.run(&self.0), &self.0.log(), budget);
         self.0.empty_tmp()?;
         run
     }
 }
 
-impl Run {
+impl CommandResult {
     fn succeeded(&self) -> bool {
-        matches!(self.ended, Ended::Itself(status) if status.success())
+        matches!(self.ended, Ending::ByItself(status) if status.success())
     }
 
     /// How the run ended, as the end of a message.
-    fn how(&self) -> String {
+    fn ending(&self) -> String {
         match self.ended {
-            Ended::Itself(status) => format!(": it ended with {status}"),
-            Ended::Late => format!(": it did not end within {:.0} s", self.took.as_secs_f64()),
+            Ending::ByItself(status) => format!(": it ended with {status}"),
+            Ending::AtLimit => format!(": it did not end within {:.0} s", self.took.as_secs_f64()),
         }
     }
 }

@@ -34,29 +34,29 @@ pub(crate) fn verdict(complaints: &[String]) -> Result<(), String> {
 fn complaints(workspace: &Workspace) -> io::Result<Vec<String>> {
     let rust = texts(workspace, "rs")?;
     let markdown = texts(workspace, "md")?;
-    let mut found = Vec::new();
+    let mut complaints = Vec::new();
     for file in rust.iter().chain(&texts(workspace, "lua")?).chain(&texts(workspace, "sql")?) {
-        found.extend(width::of_comments(&workspace.shown(&file.path), &file.text));
+        complaints.extend(width::of_comments(&workspace.shown(&file.path), &file.text));
     }
     for file in &rust {
-        found.extend(sources::complaints(&workspace.shown(&file.path), &file.text));
+        complaints.extend(sources::complaints(&workspace.shown(&file.path), &file.text));
     }
     for file in &markdown {
         let shown = workspace.shown(&file.path);
-        found.extend(documents::commands(&shown, &file.text, workspace));
-        found.extend(width::of_document(&shown, documents::prose(&file.text)));
-        found.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
+        complaints.extend(documents::commands(&shown, &file.text, workspace));
+        complaints.extend(width::of_document(&shown, documents::prose(&file.text)));
+        complaints.extend(documents::links(&shown, &file.text, file.path.parent().unwrap_or(Path::new("."))));
     }
-    found.extend(engines::complaints(workspace, &rust));
-    found.extend(messages::complaints(&rust, &markdown, |path| workspace.shown(path)));
-    found.extend(pictures::complaints(workspace));
-    found.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));
-    found.extend(documents::one_command_for_all(
+    complaints.extend(engines::complaints(workspace, &rust));
+    complaints.extend(messages::complaints(&rust, &markdown, |path| workspace.shown(path)));
+    complaints.extend(pictures::complaints(workspace));
+    complaints.extend(mutants::complaints(workspace, &texts(workspace, "patch")?));
+    complaints.extend(documents::one_command_for_all(
         &fs::read_to_string(workspace.root.join("README.md"))?,
         &fs::read_to_string(workspace.root.join(".ci/run"))?,
     ));
-    found.extend(citations(workspace)?);
-    Ok(found)
+    complaints.extend(citations(workspace)?);
+    Ok(complaints)
 }
 
 fn citations(workspace: &Workspace) -> io::Result<Vec<String>> {

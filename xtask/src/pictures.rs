@@ -7,13 +7,13 @@ use std::{fmt::Write as _, fs, path::PathBuf};
 
 use crate::workspace::Workspace;
 
-const TEXTS: &str = "docs/pictures";
+const TEXTS_FOLDER: &str = "docs/pictures";
 /// Distances, in pixels.
-const LANE: usize = 280;
-const ROW: usize = 30;
-const TOP: usize = 84;
+const LANE_WIDTH: usize = 280;
+const ROW_HEIGHT: usize = 30;
+const TOP_MARGIN: usize = 84;
 /// The position of the first lane.
-const LEFT: usize = 130;
+const FIRST_LANE_X: usize = 130;
 
 /// Draws all pictures again.
 pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
@@ -38,9 +38,9 @@ pub(crate) fn complaints(workspace: &Workspace) -> Vec<String> {
 }
 
 fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
-    let failed = |error: std::io::Error| format!("{TEXTS}: {error}");
+    let failed = |error: std::io::Error| format!("{TEXTS_FOLDER}: {error}");
     let mut pictures = Vec::new();
-    for entry in fs::read_dir(workspace.root.join(TEXTS)).map_err(failed)? {
+    for entry in fs::read_dir(workspace.root.join(TEXTS_FOLDER)).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         if path.extension().is_some_and(|extension| extension == "txt") {
             let text = fs::read_to_string(&path).map_err(failed)?;
@@ -49,97 +49,108 @@ fn all(workspace: &Workspace) -> Result<Vec<(PathBuf, String)>, String> {
         }
     }
     pictures.sort();
-    if pictures.is_empty() { Err(format!("{TEXTS} has no text of a picture")) } else { Ok(pictures) }
+    if pictures.is_empty() { Err(format!("{TEXTS_FOLDER} has no text of a picture")) } else { Ok(pictures) }
 }
 
 /// A picture while it is drawn.
 #[derive(Default)]
 struct Picture<'t> {
     title: &'t str,
-    /// The key of each lane, its words, and where its current hold began.
-    lanes: Vec<(&'t str, &'t str, Option<usize>)>,
+    lanes: Vec<Lane<'t>>,
     body: String,
+    /// The number of events so far; each has a row of its own.
     rows: usize,
+}
+
+/// A vertical line of a picture: a process or a server.
+struct Lane<'t> {
+    key: &'t str,
+    words: &'t str,
+    /// The y position at which its current hold began.
+    hold_start: Option<usize>,
 }
 
 fn draw(text: &str) -> Result<String, String> {
     let mut picture = Picture::default();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        picture.line(line).ok_or_else(|| format!("cannot be drawn: {line}"))?;
+        picture.add_line(line).ok_or_else(|| format!("cannot be drawn: {line}"))?;
     }
     Ok(picture.svg())
 }
 
 impl<'t> Picture<'t> {
-    fn line(&mut self, line: &'t str) -> Option<()> {
+    fn add_line(&mut self, line: &'t str) -> Option<()> {
         let (first, rest) = line.split_once(' ')?;
         match first {
             "title" => self.title = rest,
             "lane" => {
                 let (key, words) = rest.split_once(' ')?;
-                self.lanes.push((key, words, None));
+                self.lanes.push(Lane { key, words, hold_start: None });
             }
-            _ => self.event(self.lane(first)?, rest)?,
+            _ => self.add_event(self.lane_index(first)?, rest)?,
         }
         Some(())
     }
 
-    fn event(&mut self, lane: usize, rest: &str) -> Option<()> {
+    fn add_event(&mut self, lane: usize, rest: &str) -> Option<()> {
         self.rows += 1;
         let (sign, words) = rest.split_once(' ').unwrap_or((rest, ""));
-        let (x, y) = (at(lane), TOP + self.rows * ROW);
+        let (x, y) = (x_of(lane), TOP_MARGIN + self.rows * ROW_HEIGHT);
         match sign {
             ">" | "!" => {
                 let (to, words) = words.split_once(' ')?;
-                self.arrow(x, at(self.lane(to)?), y, words, sign == ">");
+                self.draw_arrow(x, x_of(self.lane_index(to)?), y, words, sign == ">");
             }
-            "~" => self.note(lane, y, words),
-            "[" => self.lanes[lane].2 = Some(y),
+            "~" => self.draw_note(lane, y, words),
+            "[" => self.lanes[lane].hold_start = Some(y),
             "]" => {
-                let from = self.lanes[lane].2.take()?;
+                let start = self.lanes[lane].hold_start.take()?;
                 let _ = writeln!(
                     self.body,
-                    r#"<rect class="hold" x="{}" y="{from}" width="10" height="{}"/>"#,
+                    r#"<rect class="hold" x="{}" y="{start}" width="10" height="{}"/>"#,
                     x - 5,
-                    y - from
+                    y - start
                 );
-                self.note(lane, y + 16, words);
+                self.draw_note(lane, y + 16, words);
             }
             _ => return None,
         }
         Some(())
     }
 
-    fn arrow(&mut self, from: usize, to: usize, y: usize, words: &str, arrives: bool) {
+    fn draw_arrow(&mut self, from: usize, to: usize, y: usize, words: &str, arrives: bool) {
         let class = if arrives { "arrow" } else { "lost" };
         let _ = writeln!(
             self.body,
             r#"<line class="{class}" x1="{from}" y1="{y}" x2="{to}" y2="{y}" marker-end="url(#{class}-end)"/>"#
         );
-        self.words(usize::midpoint(from, to), y - 5, words, class);
+        self.draw_words(usize::midpoint(from, to), y - 5, words, class);
     }
 
     /// Draws a note beside its lane, on the side where it stays within the picture.
-    fn note(&mut self, lane: usize, y: usize, words: &str) {
+    fn draw_note(&mut self, lane: usize, y: usize, words: &str) {
         match lane {
-            0 => self.words(at(lane) + 12, y, words, "note begins"),
-            _ if lane + 1 == self.lanes.len() => self.words(at(lane) - 12, y, words, "note ends"),
-            _ => self.words(at(lane), y, words, "note"),
+            0 => self.draw_words(x_of(lane) + 12, y, words, "note begins"),
+            _ if lane + 1 == self.lanes.len() => self.draw_words(x_of(lane) - 12, y, words, "note ends"),
+            _ => self.draw_words(x_of(lane), y, words, "note"),
         }
     }
 
-    fn words(&mut self, x: usize, y: usize, words: &str, class: &str) {
+    fn draw_words(&mut self, x: usize, y: usize, words: &str, class: &str) {
         if !words.is_empty() {
             let _ = writeln!(self.body, r#"<text class="{class}" x="{x}" y="{y}">{}</text>"#, escaped(words));
         }
     }
 
-    fn lane(&self, key: &str) -> Option<usize> {
-        self.lanes.iter().position(|lane| lane.0 == key)
+    fn lane_index(&self, key: &str) -> Option<usize> {
+        self.lanes.iter().position(|lane| lane.key == key)
     }
 
     fn svg(&self) -> String {
-        let (width, height) = (2 * LEFT + (self.lanes.len() - 1) * LANE, TOP + (self.rows + 2) * ROW);
+        let (width, height) = (
+            2 * FIRST_LANE_X + (self.lanes.len() - 1) * LANE_WIDTH,
+            TOP_MARGIN + (self.rows + 2) * ROW_HEIGHT,
+        );
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" role=\"img\">\n<title>{}</title>\n{STYLE}",
             escaped(self.title)
@@ -147,8 +158,8 @@ impl<'t> Picture<'t> {
         let _ = writeln!(svg, r#"<rect class="paper" width="{width}" height="{height}"/>"#);
         let _ =
             writeln!(svg, r#"<text class="title" x="{}" y="28">{}</text>"#, width / 2, escaped(self.title));
-        for (number, (_, words, _)) in self.lanes.iter().enumerate() {
-            let x = at(number);
+        for (number, Lane { words, .. }) in self.lanes.iter().enumerate() {
+            let x = x_of(number);
             let _ = writeln!(svg, r#"<text class="lane" x="{x}" y="66">{}</text>"#, escaped(words));
             let _ = writeln!(svg, r#"<line class="life" x1="{x}" y1="76" x2="{x}" y2="{}"/>"#, height - 12);
         }
@@ -167,8 +178,8 @@ text{font:13px sans-serif;text-anchor:middle;fill:#222;paint-order:stroke;stroke
 </defs>
 "##;
 
-const fn at(lane: usize) -> usize {
-    LEFT + lane * LANE
+const fn x_of(lane: usize) -> usize {
+    FIRST_LANE_X + lane * LANE_WIDTH
 }
 
 fn escaped(words: &str) -> String {

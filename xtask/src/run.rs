@@ -32,19 +32,19 @@ impl fmt::Display for Failure {
 }
 
 impl Steps {
-    /// Does `what` as the step `name`.
+    /// Does `work` as the step `name`.
     pub(crate) fn step<T, E: fmt::Display>(
         &mut self,
         name: &str,
-        what: impl FnOnce() -> Result<T, E>,
+        work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, Failure> {
         println!("== {name}");
         let start = Instant::now();
-        let ended = what();
+        let result = work();
         let took = start.elapsed();
         println!("-- {name}: {:.1} s", took.as_secs_f64());
         self.done.push((name.to_owned(), took));
-        ended.map_err(|reason| Failure::new(name, reason))
+        result.map_err(|reason| Failure::new(name, reason))
     }
 
     /// Runs `command` as the step `name`; it must end with success.

@@ -6,7 +6,7 @@ use std::{env, path::PathBuf, process::Command};
 use crate::{
     run::{Failure, Steps, succeed},
     side_by_side::Job,
-    test::yielding,
+    test::at_low_priority,
     workspace::Workspace,
 };
 
@@ -18,7 +18,7 @@ const CARGO_FUZZ: &str = "0.13.2";
 const MDBOOK: &str = "0.5.4";
 
 /// The settings for a cheap build of these tools: they run for a second, so they are not worth minutes of compiling.
-const BUILT_QUICKLY: [(&str, &str); 4] = [
+const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_DEBUG", "0"),
@@ -54,7 +54,7 @@ pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
 /// Installs what the format check and the lints need: rustfmt, clippy.
 pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
-        if !answers(Command::new(program).arg("--version")) {
+        if !is_installed(Command::new(program).arg("--version")) {
             let mut add = Command::new("rustup");
             add.args(["component", "add", component]);
             steps.command(&format!("install {component}"), &mut add)?;
@@ -65,46 +65,46 @@ pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
 
 /// Installs cargo-deny, unless it is installed.
 pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
-    if answers(Command::new(cargo_deny(workspace)).arg("--version")) {
+    if is_installed(Command::new(cargo_deny(workspace)).arg("--version")) {
         return None;
     }
     let install = install(workspace, "cargo-deny", CARGO_DENY);
-    Some(Job::new("install cargo-deny", yielding(&install)))
+    Some(Job::new("install cargo-deny", at_low_priority(&install)))
 }
 
 /// The path of our own cargo-deny: below the build directory, so that the user's installation is not touched.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> PathBuf {
-    tools(workspace, "cargo-deny", CARGO_DENY).join("bin/cargo-deny")
+    tool_folder(workspace, "cargo-deny", CARGO_DENY).join("bin/cargo-deny")
 }
 
 /// Installs cargo-fuzz, unless it is installed.
 pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    if answers(Command::new(cargo_fuzz(workspace)).arg("--version")) {
+    if is_installed(Command::new(cargo_fuzz(workspace)).arg("--version")) {
         return Ok(());
     }
-    let what = "install cargo-fuzz";
-    steps.command(what, &mut install(workspace, "cargo-fuzz", CARGO_FUZZ))?;
-    clean_up(workspace).map_err(|reason| Failure::new(what, reason))
+    let step = "install cargo-fuzz";
+    steps.command(step, &mut install(workspace, "cargo-fuzz", CARGO_FUZZ))?;
+    clean_up(workspace).map_err(|reason| Failure::new(step, reason))
 }
 
 /// The path of our own cargo-fuzz.
 pub(crate) fn cargo_fuzz(workspace: &Workspace) -> PathBuf {
-    tools(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
+    tool_folder(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
 }
 
 /// Installs mdbook, unless it is installed.
 pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
-    if answers(Command::new(mdbook(workspace)).arg("--version")) {
+    if is_installed(Command::new(mdbook(workspace)).arg("--version")) {
         return Ok(());
     }
-    let what = "install mdbook";
-    steps.command(what, &mut install(workspace, "mdbook", MDBOOK))?;
-    clean_up(workspace).map_err(|reason| Failure::new(what, reason))
+    let step = "install mdbook";
+    steps.command(step, &mut install(workspace, "mdbook", MDBOOK))?;
+    clean_up(workspace).map_err(|reason| Failure::new(step, reason))
 }
 
 /// The path of our own mdbook.
 pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
-    tools(workspace, "mdbook", MDBOOK).join("bin/mdbook")
+    tool_folder(workspace, "mdbook", MDBOOK).join("bin/mdbook")
 }
 
 fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {
@@ -112,13 +112,13 @@ fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {
     install.args(["--locked", "--no-default-features", "--version", version, tool, "--root"]);
     // A separate build directory does not wait for other builds.
     install
-        .arg(tools(workspace, tool, version))
+        .arg(tool_folder(workspace, tool, version))
         .env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
-    install.envs(BUILT_QUICKLY).env_remove("RUSTFLAGS");
+    install.envs(QUICK_BUILD).env_remove("RUSTFLAGS");
     install
 }
 
-fn tools(workspace: &Workspace, tool: &str, version: &str) -> PathBuf {
+fn tool_folder(workspace: &Workspace, tool: &str, version: &str) -> PathBuf {
     workspace.target.join(format!("tools/{tool}-{version}"))
 }
 
@@ -130,6 +130,6 @@ pub(crate) fn clean_up(workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-fn answers(command: &mut Command) -> bool {
+fn is_installed(command: &mut Command) -> bool {
     command.current_dir(env::temp_dir()).output().is_ok_and(|output| output.status.success())
 }

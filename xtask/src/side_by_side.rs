@@ -22,7 +22,7 @@ pub(crate) struct Job {
 }
 
 /// The result of a job.
-pub(crate) struct Ended {
+pub(crate) struct JobResult {
     pub(crate) name: String,
     pub(crate) took: Duration,
     /// Why it failed, if it did.
@@ -30,10 +30,17 @@ pub(crate) struct Ended {
     /// Its output.
     pub(crate) output: String,
     pub(crate) suite: Option<Suite>,
-    /// How many tests passed and failed.
-    pub(crate) counts: (u64, u64),
+    /// How many of its tests passed and failed.
+    pub(crate) counts: Counts,
     /// The tests that failed beside others and passed alone.
     pub(crate) unsteady: Vec<String>,
+}
+
+/// Numbers of tests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
 }
 
 /// Jobs that run side by side, at most `width` at a time.
@@ -51,75 +58,78 @@ impl Job {
 /// Runs all lanes at once and stores the output of each job below `logs`. Prints each job when it ends: a line for a
 /// success, the whole output for a failure. The environment of each job of a lane has a number below the width of its
 /// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to separate the ports of test programs.
-pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<Ended> {
-    let ended = Mutex::new(Vec::new());
+pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<JobResult> {
+    let results = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for Lane { width, jobs } in lanes {
             let jobs = std::sync::Arc::new(Mutex::new(jobs));
             for slot in 0..width {
-                let (jobs, ended) = (std::sync::Arc::clone(&jobs), &ended);
+                let (jobs, results) = (std::sync::Arc::clone(&jobs), &results);
                 scope.spawn(move || {
                     let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
                     while let Some(mut job) = next() {
                         job.command.env("LEASEHOLD_TEST_SLOT", slot.to_string());
-                        let done = one(job, logs);
-                        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
-                        print_result(&done);
-                        ended.push(done);
+                        let result = run_job(job, logs);
+                        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                        print_result(&result);
+                        results.push(result);
                     }
                 });
             }
         }
     });
-    ended.into_inner().unwrap_or_else(PoisonError::into_inner)
+    results.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn one(Job { name, mut command, suite }: Job, logs: &Path) -> Ended {
+fn run_job(Job { name, mut command, suite }: Job, logs: &Path) -> JobResult {
     let begin = Instant::now();
     let log = logs.join(name.replace(['/', ' ', ','], "-") + ".log");
-    let ended = File::create(&log).and_then(|file| {
-        let both = file.try_clone()?;
-        command.stdin(Stdio::null()).stdout(file).stderr(both).status()
+    let status = File::create(&log).and_then(|file| {
+        let stderr = file.try_clone()?;
+        command.stdin(Stdio::null()).stdout(file).stderr(stderr).status()
     });
-    let failure = match ended {
+    let failure = match status {
         Ok(status) if status.success() => None,
         Ok(status) => Some(format!("ended with {status}")),
         Err(error) => Some(format!("cannot be run: {error}")),
     };
     let output = fs::read(&log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     let counts = counts(&output);
-    Ended { name, took: begin.elapsed(), failure, output, suite, counts, unsteady: Vec::new() }
+    JobResult { name, took: begin.elapsed(), failure, output, suite, counts, unsteady: Vec::new() }
 }
 
-fn print_result(done: &Ended) {
-    let took = done.took.as_secs_f64();
-    if let Some(reason) = &done.failure {
+fn print_result(result: &JobResult) {
+    let took = result.took.as_secs_f64();
+    if let Some(reason) = &result.failure {
         // The output of a job whose tests will be rerun is marked.
-        let margin = if rerun::of(done).is_some() { "| " } else { "" };
-        println!("== {}", done.name);
-        done.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
-        println!("-- {}: {reason} after {took:.1} s", done.name);
+        let margin = if rerun::tests_to_rerun(result).is_some() { "| " } else { "" };
+        println!("== {}", result.name);
+        result.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
+        println!("-- {}: {reason} after {took:.1} s", result.name);
         return;
     }
-    let results = done.output.lines().filter(|line| line.starts_with("test result: "));
-    let (passed, failed) = done.counts;
+    let harness_results = result.output.lines().filter(|line| line.starts_with("test result: "));
+    let Counts { passed, failed } = result.counts;
     if passed + failed == 0 {
-        println!("-- {}: {took:.1} s", done.name);
+        println!("-- {}: {took:.1} s", result.name);
     } else {
-        println!("-- {}: {took:.1} s", done.name);
-        results.filter(|line| !line.contains(" 0 passed; 0 failed")).for_each(|line| println!("   {line}"));
+        println!("-- {}: {took:.1} s", result.name);
+        harness_results
+            .filter(|line| !line.contains(" 0 passed; 0 failed"))
+            .for_each(|line| println!("   {line}"));
     }
 }
 
 /// How many tests passed and failed, from the closing lines of the test harness in `output`.
-fn counts(output: &str) -> (u64, u64) {
+fn counts(output: &str) -> Counts {
     let number = |line: &str, word: &str| {
         let before = line.split(word).next().unwrap_or_default().trim_end();
         before.rsplit(' ').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0)
     };
-    let closing = output.lines().filter(|line| line.starts_with("test result: "));
-    closing.fold((0, 0), |(passed, failed), line| {
-        (passed + number(line, " passed;"), failed + number(line, " failed;"))
+    let closing_lines = output.lines().filter(|line| line.starts_with("test result: "));
+    closing_lines.fold(Counts::default(), |sum, line| Counts {
+        passed: sum.passed + number(line, " passed;"),
+        failed: sum.failed + number(line, " failed;"),
     })
 }
 
@@ -135,14 +145,15 @@ mod tests {
 
     #[test]
     fn each_job_ends_with_its_output_and_status() {
-        let logs = std::env::temp_dir().join(format!("leasehold-xtask-{}", std::process::id()));
+        let logs = std::env::temp_dir()
+            .join(format!("leasehold-xtask-each_job_ends_with_its_output-{}", std::process::id()));
         fs::create_dir_all(&logs).unwrap();
         let jobs = ["true", "echo a; echo b >&2; exit 3"].map(job).into();
-        let mut ended = run(vec![Lane { width: 2, jobs }], &logs);
-        ended.sort_by(|a, b| b.name.cmp(&a.name));
-        assert!(ended[0].failure.is_none());
-        assert!(ended[1].failure.as_ref().unwrap().contains("3"));
-        assert_eq!(ended[1].output, "a\nb\n");
+        let mut results = run(vec![Lane { width: 2, jobs }], &logs);
+        results.sort_by(|a, b| b.name.cmp(&a.name));
+        assert!(results[0].failure.is_none());
+        assert!(results[1].failure.as_ref().unwrap().contains("3"));
+        assert_eq!(results[1].output, "a\nb\n");
         fs::remove_dir_all(&logs).unwrap();
     }
 
@@ -150,7 +161,7 @@ mod tests {
     fn the_counts_of_the_harness_are_parsed() {
         let output = "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 3 filtered out\nx\n\
                       test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out\n";
-        assert_eq!(counts(output), (13, 2));
-        assert_eq!(counts("running 0 tests"), (0, 0));
+        assert_eq!(counts(output), Counts { passed: 13, failed: 2 });
+        assert_eq!(counts("running 0 tests"), Counts::default());
     }
 }

@@ -79,13 +79,13 @@ impl Suite {
     }
 }
 
-/// Builds the test programs of the packages that `chosen` selects as arguments of cargo, with every feature.
+/// Builds the test programs of the packages that `packages` selects as arguments of cargo, with every feature.
 ///
 /// # Errors
 /// When they do not compile.
-pub(crate) fn build(workspace: &Workspace, chosen: &[&str]) -> Result<Vec<Suite>, String> {
+pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<Vec<Suite>, String> {
     let mut cargo = workspace.cargo("test");
-    cargo.args(["--locked", "--all-features", "--no-run", "--quiet"]).args(chosen);
+    cargo.args(["--locked", "--all-features", "--no-run", "--quiet"]).args(packages);
     cargo.args(["--message-format", "json-render-diagnostics"]).stderr(Stdio::inherit());
     let output = cargo.output().map_err(|error| format!("cargo cannot be run: {error}"))?;
     if !output.status.success() {

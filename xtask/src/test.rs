@@ -9,73 +9,74 @@ use crate::{
     check, own_rules, rerun,
     run::{Failure, Steps, under},
     setup,
-    side_by_side::{self, Ended, Job, Lane},
+    side_by_side::{self, Job, JobResult, Lane},
     suites::{self, Kind, Suite},
     tiers::{self, Tier},
     workspace::{PEERS, Workspace},
 };
 
 /// How many more test programs than processors run at a time: they mostly wait for leases and servers.
-const MORE_PROGRAMS: usize = 1;
+const EXTRA_PROGRAMS: usize = 1;
 /// If a process may have fewer open files than this, the tests of one program run one after another: the limit applies
 /// to all tests of a process, and each test has clients and servers.
-const OPEN_FILES: u64 = 8192;
+const MIN_OPEN_FILES: u64 = 8192;
 /// The number of tests at a time in each program, for each processor. With more, tests wait for each other's processor
 /// time.
-const TESTS: usize = 2;
+const TESTS_PER_PROCESSOR: usize = 2;
 /// The packages whose tests are fast: the core, one engine without a server, and the project's tasks.
-const QUICK: [&str; 8] = ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
+const QUICK_PACKAGES: [&str; 8] =
+    ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
 /// The packages that have tests. Benches are linted, and run at night.
-const TESTED: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
+const TESTED_PACKAGES: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
 
 /// The first tier, after each save: format, our own rules, lints, and the quick tests.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
-    check::instant(steps, workspace)?;
-    let suites = steps.step("compile the tests", || suites::build(workspace, &QUICK))?;
-    let tests = tests(suites, &[Tier::Quick]);
+    check::format_and_own_rules(steps, workspace)?;
+    let suites = steps.step("compile the tests", || suites::build(workspace, &QUICK_PACKAGES))?;
+    let tests = test_lane(suites, &[Tier::Quick]);
     let checks = [check::lints_of_all(workspace)].into();
-    in_tiers(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
+    run_lanes(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
 /// The directory in memory where servers of tests store their data, if there is room.
-const MEMORY: &str = "/dev/shm";
+const MEMORY_FOLDER: &str = "/dev/shm";
 /// The room that is required, in bytes: several times the need of all servers that run at a time.
-const ROOM: u64 = 6 << 30;
+const REQUIRED_SPACE: u64 = 6 << 30;
 /// The variable with the directory, for the testkit.
-const DATA: &str = "LEASEHOLD_TEST_DATA";
+const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 
 /// The second tier, before a change lands: everything except what takes a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
-    check::instant(steps, workspace)?;
+    check::format_and_own_rules(steps, workspace)?;
     let suites = thread::scope(|scope| {
-        let system = scope.spawn(|| setup::for_tests(workspace));
-        let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED));
-        let system = system.join().map_err(|_| Failure::new("set up the system", "it panicked"))?;
-        system.map_err(|reason| Failure::new("set up the system", reason))?;
+        let setup_thread = scope.spawn(|| setup::for_tests(workspace));
+        let suites = steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES));
+        let set_up = setup_thread.join().map_err(|_| Failure::new("set up the system", "it panicked"))?;
+        set_up.map_err(|reason| Failure::new("set up the system", reason))?;
         suites
     })?;
-    steps.step("tiers", || in_some_tier(workspace, &suites))?;
+    steps.step("tiers", || check_tiers(workspace, &suites))?;
     let mut checks: VecDeque<Job> = [doc_tests(workspace), check::lints_of_all(workspace)].into();
     checks.push_back(check::documentation(workspace));
     checks.extend(check::lints_of_features(workspace));
     let dependencies = [setup::cargo_deny_job(workspace)].into_iter().flatten();
     let dependencies = dependencies.chain(check::dependencies(workspace)).collect();
     let lanes = vec![
-        in_memory(tests(suites, &[Tier::Quick, Tier::Test])),
+        in_memory(test_lane(suites, &[Tier::Quick, Tier::Test])),
         Lane { width: 1, jobs: checks },
         Lane { width: 1, jobs: dependencies },
     ];
-    in_tiers(steps, workspace, lanes)?;
+    run_lanes(steps, workspace, lanes)?;
     setup::clean_up(workspace).map_err(|reason| Failure::new("clean up", reason))
 }
 
 /// The tests that only run at night: each test of the last tier, the crowds, and the tests of the peers.
-pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
-    let suites = suites(steps, workspace)?;
+pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
+    let suites = build_suites(steps, workspace)?;
     let mut jobs = Vec::new();
-    for suite in suites.iter().filter(|suite| tiers::of(suite) == Some(Tier::Nightly)) {
+    for suite in suites.iter().filter(|suite| tiers::tier_of(suite) == Some(Tier::Nightly)) {
         let tests = suite.tests().map_err(|reason| Failure::new("list the tests", reason))?;
         jobs.extend(tests.into_iter().map(|test| {
             let mut command = suite.command();
@@ -85,23 +86,23 @@ pub(crate) fn nightly(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Jo
     }
     let is_sql = |suite: &&Suite| suite.package == "leasehold-sql" && suite.kind == Kind::Integration;
     jobs.extend(suites.iter().filter(is_sql).map(crowd));
-    let mut peers = workspace.peers("test");
+    let mut peers = workspace.cargo_of_peers("test");
     peers.arg("--locked");
     jobs.push(Job::new(format!("tests of {PEERS}"), peers));
     Ok(jobs)
 }
 
 /// Builds the test programs, and installs what they need.
-pub(crate) fn suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
+pub(crate) fn build_suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
-    steps.step("compile the tests", || suites::build(workspace, &TESTED))
+    steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES))
 }
 
 /// Runs one of these jobs.
-pub(crate) fn one(workspace: &Workspace, job: Job) -> Result<(), String> {
+pub(crate) fn run_one(workspace: &Workspace, job: Job) -> Result<(), String> {
     let logs = logs(workspace)?;
-    let ended = side_by_side::run(vec![Lane { width: 1, jobs: [job].into() }], &logs);
-    sum_up(&ended)
+    let results = side_by_side::run(vec![Lane { width: 1, jobs: [job].into() }], &logs);
+    sum_up(&results)
 }
 
 /// The conformance suite with a thousand claims in its largest case, where `./test` has fewer.
@@ -111,23 +112,23 @@ fn crowd(suite: &Suite) -> Job {
     Job::new(format!("{suite}, a thousand claims on one name"), command)
 }
 
-fn in_some_tier(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {
+fn check_tiers(workspace: &Workspace, suites: &[Suite]) -> Result<(), String> {
     let contributing = fs::read_to_string(workspace.root.join("CONTRIBUTING.md"));
     let contributing = contributing.map_err(|error| format!("CONTRIBUTING.md: {error}"))?;
     own_rules::verdict(&tiers::complaints(suites, &contributing))
 }
 
-fn tests(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
+fn test_lane(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     tiers::sort(&mut suites);
-    suites.retain(|suite| tiers::of(suite).is_some_and(|tier| chosen.contains(&tier)));
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let at_once = if open_files() < OPEN_FILES { 1 } else { cores * TESTS };
+    suites.retain(|suite| tiers::tier_of(suite).is_some_and(|tier| chosen.contains(&tier)));
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let test_threads = if open_files() < MIN_OPEN_FILES { 1 } else { processors * TESTS_PER_PROCESSOR };
     let job = |suite: &Suite| {
         let mut command = suite.command();
-        command.args(["--test-threads", &at_once.to_string()]);
+        command.args(["--test-threads", &test_threads.to_string()]);
         Job { suite: Some(suite.clone()), ..Job::new(suite.to_string(), command) }
     };
-    Lane { width: cores + MORE_PROGRAMS, jobs: suites.iter().map(job).collect() }
+    Lane { width: processors + EXTRA_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
 
 /// The limit of open files of a process.
@@ -140,16 +141,16 @@ fn open_files() -> u64 {
 
 /// Lets servers store their data in memory. Otherwise tests wait for a disk that they share with other programs.
 pub(crate) fn in_memory(mut lane: Lane) -> Lane {
-    if free(MEMORY).is_some_and(|free| free > ROOM) {
+    if free_space(MEMORY_FOLDER).is_some_and(|free| free > REQUIRED_SPACE) {
         for job in &mut lane.jobs {
-            job.command.env(DATA, MEMORY);
+            job.command.env(DATA_VARIABLE, MEMORY_FOLDER);
         }
     }
     lane
 }
 
 /// The free bytes on the file system of this directory, from `df`.
-fn free(directory: &str) -> Option<u64> {
+fn free_space(directory: &str) -> Option<u64> {
     let output = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
     String::from_utf8_lossy(&output.stdout).lines().nth(1)?.trim().parse().ok()
 }
@@ -160,12 +161,12 @@ fn doc_tests(workspace: &Workspace) -> Job {
     Job::new("doc tests", cargo)
 }
 
-fn in_tiers(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
-    let ended = steps.step("tests and checks", || {
+fn run_lanes(steps: &mut Steps, workspace: &Workspace, lanes: Vec<Lane>) -> Result<(), Failure> {
+    let results = steps.step("tests and checks", || {
         let logs = logs(workspace)?;
-        Ok::<_, String>(rerun::alone(side_by_side::run(lanes, &logs), &logs))
+        Ok::<_, String>(rerun::rerun_failed(side_by_side::run(lanes, &logs), &logs))
     })?;
-    sum_up(&ended).map_err(|reason| Failure::new("tests and checks", reason))
+    sum_up(&results).map_err(|reason| Failure::new("tests and checks", reason))
 }
 
 /// The folder for the output of jobs.
@@ -176,24 +177,24 @@ fn logs(workspace: &Workspace) -> Result<PathBuf, String> {
 }
 
 /// Prints the times and the number of tests that passed. The error has the names of the jobs that failed.
-fn sum_up(ended: &[Ended]) -> Result<(), String> {
+fn sum_up(results: &[JobResult]) -> Result<(), String> {
     println!("== times of tests and checks, side by side");
-    let mut longest: Vec<_> = ended.iter().collect();
-    longest.sort_by_key(|done| std::cmp::Reverse(done.took));
-    for done in longest {
-        println!("{:8.1} s  {}", done.took.as_secs_f64(), done.name);
+    let mut longest: Vec<_> = results.iter().collect();
+    longest.sort_by_key(|result| std::cmp::Reverse(result.took));
+    for result in longest {
+        println!("{:8.1} s  {}", result.took.as_secs_f64(), result.name);
     }
-    let counts = ended.iter().map(|done| done.counts);
-    let (passed, failed) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
-    let unsteady: Vec<_> = ended.iter().flat_map(|done| &done.unsteady).collect();
+    let counts = results.iter().map(|result| result.counts);
+    let (passed, failed) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.passed, sum.1 + counts.failed));
+    let unsteady: Vec<_> = results.iter().flat_map(|result| &result.unsteady).collect();
     unsteady.iter().for_each(|test| println!("unsteady: {test} failed beside others, and passed alone"));
     println!("{passed} passed, {failed} failed, {} unsteady", unsteady.len());
     let failures: Vec<_> =
-        ended.iter().filter(|done| done.failure.is_some()).map(|done| &*done.name).collect();
+        results.iter().filter(|result| result.failure.is_some()).map(|result| &*result.name).collect();
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
 /// A command with low priority, so that other programs get the processors first.
-pub(crate) fn yielding(command: &Command) -> Command {
+pub(crate) fn at_low_priority(command: &Command) -> Command {
     under(&["nice", "-n", "19"], command)
 }

@@ -96,7 +96,7 @@ impl Row {
     }
 
     /// The row as a line of the table in CONTRIBUTING.md.
-    fn shown(&self) -> String {
+    fn markdown(&self) -> String {
         let name = if self.package.is_empty() {
             self.target.to_owned()
         } else {
@@ -107,7 +107,7 @@ impl Row {
 }
 
 /// The tier of a test program.
-pub(crate) fn of(suite: &Suite) -> Option<Tier> {
+pub(crate) fn tier_of(suite: &Suite) -> Option<Tier> {
     TABLE.iter().find(|row| row.is_of(suite)).map(|row| row.tier)
 }
 
@@ -118,21 +118,21 @@ pub(crate) fn sort(suites: &mut [Suite]) {
 
 /// The test programs without a tier, the rows without a test program, and the rows that are missing in CONTRIBUTING.md.
 pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
-    let without_tier = suites.iter().filter(|suite| of(suite).is_none());
-    let mut found: Vec<_> =
+    let without_tier = suites.iter().filter(|suite| tier_of(suite).is_none());
+    let mut complaints: Vec<_> =
         without_tier.map(|suite| format!("xtask/src/tiers.rs: {suite} is in no tier: add a row")).collect();
     for row in &TABLE {
         if row.target != "doc tests" && !suites.iter().any(|suite| row.is_of(suite)) {
-            found.push(format!(
+            complaints.push(format!(
                 "xtask/src/tiers.rs: no test program is called {} {}",
                 row.package, row.target
             ));
         }
-        if !contributing.lines().any(|line| line == row.shown()) {
-            found.push(format!("CONTRIBUTING.md: the table of tiers lacks the line {}", row.shown()));
+        if !contributing.lines().any(|line| line == row.markdown()) {
+            complaints.push(format!("CONTRIBUTING.md: the table of tiers lacks the line {}", row.markdown()));
         }
     }
-    found
+    complaints
 }
 
 #[cfg(test)]
@@ -143,24 +143,24 @@ mod tests {
         Suite { package: package.into(), target: target.into(), kind, ..Suite::default() }
     }
 
-    fn whole() -> (Vec<Suite>, String) {
+    fn complete_table() -> (Vec<Suite>, String) {
         let suites = TABLE.iter().map(|row| match row.package {
             "" => suite("x", "x", Kind::Unit),
             "leasehold" => suite("leasehold", row.target, Kind::Integration),
             package => suite(&format!("leasehold-{package}"), row.target, Kind::Integration),
         });
-        (suites.collect(), TABLE.iter().map(|row| row.shown() + "\n").collect())
+        (suites.collect(), TABLE.iter().map(|row| row.markdown() + "\n").collect())
     }
 
     #[test]
     fn a_whole_table_has_no_complaint() {
-        let (suites, contributing) = whole();
+        let (suites, contributing) = complete_table();
         assert_eq!(complaints(&suites, &contributing), [""; 0]);
     }
 
     #[test]
     fn a_test_program_in_no_tier_is_a_complaint() {
-        let (mut suites, contributing) = whole();
+        let (mut suites, contributing) = complete_table();
         suites.push(suite("leasehold-core", "new", Kind::Integration));
         let found = complaints(&suites, &contributing);
         assert_eq!(found.len(), 1);
@@ -169,14 +169,14 @@ mod tests {
 
     #[test]
     fn a_row_without_a_test_program_is_a_complaint() {
-        let (mut suites, contributing) = whole();
+        let (mut suites, contributing) = complete_table();
         suites.remove(0);
         assert!(complaints(&suites, &contributing)[0].contains("no test program is called e2e fault_cases"));
     }
 
     #[test]
     fn a_row_that_the_document_lacks_is_a_complaint() {
-        let (suites, contributing) = whole();
+        let (suites, contributing) = complete_table();
         let stale = contributing.replacen("| test |", "| quick |", 1);
         assert!(complaints(&suites, &stale)[0].starts_with("CONTRIBUTING.md"));
     }

@@ -59,7 +59,7 @@ impl Workspace {
     }
 
     /// The same command in the workspace of the peers.
-    pub(crate) fn peers(&self, verb: &str) -> Command {
+    pub(crate) fn cargo_of_peers(&self, verb: &str) -> Command {
         let mut command = self.cargo(verb);
         command.args(["--manifest-path", PEERS]).env("CARGO_TARGET_DIR", self.target.join("peers"));
         command
@@ -74,10 +74,10 @@ impl Workspace {
             for entry in fs::read_dir(&dir)? {
                 let entry = entry?;
                 let (path, kind) = (entry.path(), entry.file_type()?);
-                let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-                if kind.is_dir() && !hidden && path != self.target && !path.join("CACHEDIR.TAG").exists() {
+                let is_hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+                if kind.is_dir() && !is_hidden && path != self.target && !path.join("CACHEDIR.TAG").exists() {
                     dirs.push(path);
-                } else if kind.is_file() && path.extension().is_some_and(|it| it == extension) {
+                } else if kind.is_file() && path.extension().is_some_and(|found| found == extension) {
                     found.push(path);
                 }
             }

@@ -7,10 +7,10 @@ use nix::sys::signal::Signal;
 
 use crate::{
     cgroup::Group,
-    cmd::run::{interrupted, lock, wait_failure},
+    cmd::run::{lock_label, wait_failure, wait_interrupted},
     exit::{self, Failure},
-    plan::{Run, Wait, Want},
-    progress::Waiting,
+    plan::{Run, Wait, WantedMode},
+    progress::WaitMessages,
     signals::ends_wait,
     sweep::{self, sweep},
     text,
@@ -36,7 +36,7 @@ const FIRST_SWEEP: Duration = Duration::from_millis(100);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When a wait that begins now has to end. `None`: the run waits without a limit.
-pub(crate) fn limit(plan: &Run) -> Option<Duration> {
+pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
     match plan.wait {
         Wait::Within(limit) => Some(now().saturating_add(limit)),
         Wait::Forever | Wait::Not => None,
@@ -59,15 +59,14 @@ pub(crate) fn acquire_confirmed(
         if guard.remaining().is_none_or(|remaining| remaining > plan.ttl / 2) {
             return Ok(guard);
         }
-        if is_confirmed(plan, locks, waiter, &guard, deadline)? {
+        if confirm(plan, locks, waiter, &guard, deadline)? {
             return Ok(guard);
         }
     }
 }
 
-/// Whether the engine confirms the hold. `false`: the hold was lost before CMD started, and the claim has to queue
-/// again.
-fn is_confirmed(
+/// Confirms the hold with the engine. `false`: the hold was lost before CMD started, and the claim has to queue again.
+fn confirm(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
@@ -80,7 +79,7 @@ fn is_confirmed(
         let remaining = deadline.map_or(CONFIRM_LIMIT, |deadline| deadline.saturating_sub(now()));
         let answer = waiter.block_on(guard.confirm(), Some(remaining), stop).map_err(wait_failure)?;
         if let Some(signal) = ended_by {
-            return Err(interrupted(plan, locks, signal));
+            return Err(wait_interrupted(plan, locks, signal));
         }
         let last_error = match answer {
             Some(Ok(())) => return Ok(true),
@@ -94,7 +93,7 @@ fn is_confirmed(
             None => None,
         };
         if deadline.is_some_and(|deadline| now() >= deadline) {
-            let lock = lock(plan, locks);
+            let lock = lock_label(plan, locks);
             return Err(last_error.map_or_else(
                 || {
                     Failure::new(
@@ -115,7 +114,7 @@ fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, deadline: Option<Duration>)
     let remaining =
         deadline.map_or(CONFIRM_PAUSE, |deadline| deadline.saturating_sub(now()).min(CONFIRM_PAUSE));
     match waiter.wait(Some(remaining)).map_err(wait_failure)? {
-        Some(signal) if ends_wait(signal) => Err(interrupted(plan, locks, signal)),
+        Some(signal) if ends_wait(signal) => Err(wait_interrupted(plan, locks, signal)),
         _ => Ok(()),
     }
 }
@@ -130,20 +129,21 @@ fn acquire(
     was_granted: bool,
 ) -> Result<Option<Guard>, Failure> {
     let parent_group = ParentGroup { locks, group: OnceCell::new() };
-    let mut result = wait(plan, locks, waiter, deadline, &parent_group)?;
+    let mut result = wait_for_lock(plan, locks, waiter, deadline, &parent_group)?;
     if let (Err(error), Wait::Not) = (&result, plan.wait)
         && error.is_taken()
         && let Some(parent_group) = parent_group.group()
-        && sweep::begin(parent_group, plan.verbose > 0)
+        && sweep::kill_orphans(parent_group, plan.verbose > 0)
     {
         // With `--nonblock` the run ends what was left behind, and then tries once more.
         if let Some(signal) = sweep(parent_group, false, waiter, ends_wait).map_err(wait_failure)? {
-            return Err(interrupted(plan, locks, signal));
+            return Err(wait_interrupted(plan, locks, signal));
         }
-        result = wait(plan, locks, waiter, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
+        result =
+            wait_for_lock(plan, locks, waiter, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
     }
     match result {
-        Err(error) if error.is_taken() => Err(taken(plan, locks, waiter, &error)?),
+        Err(error) if error.is_taken() => Err(not_acquired(plan, locks, waiter, &error)?),
         Err(error) if error.is_refused() && was_granted => {
             pause(plan, locks, waiter, deadline)?;
             if deadline.is_some_and(|deadline| now() >= deadline) { Err(error.into()) } else { Ok(None) }
@@ -162,13 +162,15 @@ struct ParentGroup<'a> {
 impl ParentGroup<'_> {
     /// The group; `None` where the hold does not end with the process, or the group cannot be determined.
     fn group(&self) -> Option<&Group> {
-        let find = || (self.locks.profile().life == Life::Process).then(Group::own).and_then(Result::ok);
+        let find =
+            || (self.locks.profile().life == Life::Process).then(Group::of_this_process).and_then(Result::ok);
         self.group.get_or_init(find).as_ref()
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run.
-fn wait(
+/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run. The inner
+/// result is the answer of the library; the outer one is a failure when a signal ended the wait.
+fn wait_for_lock(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
@@ -181,26 +183,26 @@ fn wait(
         (_, None) => request.acquire(),
         (_, Some(deadline)) => request.acquire_within(deadline.saturating_sub(now())),
     });
-    let mut waiting = Waiting::new(plan, locks);
+    let mut wait_messages = WaitMessages::new(plan, locks);
     let mut next_sweep = now().saturating_add(FIRST_SWEEP);
     loop {
         if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
             return Ok(result);
         }
-        let mut next_look = waiting.step(waiter);
+        let mut next_wake_up = wait_messages.print_when_due(waiter);
         if plan.wait != Wait::Not
             && let Some(parent_group) = parent_group.group()
         {
             if now() >= next_sweep {
-                sweep::begin(parent_group, plan.verbose > 0);
+                sweep::kill_orphans(parent_group, plan.verbose > 0);
                 next_sweep = now().saturating_add(SWEEP_INTERVAL);
             }
             let remaining = next_sweep.saturating_sub(now());
-            next_look = Some(next_look.map_or(remaining, |next| next.min(remaining)));
+            next_wake_up = Some(next_wake_up.map_or(remaining, |next| next.min(remaining)));
         }
-        match waiter.wait(next_look).map_err(wait_failure)? {
+        match waiter.wait(next_wake_up).map_err(wait_failure)? {
             // Returning drops the future, and that removes the claim from the queue.
-            Some(signal) if ends_wait(signal) => return Err(interrupted(plan, locks, signal)),
+            Some(signal) if ends_wait(signal) => return Err(wait_interrupted(plan, locks, signal)),
             Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(wait_failure)?,
             _ => {}
         }
@@ -210,32 +212,32 @@ fn wait(
 /// The request for the lock, with the options of the run.
 fn request(plan: &Run, locks: &Locks) -> Request {
     let name = plan.name.as_str();
-    let request = match plan.want {
-        Want::Exclusive => locks.mutex(name),
-        Want::Shared => locks.rw(name).read(),
-        Want::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
+    let request = match plan.mode {
+        WantedMode::Exclusive => locks.mutex(name),
+        WantedMode::Shared => locks.rw(name).read(),
+        WantedMode::Permits { count, limit } => locks.semaphore(name, limit).permits(count),
     };
     let request = request.ttl(plan.ttl).renew(plan.renew).stops_on_term(true);
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
 /// The failure for a lock that was not acquired. It names the holder if the engine answers soon.
-fn taken(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Failure, Failure> {
+fn not_acquired(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Failure, Failure> {
     if plan.quiet {
-        return Ok(Failure::silent(plan.conflict));
+        return Ok(Failure::silent(plan.not_acquired_code));
     }
     let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
-    let look = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
+    let shown = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
     let error = error.to_string();
-    let held = match look.map_err(wait_failure)? {
+    let holder_text = match shown.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view),
         _ => Some(format!(
             "{HELD_BY_ANOTHER}: `leasehold show {}` shows the holder",
-            text::word(plan.name.as_str())
+            text::shell_word(plan.name.as_str())
         )),
     };
-    let held = held.unwrap_or_else(|| "it was held by another and is free now".to_owned());
+    let holder_text = holder_text.unwrap_or_else(|| "it was held by another and is free now".to_owned());
     // Names the holder instead of "another".
     let beginning = error.strip_suffix(HELD_BY_ANOTHER).unwrap_or(&error);
-    Ok(Failure::new(plan.conflict, format!("{beginning}{held}")))
+    Ok(Failure::new(plan.not_acquired_code, format!("{beginning}{holder_text}")))
 }

@@ -35,9 +35,9 @@ impl Group {
     ///
     /// # Errors
     /// A text that says why the group cannot be determined.
-    pub(crate) fn own() -> Result<Self, String> {
+    pub(crate) fn of_this_process() -> Result<Self, String> {
         let read =
-            |file: &str| File::open(file).and_then(text_of).map_err(|error| format!("{file}: {error}"));
+            |file: &str| File::open(file).and_then(read_text).map_err(|error| format!("{file}: {error}"));
         let path = group_directory(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
             .ok_or("there is no mount that shows the cgroup v2 of this process")?;
         let failed = |error| format!("{}: {error}", path.display());
@@ -67,7 +67,7 @@ impl Group {
     }
 
     /// The groups directly below this one that this user may open.
-    pub(crate) fn below(&self) -> Vec<Self> {
+    pub(crate) fn subgroups(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         groups.filter_map(|group| Self::open(&group.path()).ok()).collect()
@@ -78,14 +78,14 @@ impl Group {
     /// # Errors
     /// The operating system's, also when the group was removed.
     pub(crate) fn entrance(&self) -> io::Result<File> {
-        self.file("cgroup.procs", OFlag::O_WRONLY)
+        self.open_file("cgroup.procs", OFlag::O_WRONLY)
     }
 
     /// Moves a process into the group.
     ///
     /// # Errors
     /// The operating system's, also when the process has ended.
-    pub(crate) fn take(&self, pid: i32) -> io::Result<()> {
+    pub(crate) fn move_in(&self, pid: i32) -> io::Result<()> {
         self.entrance()?.write_all(pid.to_string().as_bytes())
     }
 
@@ -121,7 +121,7 @@ impl Group {
     fn kill_each(&self) -> io::Result<()> {
         // A frozen process starts nothing more, and can still be killed.
         let _ = self.write("cgroup.freeze", "1");
-        let below = self.below().iter().map(Self::kill_each).fold(Ok(()), Result::and);
+        let below = self.subgroups().iter().map(Self::kill_each).fold(Ok(()), Result::and);
         let processes = match self.processes() {
             Err(error) if is_one_of(&error, &[Errno::ENOENT, Errno::ENODEV]) => return below,
             processes => processes?,
@@ -137,7 +137,7 @@ impl Group {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn remove_alone(&self) -> io::Result<()> {
+    pub(crate) fn remove_if_empty(&self) -> io::Result<()> {
         fs::remove_dir(&self.path)
     }
 
@@ -146,14 +146,14 @@ impl Group {
     /// # Errors
     /// The operating system's.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        match self.remove_alone() {
+        match self.remove_if_empty() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
-                for inner in self.below() {
+                for inner in self.subgroups() {
                     // A process that has the group locked is about to use it.
                     inner.dir.try_lock_shared()?;
                     inner.remove()?;
                 }
-                self.remove_alone()
+                self.remove_if_empty()
             }
             done => done,
         }
@@ -161,22 +161,22 @@ impl Group {
 
     /// Reads a file of the group.
     fn read(&self, name: &str) -> io::Result<String> {
-        text_of(self.file(name, OFlag::O_RDONLY)?)
+        read_text(self.open_file(name, OFlag::O_RDONLY)?)
     }
 
     /// Writes a file of the group.
     fn write(&self, name: &str, text: &str) -> io::Result<()> {
-        self.file(name, OFlag::O_WRONLY)?.write_all(text.as_bytes())
+        self.open_file(name, OFlag::O_WRONLY)?.write_all(text.as_bytes())
     }
 
     /// Opens a file of the group.
-    fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
+    fn open_file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         Ok(openat(&self.dir, name, flags | OFlag::O_CLOEXEC, Mode::empty())?.into())
     }
 }
 
 /// Reads a file whose size the kernel does not report: with one read call if it is no longer than [`USUAL_SIZE`].
-fn text_of(file: File) -> io::Result<String> {
+fn read_text(file: File) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL_SIZE);
     file.take(MAX_SIZE).read_to_end(&mut bytes)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
@@ -200,12 +200,12 @@ fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
         let (mount, system) = mount.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(FIELDS_BEFORE_ROOT);
         let (root, mount_point) = (fields.next()?, fields.next()?);
-        let below = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
+        let path_below_root = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
         // A group outside of this process's namespace begins with `/..` and is not in the mount.
-        below
+        path_below_root
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
-            .then(|| Path::new(mount_point).join(below))
+            .then(|| Path::new(mount_point).join(path_below_root))
     })
 }
 
@@ -247,7 +247,8 @@ mod tests {
 
     impl Inner {
         fn new(name: &str) -> Self {
-            let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+            let own = Group::of_this_process()
+                .expect("this test needs cgroup v2, mounted and writable: run it as root");
             let path = own.path.join(format!("lh-unit-{}-{name}", std::process::id()));
             fs::create_dir_all(path.join("below")).unwrap();
             let script = format!("echo 0 >{}/below/cgroup.procs && exec sleep 1000", path.display());

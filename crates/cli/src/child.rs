@@ -12,7 +12,7 @@ use nix::{
 
 use crate::{
     exit,
-    leaf::{Dismissal, Leaf},
+    leaf::{Leaf, MoveOut},
     terminal::{TakeBack, Terminal},
     tree,
 };
@@ -21,6 +21,7 @@ use crate::{
 pub(crate) struct Child {
     /// The process group that CMD leads; its id is that of CMD.
     group: Pid,
+    /// The terminal, if leasehold has one.
     terminal: Option<Terminal>,
     /// CMD's control group, or the reason why it has none.
     leaf: Result<Leaf, String>,
@@ -57,7 +58,7 @@ impl Child {
                 // The system reports the low eight bits of the code.
                 Some(WaitStatus::Exited(pid, code)) if pid == self.group => break Change::Ended(code as u8),
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.group => {
-                    break Change::Ended(exit::by_signal(signal));
+                    break Change::Ended(exit::code_of_signal(signal));
                 }
                 Some(WaitStatus::Stopped(pid, signal)) if pid == self.group => break Change::Stopped(signal),
                 // A process that CMD left behind has ended.
@@ -108,13 +109,13 @@ impl Child {
 
     /// Whether any descendant of CMD still runs after CMD itself has ended.
     pub(crate) fn is_any_running(&self) -> bool {
-        !self.reaped || !tree::is_gone() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
+        !self.reaped || !tree::has_no_descendants() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
     }
 
     /// Moves the processes that CMD left behind out of its control group after CMD has ended by itself. Returns whether
     /// that is complete.
-    pub(crate) fn dismiss(&self) -> bool {
-        self.leaf.as_ref().map_or(Dismissal::Nothing, Leaf::dismiss) != Dismissal::Some
+    pub(crate) fn move_leftovers_out(&self) -> bool {
+        self.leaf.as_ref().map_or(MoveOut::Removed, Leaf::move_leftovers_out) != MoveOut::InProgress
     }
 
     /// Marks the control group so that no later run ends the processes in it.
@@ -132,7 +133,7 @@ impl Child {
     /// Lets a stopped CMD continue, in the foreground if this process is in the foreground.
     pub(crate) fn resume(&self) {
         if let Some(terminal) = &self.terminal {
-            terminal.give(self.group);
+            terminal.put_in_foreground(self.group);
         }
         let _ = self.send(Signal::SIGCONT);
     }

@@ -7,8 +7,8 @@ const UNIT_SUFFIXES: [&str; 6] = ["service", "scope", "slice", "socket", "mount"
 /// The extended attributes by which systemd marks a group as delegated: others may create groups below it. See
 /// <https://systemd.io/CGROUP_DELEGATION/>.
 const DELEGATION_ATTRIBUTES: [&str; 2] = ["user.delegate", "trusted.delegate"];
-/// The files with the limits of a group. Programs that adapt to such a limit (the heap of
-/// a JVM, the threads of a runtime) often read it in their own group only, and would see none in a group below it.
+/// The files with the limits of a group. Programs that adapt to such a limit (the heap of a JVM, the threads of
+/// a runtime) often read it in their own group only, and would see none in a group below it.
 const LIMITS: [&str; 3] = ["memory.max", "memory.high", "cpu.max"];
 /// The word for "no limit" in such a file.
 const UNLIMITED: &str = "max";
@@ -17,12 +17,12 @@ const UNLIMITED: &str = "max";
 ///
 /// # Errors
 /// A text that says why not.
-pub(crate) fn check(group: &Path) -> Result<(), String> {
+pub(crate) fn check_may_create_below(group: &Path) -> Result<(), String> {
     let shown = group.display();
     if Path::new("/run/systemd/system").is_dir() && !is_delegated(group) {
         return Err(format!("{shown} is managed by systemd, without Delegate=yes"));
     }
-    match limit(group) {
+    match first_limit(group) {
         Some(limit) => {
             Err(format!("{shown}/{limit} is set, and many programs read it only in their own group"))
         }
@@ -33,18 +33,21 @@ pub(crate) fn check(group: &Path) -> Result<(), String> {
 /// Whether systemd has delegated the unit that the group belongs to, so that others may create groups in it.
 fn is_delegated(group: &Path) -> bool {
     let is_unit = |group: &&Path| {
-        group.extension().and_then(|end| end.to_str()).is_some_and(|end| UNIT_SUFFIXES.contains(&end))
+        group
+            .extension()
+            .and_then(|suffix| suffix.to_str())
+            .is_some_and(|suffix| UNIT_SUFFIXES.contains(&suffix))
     };
     group.ancestors().find(is_unit).is_some_and(|unit| {
-        DELEGATION_ATTRIBUTES.iter().any(|mark| {
+        DELEGATION_ATTRIBUTES.iter().any(|attribute| {
             let mut value = [0; 8];
-            matches!(rustix::fs::getxattr(unit, *mark, &mut value[..]), Ok(1) if value[0] == b'1')
+            matches!(rustix::fs::getxattr(unit, *attribute, &mut value[..]), Ok(1) if value[0] == b'1')
         })
     })
 }
 
 /// The first limit that is set on a group.
-fn limit(group: &Path) -> Option<&'static str> {
+fn first_limit(group: &Path) -> Option<&'static str> {
     LIMITS.into_iter().find(|limit| {
         let content = fs::read_to_string(group.join(limit));
         content.is_ok_and(|content| content.split_ascii_whitespace().next() != Some(UNLIMITED))
@@ -60,7 +63,8 @@ mod tests {
 
     #[test]
     fn the_nearest_systemd_unit_decides_delegation() {
-        let own = Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+        let own = Group::of_this_process()
+            .expect("this test needs cgroup v2, mounted and writable: run it as root");
         let dir = own.path().join(format!("lh-unit-{}-delegation", std::process::id()));
         let user = dir.join("user.slice/user@7.service");
         let job = user.join("app.slice/job.service");
@@ -84,7 +88,7 @@ mod tests {
     fn a_set_limit_is_found() {
         let dir = std::env::temp_dir().join(format!("lh-unit-{}-limits", std::process::id()));
         fs::create_dir(&dir).unwrap();
-        assert_eq!(limit(&dir), None, "no controller");
+        assert_eq!(first_limit(&dir), None, "no controller");
         for (file, content, found) in [
             ("memory.max", "max\n", None),
             ("cpu.max", "max 100000\n", None),
@@ -92,7 +96,7 @@ mod tests {
             ("memory.max", "1073741824\n", Some("memory.max")),
         ] {
             fs::write(dir.join(file), content).unwrap();
-            assert_eq!(limit(&dir), found);
+            assert_eq!(first_limit(&dir), found);
         }
         fs::remove_dir_all(dir).unwrap();
     }

@@ -11,7 +11,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// What the caller has to do to CMD's process group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum Action {
     /// Send TERM.
     Terminate,
     /// Send KILL.
@@ -52,11 +52,11 @@ impl Enforcer {
 
     /// The action that is due now. `stop` comes from the guard (`None`: no time ends the hold); `loss` is a loss that
     /// was reported.
-    pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Order> {
+    pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Action> {
         match self.stage {
             Stage::Held => {
                 if let Some(loss) = loss {
-                    return Some(self.lost(now, loss));
+                    return Some(self.handle_loss(now, loss));
                 }
                 let Some(stop) = stop else {
                     self.limits = None;
@@ -65,22 +65,22 @@ impl Enforcer {
                 let limits =
                     Limits { term_at: now.saturating_add(stop.term), kill_at: now.saturating_add(stop.kill) };
                 self.limits = Some(limits);
-                (limits.term_at <= now).then(|| self.stop(now, limits.kill_at, stop.loss))
+                (limits.term_at <= now).then(|| self.terminate_or_kill(now, limits.kill_at, stop.loss))
             }
             Stage::Terminated { kill_at, loss } if now >= kill_at => {
                 self.stage = Stage::Killed { loss };
-                Some(Order::Kill)
+                Some(Action::Kill)
             }
             Stage::Terminated { .. } | Stage::Killed { .. } => None,
         }
     }
 
     /// The time until the next action is due, at most [`MAX_SLEEP`]. `None`: no action is due at any time.
-    pub(crate) fn sleep(&self, now: Duration) -> Option<Duration> {
-        let until = |at: Duration| at.saturating_sub(now).min(MAX_SLEEP);
+    pub(crate) fn time_to_next_action(&self, now: Duration) -> Option<Duration> {
+        let time_until = |at: Duration| at.saturating_sub(now).min(MAX_SLEEP);
         match self.stage {
-            Stage::Held => self.limits.map(|limits| until(limits.term_at)),
-            Stage::Terminated { kill_at, .. } => Some(until(kill_at)),
+            Stage::Held => self.limits.map(|limits| time_until(limits.term_at)),
+            Stage::Terminated { kill_at, .. } => Some(time_until(kill_at)),
             Stage::Killed { .. } => None,
         }
     }
@@ -103,24 +103,24 @@ impl Enforcer {
 
     /// Handles a reported loss. No other claim is granted the name before the hold's deadline, except where the lease
     /// has lapsed; so only a lapse leaves CMD no grace.
-    fn lost(&mut self, now: Duration, loss: Loss) -> Order {
-        let end = now.saturating_add(self.grace);
+    fn handle_loss(&mut self, now: Duration, loss: Loss) -> Action {
+        let grace_end = now.saturating_add(self.grace);
         let kill_at = match (loss, self.limits) {
             (Loss::Lapsed, _) => now,
-            (_, Some(limits)) => end.min(limits.kill_at),
-            (_, None) => end,
+            (_, Some(limits)) => grace_end.min(limits.kill_at),
+            (_, None) => grace_end,
         };
-        self.stop(now, kill_at, loss)
+        self.terminate_or_kill(now, kill_at, loss)
     }
 
     /// Enters the next stage: TERM now, KILL at `kill_at`; or KILL now if that time has come.
-    fn stop(&mut self, now: Duration, kill_at: Duration, loss: Loss) -> Order {
+    fn terminate_or_kill(&mut self, now: Duration, kill_at: Duration, loss: Loss) -> Action {
         if now >= kill_at {
             self.stage = Stage::Killed { loss };
-            return Order::Kill;
+            return Action::Kill;
         }
         self.stage = Stage::Terminated { kill_at, loss };
-        Order::Terminate
+        Action::Terminate
     }
 }
 
@@ -147,19 +147,19 @@ mod tests {
     fn cmd_gets_term_before_the_deadline_and_kill_at_it() {
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(100), left(30), None), None);
-        assert_eq!(enforcer.sleep(secs(100)), Some(secs(1)), "it checks again every second");
+        assert_eq!(enforcer.time_to_next_action(secs(100)), Some(secs(1)), "it checks again every second");
         assert_eq!(enforcer.step(secs(124), left(6), None), None);
         assert_eq!(enforcer.stopped_by(), None);
-        assert_eq!(enforcer.step(secs(125), left(5), None), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(125), left(5), None), Some(Action::Terminate));
         assert_eq!(enforcer.step(secs(126), left(4), None), None, "TERM is sent once");
         assert_eq!(enforcer.stopped_by(), Some(Loss::Lapsed));
         assert_eq!(enforcer.step(secs(129), left(30), None), None);
         assert_eq!(
             enforcer.step(secs(130), left(29), None),
-            Some(Order::Kill),
+            Some(Action::Kill),
             "a late renewal changes nothing"
         );
-        assert_eq!(enforcer.sleep(secs(130)), None);
+        assert_eq!(enforcer.time_to_next_action(secs(130)), None);
     }
 
     #[test]
@@ -167,14 +167,14 @@ mod tests {
         for (time, kill) in [(20, 105), (7, 105)] {
             let mut enforcer = Enforcer::new(secs(5));
             enforcer.step(secs(100), left(time), None);
-            assert_eq!(enforcer.step(secs(100), over(), Some(Loss::Gone)), Some(Order::Terminate));
+            assert_eq!(enforcer.step(secs(100), over(), Some(Loss::Gone)), Some(Action::Terminate));
             assert_eq!(enforcer.kill_at(), Some(secs(kill)));
         }
         let mut enforcer = Enforcer::new(secs(5));
         enforcer.step(secs(100), left(6), None);
-        assert_eq!(enforcer.step(secs(103), over(), Some(Loss::Broken)), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(103), over(), Some(Loss::Broken)), Some(Action::Terminate));
         assert_eq!(enforcer.kill_at(), Some(secs(106)), "not a second past the old deadline");
-        assert_eq!(enforcer.step(secs(106), over(), Some(Loss::Broken)), Some(Order::Kill));
+        assert_eq!(enforcer.step(secs(106), over(), Some(Loss::Broken)), Some(Action::Kill));
         assert_eq!(enforcer.stopped_by(), Some(Loss::Broken));
     }
 
@@ -183,20 +183,20 @@ mod tests {
         let mut enforcer = Enforcer::new(secs(5));
         enforcer.step(secs(100), left(30), None);
         // The machine was suspended past the deadline.
-        assert_eq!(enforcer.step(secs(500), over(), Some(Loss::Lapsed)), Some(Order::Kill));
+        assert_eq!(enforcer.step(secs(500), over(), Some(Loss::Lapsed)), Some(Action::Kill));
         let mut enforcer = Enforcer::new(secs(5));
-        assert_eq!(enforcer.step(secs(500), over(), None), Some(Order::Kill));
+        assert_eq!(enforcer.step(secs(500), over(), None), Some(Action::Kill));
     }
 
     #[test]
     fn a_hold_without_a_deadline_gets_the_full_grace() {
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(100), None, None), None);
-        assert_eq!(enforcer.sleep(secs(100)), None);
-        assert_eq!(enforcer.step(secs(101), None, Some(Loss::Replaced)), Some(Order::Terminate));
-        assert_eq!(enforcer.sleep(secs(101)), Some(secs(1)));
+        assert_eq!(enforcer.time_to_next_action(secs(100)), None);
+        assert_eq!(enforcer.step(secs(101), None, Some(Loss::Replaced)), Some(Action::Terminate));
+        assert_eq!(enforcer.time_to_next_action(secs(101)), Some(secs(1)));
         assert_eq!(enforcer.step(secs(105), None, Some(Loss::Replaced)), None);
-        assert_eq!(enforcer.step(secs(106), None, Some(Loss::Replaced)), Some(Order::Kill));
+        assert_eq!(enforcer.step(secs(106), None, Some(Loss::Replaced)), Some(Action::Kill));
     }
 
     #[test]
@@ -206,17 +206,17 @@ mod tests {
         assert_eq!(enforcer.step(secs(100), stop(secs(9)), None), None);
         assert_eq!(
             enforcer.step(secs(106), stop(secs(3)), None),
-            Some(Order::Terminate),
+            Some(Action::Terminate),
             "a third of nine seconds"
         );
-        assert_eq!(enforcer.step(secs(109), stop(secs(0)), Some(Loss::MaxHold)), Some(Order::Kill));
+        assert_eq!(enforcer.step(secs(109), stop(secs(0)), Some(Loss::MaxHold)), Some(Action::Kill));
         assert_eq!(enforcer.stopped_by(), Some(Loss::MaxHold));
     }
 
     #[test]
     fn a_zero_grace_kills_at_once_and_a_huge_one_does_not_overflow() {
-        assert_eq!(Enforcer::new(secs(0)).step(secs(1), None, Some(Loss::Replaced)), Some(Order::Kill));
+        assert_eq!(Enforcer::new(secs(0)).step(secs(1), None, Some(Loss::Replaced)), Some(Action::Kill));
         let mut enforcer = Enforcer::new(secs(u64::MAX));
-        assert_eq!(enforcer.step(secs(1), None, Some(Loss::Replaced)), Some(Order::Terminate));
+        assert_eq!(enforcer.step(secs(1), None, Some(Loss::Replaced)), Some(Action::Terminate));
     }
 }

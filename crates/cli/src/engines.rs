@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// The engine, built by the feature of another engine.
-    const fn with(self, feature: &'static str) -> Self {
+    const fn built_by(self, feature: &'static str) -> Self {
         Self { feature, ..self }
     }
 }
@@ -35,7 +35,7 @@ impl Engine {
 static ENGINES: [Engine; 8] = [
     Engine::new(&["file"], "file", cfg!(feature = "file")),
     Engine::new(REDIS, "redis", cfg!(feature = "redis")),
-    Engine::new(&["redlock"], "redlock", cfg!(feature = "redis")).with("redis"),
+    Engine::new(&["redlock"], "redlock", cfg!(feature = "redis")).built_by("redis"),
     Engine::new(&["etcd", "etcds"], "etcd", cfg!(feature = "etcd")),
     Engine::new(&["zookeeper", "zookeepers"], "zookeeper", cfg!(feature = "zookeeper")),
     Engine::new(&["postgres", "postgresql"], "postgres", cfg!(feature = "postgres")),
@@ -44,13 +44,13 @@ static ENGINES: [Engine; 8] = [
 ];
 
 /// The name of a URL's engine, as its locks report it. Locks in memory are of no use to a command.
-pub(crate) fn of(url: &str) -> &'static str {
-    entry(url).map_or("memory", |engine| engine.name)
+pub(crate) fn name_of(url: &str) -> &'static str {
+    find(url).map_or("memory", |engine| engine.name)
 }
 
 /// Refuses a URL whose engine is not in this build. The error names the command that builds it in.
-pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
-    match entry(url) {
+pub(crate) fn check_built_in(url: &str) -> Result<(), Failure> {
+    match find(url) {
         Some(engine) if !engine.is_built_in => Err(Failure::new(CONFIG, not_built_in(engine.feature))),
         // An unknown scheme is reported where the URL is parsed.
         _ => Ok(()),
@@ -58,7 +58,7 @@ pub(crate) fn built_in(url: &str) -> Result<(), Failure> {
 }
 
 /// The engine of a URL; `None` for an unknown scheme, and for memory.
-fn entry(url: &str) -> Option<&'static Engine> {
+fn find(url: &str) -> Option<&'static Engine> {
     let scheme = url.split(':').next().unwrap_or_default().to_ascii_lowercase();
     ENGINES.iter().find(|engine| engine.schemes.contains(&&*scheme))
 }
@@ -81,7 +81,7 @@ mod tests {
     fn a_missing_engine_names_the_command_that_builds_it() {
         for Engine { schemes, feature, is_built_in: is_there, .. } in &ENGINES {
             for scheme in *schemes {
-                let answer = built_in(&format!("{scheme}://user:secret@host"));
+                let answer = check_built_in(&format!("{scheme}://user:secret@host"));
                 let code = answer.map_err(|failure| failure.code);
                 assert_eq!(code, if *is_there { Ok(()) } else { Err(CONFIG) }, "{scheme}");
             }
@@ -89,7 +89,7 @@ mod tests {
             assert!(message.contains("`cargo build --release -p leasehold-cli`"), "{message}");
             assert!(message.contains(&format!("--features file,{feature},tls`")), "{message}");
         }
-        assert!(built_in("nonsense://x").is_ok(), "the parser of URLs refuses this");
+        assert!(check_built_in("nonsense://x").is_ok(), "the parser of URLs refuses this");
     }
 
     #[test]
@@ -104,7 +104,7 @@ mod tests {
             "mariadb://h/db",
         ] {
             let locks = leasehold::Locks::connect(url).unwrap();
-            assert_eq!(of(url), locks.profile().engine, "{url}");
+            assert_eq!(name_of(url), locks.profile().engine, "{url}");
         }
     }
 }

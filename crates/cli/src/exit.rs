@@ -30,7 +30,7 @@ pub(crate) const NOT_FOUND: u8 = 127;
 const SIGNAL_BASE: u8 = 128;
 
 /// The exit code of a process that a signal ended.
-pub(crate) fn by_signal(signal: Signal) -> u8 {
+pub(crate) fn code_of_signal(signal: Signal) -> u8 {
     // Signals are numbered from 1 to 64.
     SIGNAL_BASE + signal as u8
 }
@@ -60,12 +60,12 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::new(of_kind(error.kind()), error.to_string())
+        Self::new(code_of_error(error.kind()), error.to_string())
     }
 }
 
 /// The exit code for an error of the library.
-pub(crate) fn of_kind(kind: ErrorKind) -> u8 {
+pub(crate) fn code_of_error(kind: ErrorKind) -> u8 {
     match kind {
         ErrorKind::Taken | ErrorKind::TimedOut => TAKEN,
         ErrorKind::Unreachable | ErrorKind::Unknown | ErrorKind::Refused | ErrorKind::Closed => UNAVAILABLE,
@@ -101,12 +101,12 @@ mod tests {
             (ErrorKind::Forked, 70),
             (ErrorKind::Internal, 70),
         ] {
-            assert_eq!(of_kind(kind), code, "{kind:?}");
+            assert_eq!(code_of_error(kind), code, "{kind:?}");
         }
     }
 
     #[test]
     fn a_signal_is_added_to_128() {
-        assert_eq!([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].map(by_signal), [129, 130, 143]);
+        assert_eq!([Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM].map(code_of_signal), [129, 130, 143]);
     }
 }

@@ -42,7 +42,7 @@ use crate::{
 /// How often the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// First byte of the guardian's message when the front is to become CMD. The id of the holding claim follows.
-const BECOME: u8 = b'b';
+const BECOME_CMD: u8 = b'b';
 /// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
 /// that the guardian writes is the path of CMD's control group, which begins with a slash.
 const HOLDS: u8 = b'h';
@@ -52,7 +52,7 @@ const MAX_MESSAGE_BYTES: u64 = 4096;
 /// Which of the two processes this one is.
 pub(crate) enum Role {
     Front(Front),
-    Guardian(Partner, Waiter),
+    Guardian(FrontLink, Waiter),
 }
 
 /// The state of the front.
@@ -63,7 +63,7 @@ pub(crate) struct Front {
 }
 
 /// The guardian's end of the socket to the front. The other end is closed when the front is gone.
-pub(crate) struct Partner {
+pub(crate) struct FrontLink {
     socket: UnixStream,
     pid: Pid,
     /// The process group of the front, which a shell puts into the foreground.
@@ -75,21 +75,22 @@ pub(crate) enum Outcome {
     /// The exit code of the guardian.
     Code(u8),
     /// The front is to become CMD, under the hold of this claim.
-    Become(String),
+    BecomeCmd(String),
 }
 
-/// Forks this process, which must have one thread. Every step that may fail comes before the fork.
+/// Forks this process, which must have one thread, into the front and the guardian. Every step that may fail
+/// comes before the fork.
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn split(signals: Signals) -> io::Result<Role> {
+pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role> {
     let (front_socket, guardian_socket) = UnixStream::pair()?;
     front_socket.set_nonblocking(true)?;
-    let partner = Partner { pid: getpid(), group: getpgrp(), socket: guardian_socket };
+    let front_link = FrontLink { pid: getpid(), group: getpgrp(), socket: guardian_socket };
     let guardian_waiter =
-        Waiter::new(signals.without_source()?, Some(partner.socket.as_fd().try_clone_to_owned()?))?;
+        Waiter::new(signals.for_forked_process()?, Some(front_link.socket.as_fd().try_clone_to_owned()?))?;
     let front_waiter = Waiter::new(signals, None)?;
-    tree::adopt()?;
+    tree::become_subreaper()?;
     if let Some(guardian) = fork()? {
         return Ok(Role::Front(Front { guardian, waiter: front_waiter, socket: front_socket }));
     }
@@ -99,13 +100,13 @@ pub(crate) fn split(signals: Signals) -> io::Result<Role> {
     // every process named leasehold.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
-    tree::adopt()?;
+    tree::become_subreaper()?;
     // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
-    Ok(Role::Guardian(partner, guardian_waiter))
+    Ok(Role::Guardian(front_link, guardian_waiter))
 }
 
-impl Partner {
+impl FrontLink {
     /// The owner that others see as the holder: the front's process.
     pub(crate) fn owner(&self) -> Owner {
         Owner::of_process(self.pid.as_raw().unsigned_abs())
@@ -123,8 +124,8 @@ impl Partner {
     ///
     /// # Errors
     /// The operating system's.
-    pub(crate) fn send_become(&self, claim: &str) -> io::Result<()> {
-        (&self.socket).write_all(&[&[BECOME], claim.as_bytes()].concat())
+    pub(crate) fn send_become_cmd(&self, claim: &str) -> io::Result<()> {
+        (&self.socket).write_all(&[&[BECOME_CMD], claim.as_bytes()].concat())
     }
 
     /// Sends the claim that holds the lock to the front, so that the front can end the hold if this process is killed.
@@ -162,8 +163,8 @@ impl Front {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
                     // The system reports the low eight bits of the code.
                     return Ok(match self.messages().split_first() {
-                        Some((&BECOME, claim)) => {
-                            Outcome::Become(String::from_utf8_lossy(claim).into_owned())
+                        Some((&BECOME_CMD, claim)) => {
+                            Outcome::BecomeCmd(String::from_utf8_lossy(claim).into_owned())
                         }
                         _ => Outcome::Code(code as u8),
                     });
@@ -172,7 +173,7 @@ impl Front {
                     return Err(self.end_without_guardian(plan, signal));
                 }
                 Some(WaitStatus::Stopped(pid, by)) if pid == self.guardian => {
-                    self.stopped(by).map_err(failed)?
+                    self.handle_stop(by).map_err(failed)?
                 }
                 Some(_) => continue,
                 None => {}
@@ -199,10 +200,10 @@ impl Front {
 
     /// Handles a stopped guardian: stops this process, too, alone or with its group, as Ctrl-Z at the terminal would
     /// have stopped it; then continues the guardian.
-    fn stopped(&self, by: Signal) -> Result<(), Errno> {
+    fn handle_stop(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.waiter.signals().stop()?,
-            Signals::WITH_GROUP => self.waiter.signals().stop_group()?,
+            Signals::STOP_WITH_GROUP => self.waiter.signals().stop_group()?,
             // Another process stopped the guardian. It is continued at once, or the lock would be lost.
             _ => {}
         }
@@ -215,7 +216,7 @@ impl Front {
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let messages = self.messages();
         let (claim, leaf) = parse_messages(&messages);
-        let (lock, by) = (plan.lock(), by.as_str());
+        let (lock, by) = (plan.lock_label(), by.as_str());
         let is_gone = self.end_tree(&lock, leaf);
         let Some(claim) = claim else {
             let message = format!(
@@ -224,7 +225,7 @@ impl Front {
             );
             return Failure::new(exit::BUG, message);
         };
-        let free = match is_gone && orphan::free(plan, &claim, &self.waiter) {
+        let free = match is_gone && orphan::free_name(plan, &claim, &self.waiter) {
             true => "now",
             false => "when its lease has run out",
         };
@@ -239,16 +240,16 @@ impl Front {
         let leaf = Group::open(Path::new(OsStr::from_bytes(leaf))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
         let mut all_ended = true;
-        while !tree::is_gone() || is_populated() {
+        while !tree::has_no_descendants() || is_populated() {
             let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
             let children = tree::signal_children(Signal::SIGKILL);
             // The processes in the control group are about to end.
             if children.is_err() && !(is_killed && is_populated()) {
                 let survivors = tree::survivors();
                 if !survivors.is_empty() {
-                    let named = tree::named(&survivors);
+                    let descriptions = tree::describe(&survivors);
                     print_message(&format!(
-                        "{lock}: this user may not end processes of another user that ran under it: {named}: \
+                        "{lock}: this user may not end processes of another user that ran under it: {descriptions}: \
                          end them as root"
                     ));
                     all_ended = false;

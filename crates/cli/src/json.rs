@@ -11,34 +11,34 @@ use crate::{cmd::show::ShownName, text::is_interpreted};
 pub(crate) fn line(shown: &ShownName<'_>) -> String {
     let view = shown.view;
     let fields = [
-        ("name", text(view.name.as_str())),
-        ("engine", text(shown.engine)),
-        ("key", text(&view.key)),
-        ("mode", view.mode.map_or_else(null, |mode| text(mode.word()))),
+        ("name", string(view.name.as_str())),
+        ("engine", string(shown.engine)),
+        ("key", string(&view.key)),
+        ("mode", view.mode.map_or_else(null, |mode| string(mode.word()))),
         ("limit", number(view.mode.and_then(leasehold::Mode::limit))),
-        ("guarantee", shown.guarantee.level().as_deref().map_or_else(null, text)),
+        ("guarantee", shown.guarantee.level().as_deref().map_or_else(null, string)),
         ("findings", shown.guarantee.findings().map_or_else(null, |all| array(all.iter().map(finding)))),
-        ("lineage", view.lineage.map_or_else(null, |lineage| text(&lineage.to_string()))),
+        ("lineage", view.lineage.map_or_else(null, |lineage| string(&lineage.to_string()))),
         ("holders", array(view.holders.iter().map(holder))),
         ("waiters", array(view.waiters.iter().map(waiter))),
-        ("problem", view.problem.as_deref().map_or_else(null, text)),
+        ("problem", view.problem.as_deref().map_or_else(null, string)),
     ];
     object(&fields) + "\n"
 }
 
 fn finding(finding: &Finding) -> String {
     object(&[
-        ("what", text(&finding.what)),
-        ("found", text(&finding.found)),
-        ("wanted", text(&finding.wanted)),
-        ("risk", text(&finding.risk)),
+        ("what", string(&finding.what)),
+        ("found", string(&finding.found)),
+        ("wanted", string(&finding.wanted)),
+        ("risk", string(&finding.risk)),
     ])
 }
 
 fn holder(holder: &HolderView) -> String {
     object(&[
-        ("id", text(&holder.id)),
-        ("owner", text(&holder.owner)),
+        ("id", string(&holder.id)),
+        ("owner", string(&holder.owner)),
         ("token", number(holder.token)),
         ("held_ms", number(holder.held.map(millis))),
         ("remaining_ms", number(holder.remaining.map(millis))),
@@ -48,8 +48,8 @@ fn holder(holder: &HolderView) -> String {
 
 fn waiter(waiter: &WaiterView) -> String {
     object(&[
-        ("id", text(&waiter.id)),
-        ("owner", text(&waiter.owner)),
+        ("id", string(&waiter.id)),
+        ("owner", string(&waiter.owner)),
         ("waiting_ms", number(waiter.waiting.map(millis))),
     ])
 }
@@ -59,7 +59,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 fn object(fields: &[(&str, String)]) -> String {
-    let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{}:{value}", text(key))).collect();
+    let fields: Vec<_> = fields.iter().map(|(key, value)| format!("{}:{value}", string(key))).collect();
     format!("{{{}}}", fields.join(","))
 }
 
@@ -75,7 +75,7 @@ fn number(number: Option<impl Into<Value>>) -> String {
     number.map_or_else(null, |number| number.into().to_string())
 }
 
-fn text(text: &str) -> String {
+fn string(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
         // JSON allows most of these characters unescaped. None needs more than four hexadecimal digits.

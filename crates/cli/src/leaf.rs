@@ -42,13 +42,13 @@ pub(crate) struct Leaf {
     is_removed: Cell<bool>,
 }
 
-/// The result of moving the processes out of a leaf, once they are no longer to be ended.
+/// The result of moving the processes that CMD left behind out of its leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dismissal {
-    /// The leaf is gone.
-    Nothing,
+pub(crate) enum MoveOut {
+    /// The leaf is empty and was removed.
+    Removed,
     /// Processes are moving or ending: the caller has to look again.
-    Some,
+    InProgress,
     /// The leaf stays, because others created groups in it or its processes cannot be moved.
     Stays,
 }
@@ -58,10 +58,10 @@ impl Leaf {
     ///
     /// # Errors
     /// A text that says why there is no leaf.
-    pub(crate) fn make(parent_group: Group, front: Pid) -> Result<Self, String> {
-        delegation::check(parent_group.path())?;
+    pub(crate) fn create(parent_group: Group, front: Pid) -> Result<Self, String> {
+        delegation::check_may_create_below(parent_group.path())?;
         for _ in 0..MAX_ATTEMPTS {
-            let path = parent_group.path().join(new_name(front));
+            let path = parent_group.path().join(new_leaf_name(front));
             let failed = |error: io::Error| format!("{}: {error}", path.display());
             mkdir(&path, Mode::from_bits_truncate(IN_USE_MODE)).map_err(|errno| failed(errno.into()))?;
             // A process that looks for leaves of killed runs may have found it in between.
@@ -97,26 +97,26 @@ impl Leaf {
     }
 
     /// Moves the processes that CMD left behind to the group that they would be in without leasehold.
-    pub(crate) fn dismiss(&self) -> Dismissal {
+    pub(crate) fn move_leftovers_out(&self) -> MoveOut {
         // The usual case: nothing was left behind.
-        if self.group.remove_alone().is_ok() {
+        if self.group.remove_if_empty().is_ok() {
             self.is_removed.set(true);
-            return Dismissal::Nothing;
+            return MoveOut::Removed;
         }
         if !self.group.is_populated() {
-            return if self.group.remove().is_ok() { Dismissal::Nothing } else { Dismissal::Stays };
+            return if self.group.remove().is_ok() { MoveOut::Removed } else { MoveOut::Stays };
         }
         let leftovers = self.group.processes().unwrap_or_default();
-        if leftovers.is_empty() && !self.group.below().is_empty() {
-            return Dismissal::Stays;
+        if leftovers.is_empty() && !self.group.subgroups().is_empty() {
+            return MoveOut::Stays;
         }
-        let moved = leftovers.into_iter().map(|pid| self.parent_group.take(pid));
+        let moved = leftovers.into_iter().map(|pid| self.parent_group.move_in(pid));
         // A process that has ended need not be moved.
-        let is_barred = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
-        if moved.filter_map(Result::err).any(|error| is_barred(&error)) {
-            Dismissal::Stays
+        let cannot_move = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
+        if moved.filter_map(Result::err).any(|error| cannot_move(&error)) {
+            MoveOut::Stays
         } else {
-            Dismissal::Some
+            MoveOut::InProgress
         }
     }
 
@@ -138,13 +138,13 @@ impl Drop for Leaf {
 }
 
 /// A name that no other leaf has had since the machine was booted.
-fn new_name(front: Pid) -> String {
+fn new_leaf_name(front: Pid) -> String {
     format!("leasehold-{front}-{:x}", now().as_nanos())
 }
 
 /// Whether a group has the name of a leaf.
-fn is_leaf_name(new_name: &str) -> bool {
-    let parts = new_name.strip_prefix("leasehold-").and_then(|rest| rest.split_once('-'));
+fn is_leaf_name(name: &str) -> bool {
+    let parts = name.strip_prefix("leasehold-").and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(pid, time)| pid.parse::<u32>().is_ok() && u64::from_str_radix(time, 16).is_ok())
 }
 
@@ -160,8 +160,8 @@ pub(crate) enum LeafState {
 }
 
 /// What the group is to a run that looks for leaves of killed runs.
-pub(crate) fn state(group: &Group) -> LeafState {
-    let is_leaf = group.path().file_name().and_then(|new_name| new_name.to_str()).is_some_and(is_leaf_name);
+pub(crate) fn leaf_state(group: &Group) -> LeafState {
+    let is_leaf = group.path().file_name().and_then(|name| name.to_str()).is_some_and(is_leaf_name);
     let Ok(dir) = group.dir().metadata() else { return LeafState::Other };
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
         return LeafState::Other;
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_leaf_is_recognized_by_its_name() {
-        assert!(is_leaf_name(&new_name(Pid::from_raw(4711))));
+        assert!(is_leaf_name(&new_leaf_name(Pid::from_raw(4711))));
         for other in
             ["leasehold", "leasehold-1", "leasehold-x-1", "leasehold-1-", "leasehold-1-1.service", "a"]
         {

@@ -37,16 +37,16 @@ enum WriterCommand {
 }
 
 /// The channel to the thread, which starts with the first line. `None`: the operating system could not start a thread.
-static THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
+static WRITER_THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
 
 /// Writes one message as [`text::print_message`] does, through the thread.
-pub(crate) fn line(message: &str) {
-    write(text::line(message));
+pub(crate) fn print_message(message: &str) {
+    write(text::message_line(message));
 }
 
 /// Passes bytes to the thread; drops them if the buffer is full.
 fn write(bytes: Vec<u8>) {
-    if let Some(thread) = THREAD.get_or_init(start_thread) {
+    if let Some(thread) = WRITER_THREAD.get_or_init(start_thread) {
         let _ = thread.try_send(WriterCommand::Write(bytes));
     }
 }
@@ -69,7 +69,7 @@ fn start_thread() -> Option<SyncSender<WriterCommand>> {
 /// Waits for a moment until all lines are written.
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
-    if let Some(Some(thread)) = THREAD.get()
+    if let Some(Some(thread)) = WRITER_THREAD.get()
         && thread.try_send(WriterCommand::Flush(done)).is_ok()
     {
         let _ = written.recv_timeout(FLUSH_LIMIT);
@@ -82,13 +82,13 @@ pub(crate) fn flush() {
 ///
 /// A `RUST_LOG` that cannot be parsed, such as one with span filters for another program, does not stop the command: a
 /// message says that it is ignored.
-pub(crate) fn listen(verbose: u8) {
+pub(crate) fn start(verbose: u8) {
     let targets = match targets(std::env::var("RUST_LOG").ok(), verbose) {
         Ok(Some(targets)) => targets,
         Ok(None) => return,
         Err(why) => return text::print_message(&why),
     };
-    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Lines);
+    let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EventWriter);
     // Fails only when a subscriber is set already.
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
 }
@@ -109,20 +109,20 @@ fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, Str
 }
 
 /// Writes each event as one line.
-struct Lines;
+struct EventWriter;
 
 /// The text of one event.
-struct Event(Vec<u8>);
+struct EventText(Vec<u8>);
 
-impl MakeWriter<'_> for Lines {
-    type Writer = Event;
+impl MakeWriter<'_> for EventWriter {
+    type Writer = EventText;
 
-    fn make_writer(&self) -> Event {
-        Event(Vec::new())
+    fn make_writer(&self) -> EventText {
+        EventText(Vec::new())
     }
 }
 
-impl Write for Event {
+impl Write for EventText {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.extend(bytes);
         Ok(bytes.len())
@@ -133,11 +133,11 @@ impl Write for Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for EventText {
     fn drop(&mut self) {
         // Events contain names and values that others chose.
         let event = String::from_utf8_lossy(&self.0);
-        write(text::line(event.trim_end()));
+        write(text::message_line(event.trim_end()));
     }
 }
 

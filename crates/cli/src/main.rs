@@ -46,9 +46,9 @@ use crate::{
 };
 
 fn main() -> ExitCode {
-    let done = Args::try_parse().map_err(usage::failure).and_then(dispatch);
+    let result = Args::try_parse().map_err(usage::parse_failure).and_then(dispatch);
     log::flush();
-    let code = match done {
+    let code = match result {
         Ok(code) => code,
         Err(Failure { code, message }) => {
             message.iter().for_each(|message| text::print_message(message));

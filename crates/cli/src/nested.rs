@@ -6,9 +6,9 @@ use leasehold::{Guard, Locks, Mode, Name};
 
 use crate::{
     args::Nested,
-    cmd::run::{lock, wait_failure},
+    cmd::run::{lock_label, wait_failure},
     exit::{self, Failure},
-    plan::{Run, Wait, Want},
+    plan::{Run, Wait, WantedMode},
     signals::ends_wait,
     waiter::{Waiter, now},
 };
@@ -23,11 +23,10 @@ const LINEAGE: &str = "LEASEHOLD_LINEAGE";
 /// The variable that describes the holds of the runs above this one: one line each, the nearest first. The name comes
 /// last in a line because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
-/// How many outer holds are passed on to CMD at most, because the size of an environment is limited.
-const MAX_OUTER: usize = 64;
-
 /// The number of fields of such a line.
 const LINE_FIELDS: usize = 4;
+/// How many outer holds are passed on to CMD at most, because the size of an environment is limited.
+const MAX_OUTER: usize = 64;
 
 /// A hold under which a process runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +49,7 @@ impl Hold {
     }
 
     /// The holds of the runs that this process descends from, the nearest first, read from the environment.
-    pub(crate) fn above() -> Vec<Self> {
+    pub(crate) fn of_outer_runs() -> Vec<Self> {
         let variable = |name| std::env::var(name).unwrap_or_default();
         let [name, claim, token, lineage] = [NAME, CLAIM, TOKEN, LINEAGE].map(variable);
         let nearest = Self { name, claim, token, lineage };
@@ -72,7 +71,7 @@ impl Hold {
 
     /// The environment variables for a CMD that runs under this hold.
     pub(crate) fn variables(self) -> Vec<(&'static str, String)> {
-        let outer = Self::above().into_iter().filter(|hold| hold.claim != self.claim);
+        let outer = Self::of_outer_runs().into_iter().filter(|hold| hold.claim != self.claim);
         let outer: Vec<_> = outer.take(MAX_OUTER).map(|hold| hold.line()).collect();
         let own = [(NAME, self.name), (CLAIM, self.claim), (TOKEN, self.token), (LINEAGE, self.lineage)];
         let all = own.into_iter().chain([(OUTER, outer.join("\n"))]);
@@ -89,8 +88,9 @@ pub(crate) fn nested(
     waiter: &Waiter,
     deadline: Option<Duration>,
 ) -> Result<Option<Hold>, Failure> {
-    let above: Vec<_> = Hold::above().into_iter().filter(|hold| hold.name == plan.name.as_str()).collect();
-    if above.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
+    let outer_holds: Vec<_> =
+        Hold::of_outer_runs().into_iter().filter(|hold| hold.name == plan.name.as_str()).collect();
+    if outer_holds.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
     // Another engine or prefix may have the same name, so the claim has to be compared. A user without the right to
@@ -98,12 +98,12 @@ pub(crate) fn nested(
     let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
     let shown = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
     let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };
-    let is_exclusive = view.mode == Some(Mode::Exclusive) || plan.want == Want::Exclusive;
+    let is_exclusive = view.mode == Some(Mode::Exclusive) || plan.mode == WantedMode::Exclusive;
     let is_held = |hold: &Hold| view.holders.iter().any(|holder| holder.id == hold.claim);
-    match (plan.nested, above.into_iter().find(is_held)) {
+    match (plan.nested, outer_holds.into_iter().find(is_held)) {
         (Nested::Ok, outer_hold) => Ok(outer_hold),
         (Nested::Fail, Some(_)) if is_exclusive => {
-            let lock = lock(plan, locks);
+            let lock = lock_label(plan, locks);
             Err(Failure::new(
                 exit::USAGE,
                 format!(

@@ -12,7 +12,7 @@ const BREAK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Ends the hold of `claim`, on a new connection, because the connection of the guardian has ended. Returns whether the
 /// name is certainly free.
-pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
+pub(crate) fn free_name(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     // The kernel has released a lock of the file engine with its process.
     if plan.url.starts_with("file:") {
         return true;
@@ -23,14 +23,14 @@ pub(crate) fn free(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     }
     let Ok(locks) = Connect::default().connect(&plan.url) else { return false };
     matches!(
-        waiter.block_on(end(&locks, plan.name.as_str(), claim), Some(BREAK_LIMIT), ends_wait),
+        waiter.block_on(end_hold(&locks, plan.name.as_str(), claim), Some(BREAK_LIMIT), ends_wait),
         Ok(Some(Ok(())))
     )
 }
 
 /// Ends the hold of this claim, and no other hold of the name. The claim has no keeper any more, and no request of it
 /// that could still have an effect.
-async fn end(locks: &Locks, name: &str, claim: &str) -> Result<(), Error> {
+async fn end_hold(locks: &Locks, name: &str, claim: &str) -> Result<(), Error> {
     let view = locks.show(name).await?;
     let own = view.holders.iter().find(|holder| holder.id == claim);
     match own.and_then(|holder| holder.token) {

@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::{
     args, engines,
     exit::{Failure, USAGE},
-    source::{FILE, SYSTEM_FILE, Sources, VARIABLE, WITHHELD},
+    source::{FILE_VARIABLE, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
 };
 
 /// The longest `--at-least`: longer than the period of any schedule. Bounds the effect of a typing error.
@@ -19,7 +19,7 @@ pub(crate) struct Run {
     /// The URL may contain a password, and stays in memory as long as CMD runs.
     pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
-    pub(crate) want: Want,
+    pub(crate) mode: WantedMode,
     pub(crate) wait: Wait,
     pub(crate) ttl: Duration,
     pub(crate) renew: bool,
@@ -27,7 +27,7 @@ pub(crate) struct Run {
     pub(crate) at_least: Option<Duration>,
     pub(crate) grace: Duration,
     /// The exit code for "not acquired".
-    pub(crate) conflict: u8,
+    pub(crate) not_acquired_code: u8,
     pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
     pub(crate) quiet: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Run {
 
 /// The mode in which the name is to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
+pub(crate) enum WantedMode {
     Exclusive,
     Shared,
     Permits { count: u32, limit: u32 },
@@ -61,21 +61,21 @@ pub(crate) enum Wait {
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
     let url = Sources {
         flag,
-        variable: std::env::var_os(VARIABLE),
-        file: std::env::var_os(FILE),
-        withheld: std::env::var_os(WITHHELD).is_some(),
+        variable: std::env::var_os(URL_VARIABLE),
+        file: std::env::var_os(FILE_VARIABLE),
+        withheld: std::env::var_os(WITHHELD_VARIABLE).is_some(),
         system: Path::new(SYSTEM_FILE),
         required,
     }
     .url()?;
-    engines::built_in(&url)?;
+    engines::check_built_in(&url)?;
     Ok(url)
 }
 
 impl Run {
-    /// The lock's name for messages of a process that has no `Locks`.
-    pub(crate) fn lock(&self) -> String {
-        format!("{} lock {:?}", engines::of(&self.url), self.name.as_str())
+    /// The engine and the name, for messages of a process that has no `Locks`.
+    pub(crate) fn lock_label(&self) -> String {
+        format!("{} lock {:?}", engines::name_of(&self.url), self.name.as_str())
     }
 
     /// Resolves the options of `run`. The arguments are checked before `url` is called.
@@ -85,7 +85,7 @@ impl Run {
     ) -> Result<Self, Failure> {
         let name = Name::new(&args.name)?;
         let owner = args.owner.as_deref().map(str::parse::<Owner>).transpose()?;
-        let want = want(&args)?;
+        let mode = wanted_mode(&args)?;
         if args.at_least.is_some_and(|time| time > MAX_AT_LEAST) {
             return Err(Failure::new(USAGE, "--at-least is out of range: at most 366d are allowed"));
         }
@@ -95,7 +95,7 @@ impl Run {
         };
         Ok(Self {
             name,
-            want,
+            mode,
             wait: match args.wait {
                 _ if args.nonblock => Wait::Not,
                 None => Wait::Forever,
@@ -107,7 +107,7 @@ impl Run {
             max_hold: args.max_hold,
             at_least: args.at_least,
             grace: args.grace,
-            conflict: args.conflict_exit_code,
+            not_acquired_code: args.conflict_exit_code,
             nested: args.nested,
             owner,
             quiet: args.quiet,
@@ -122,9 +122,9 @@ impl Run {
 }
 
 /// The mode that the options ask for.
-fn want(args: &args::Run) -> Result<Want, Failure> {
+fn wanted_mode(args: &args::Run) -> Result<WantedMode, Failure> {
     let Some(limit) = args.limit else {
-        return Ok(if args.shared { Want::Shared } else { Want::Exclusive });
+        return Ok(if args.shared { WantedMode::Shared } else { WantedMode::Exclusive });
     };
     let count = args.permits.unwrap_or(1);
     if count == 0 || count > limit {
@@ -133,7 +133,7 @@ fn want(args: &args::Run) -> Result<Want, Failure> {
             format!("--permits {count} --limit {limit}: the count must be from 1 to the limit"),
         ));
     }
-    Ok(Want::Permits { count, limit })
+    Ok(WantedMode::Permits { count, limit })
 }
 
 #[cfg(test)]
@@ -151,11 +151,11 @@ mod tests {
     #[test]
     fn the_defaults_match_the_manual() {
         let plan = plan("leasehold run x -- true -n").unwrap();
-        assert_eq!((plan.want, plan.wait), (Want::Exclusive, Wait::Forever));
+        assert_eq!((plan.mode, plan.wait), (WantedMode::Exclusive, Wait::Forever));
         assert_eq!((plan.ttl, plan.grace), (Duration::from_secs(30), Duration::from_secs(5)));
         assert!(plan.renew && plan.pass_descriptor && !plan.quiet && plan.owner.is_none());
         assert!(plan.max_hold.is_none() && plan.at_least.is_none());
-        assert_eq!((plan.conflict, plan.arguments), (75, vec!["-n".into()]));
+        assert_eq!((plan.not_acquired_code, plan.arguments), (75, vec!["-n".into()]));
     }
 
     #[test]
@@ -164,12 +164,12 @@ mod tests {
         assert_eq!(wait("leasehold run -n x -- true"), Wait::Not);
         assert_eq!(wait("leasehold run -w 0s x -- true"), Wait::Not);
         assert_eq!(wait("leasehold run --wait 1h30m x -- true"), Wait::Within(Duration::from_secs(5400)));
-        let want = |line| plan(line).unwrap().want;
-        assert_eq!(want("leasehold run -s x -- true"), Want::Shared);
-        assert_eq!(want("leasehold run --limit 3 x -- true"), Want::Permits { count: 1, limit: 3 });
+        let mode = |line| plan(line).unwrap().mode;
+        assert_eq!(mode("leasehold run -s x -- true"), WantedMode::Shared);
+        assert_eq!(mode("leasehold run --limit 3 x -- true"), WantedMode::Permits { count: 1, limit: 3 });
         assert_eq!(
-            want("leasehold run --permits 2 --limit 3 x -- true"),
-            Want::Permits { count: 2, limit: 3 }
+            mode("leasehold run --permits 2 --limit 3 x -- true"),
+            WantedMode::Permits { count: 2, limit: 3 }
         );
     }
 

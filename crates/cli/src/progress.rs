@@ -13,10 +13,10 @@ use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::{
     child::Child,
-    cmd::run::lock,
+    cmd::run::lock_label,
     log,
     plan::{Run, Wait},
-    text::{age, held_by},
+    text::{held_by, short_duration},
     waiter::{Waiter, now},
 };
 
@@ -29,46 +29,46 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 type ShowFuture<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
 
 /// Prints repeatedly who holds the lock while the run waits for it.
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitMessages<'a> {
     plan: &'a Run,
     locks: &'a Locks,
-    /// When to look next. `None`: no message is wanted.
-    next_look: Option<Duration>,
+    /// When the next message is due. `None`: no message is wanted.
+    next_message_at: Option<Duration>,
     /// The request that is in flight.
-    look: Option<ShowFuture<'a>>,
+    show_request: Option<ShowFuture<'a>>,
 }
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitMessages<'a> {
     pub(crate) fn new(plan: &'a Run, locks: &'a Locks) -> Self {
         let is_wanted = plan.verbose > 0 || (!plan.quiet && stderr().is_terminal());
-        let next_look =
+        let next_message_at =
             (is_wanted && plan.wait != Wait::Not).then(|| now().saturating_add(FIRST_MESSAGE_AFTER));
-        Self { plan, locks, next_look, look: None }
+        Self { plan, locks, next_message_at, show_request: None }
     }
 
-    /// Looks, and prints a message, if it is time. Returns the time until the next look; `waiter` may be woken earlier
-    /// by the answer.
-    pub(crate) fn step(&mut self, waiter: &Waiter) -> Option<Duration> {
+    /// When a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
+    /// until the next message is due; the answer may wake `waiter` earlier.
+    pub(crate) fn print_when_due(&mut self, waiter: &Waiter) -> Option<Duration> {
         loop {
-            if let Some(look) = &mut self.look {
-                let Poll::Ready(seen) = waiter.poll(look.as_mut()) else { return None };
-                self.look = None;
-                self.next_look = Some(now().saturating_add(MESSAGE_INTERVAL));
-                self.print(seen);
+            if let Some(request) = &mut self.show_request {
+                let Poll::Ready(shown) = waiter.poll(request.as_mut()) else { return None };
+                self.show_request = None;
+                self.next_message_at = Some(now().saturating_add(MESSAGE_INTERVAL));
+                self.print(shown);
             }
-            let left = self.next_look?.saturating_sub(now());
+            let left = self.next_message_at?.saturating_sub(now());
             if !left.is_zero() {
                 return Some(left);
             }
-            self.look = Some(Box::pin(self.locks.show(self.plan.name.as_str())));
+            self.show_request = Some(Box::pin(self.locks.show(self.plan.name.as_str())));
         }
     }
 
-    fn print(&self, seen: Result<View, Error>) {
-        log::line(&match seen {
+    fn print(&self, shown: Result<View, Error>) {
+        log::print_message(&match shown {
             Ok(view) => {
                 let held = held_by(&view).unwrap_or_else(|| "it has no holder at the moment".to_owned());
-                format!("{}: waiting: {held}", lock(self.plan, self.locks))
+                format!("{}: waiting: {held}", lock_label(self.plan, self.locks))
             }
             Err(error) => format!("waiting: {error}"),
         });
@@ -93,7 +93,7 @@ impl<'a> Steps<'a> {
     /// Prints that the lock was granted.
     pub(crate) fn granted(&mut self, locks: &Locks, guard: &Guard) {
         self.granted = now();
-        let (waited, token) = (age(self.granted.saturating_sub(self.start)), guard.token());
+        let (waited, token) = (short_duration(self.granted.saturating_sub(self.start)), guard.token());
         self.print(locks, &format!("granted after {waited}, token {token}"));
     }
 
@@ -119,29 +119,32 @@ impl<'a> Steps<'a> {
     /// Prints that CMD has ended and the lock was released.
     pub(crate) fn ended(&self, locks: &Locks) {
         let (waited, held) = (self.granted.saturating_sub(self.start), now().saturating_sub(self.granted));
-        self.print(locks, &format!("released: waited {}, held {}", age(waited), age(held)));
+        self.print(
+            locks,
+            &format!("released: waited {}, held {}", short_duration(waited), short_duration(held)),
+        );
     }
 
     fn print(&self, locks: &Locks, what: &str) {
         if self.plan.verbose > 0 {
-            log::line(&format!("{}: {what}", lock(self.plan, locks)));
+            log::print_message(&format!("{}: {what}", lock_label(self.plan, locks)));
         }
     }
 }
 
-/// Prints a message when a renewal gets no answer. Contains the engine and the name.
-pub(crate) struct Renewals(String);
+/// Prints a message when a renewal gets no answer. The field is the label of the lock in the message.
+pub(crate) struct UnansweredRenewals(String);
 
-impl Renewals {
+impl UnansweredRenewals {
     pub(crate) fn of(plan: &Run) -> Arc<dyn Observe> {
-        Arc::new(Self(plan.lock()))
+        Arc::new(Self(plan.lock_label()))
     }
 }
 
-impl Observe for Renewals {
+impl Observe for UnansweredRenewals {
     fn event(&self, event: &Event<'_>) {
         if let Event::Renewed { unknown: 1.., .. } = event {
-            log::line(&format!("{}: a renewal was not answered: it is tried again", self.0));
+            log::print_message(&format!("{}: a renewal was not answered: it is tried again", self.0));
         }
     }
 }

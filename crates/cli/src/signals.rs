@@ -29,13 +29,13 @@ const FORWARDED: [Signal; 8] = [
 pub(crate) struct Signals {
     fd: SignalFd,
     /// The signals that the descriptor reports.
-    accepted: SigSet,
+    reported: SigSet,
     initial_mask: InitialMask,
 }
 
 impl Signals {
     /// The signal by which the guardian stops when the whole process group of the front is to stop.
-    pub(crate) const WITH_GROUP: Signal = Signal::SIGTTIN;
+    pub(crate) const STOP_WITH_GROUP: Signal = Signal::SIGTTIN;
 
     /// Blocks the forwarded signals and reads them from a descriptor from now on. Call it before the first thread
     /// starts, because threads inherit the mask.
@@ -45,31 +45,31 @@ impl Signals {
     /// # Errors
     /// The operating system's, when it has no descriptor left.
     pub(crate) fn take() -> Result<Self, Errno> {
-        let mut accepted = SigSet::empty();
+        let mut reported = SigSet::empty();
         FORWARDED
             .into_iter()
             .filter(|&signal| !crate::spawn::is_ignored(signal))
-            .for_each(|s| accepted.add(s));
-        accepted.add(Signal::SIGCHLD);
-        let mut blocked = accepted;
+            .for_each(|signal| reported.add(signal));
+        reported.add(Signal::SIGCHLD);
+        let mut blocked = reported;
         // Lets a process in the background take the terminal back.
         blocked.add(Signal::SIGTTOU);
-        let initial_mask = crate::spawn::take_signals(&blocked)?;
-        Self::read(accepted, initial_mask)
+        let initial_mask = crate::spawn::block_signals(&blocked)?;
+        Self::open(reported, initial_mask)
     }
 
     /// The same signals for a forked process, through a descriptor of its own.
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    pub(crate) fn without_source(&self) -> Result<Self, Errno> {
-        Self::read(self.accepted, self.initial_mask)
+    pub(crate) fn for_forked_process(&self) -> Result<Self, Errno> {
+        Self::open(self.reported, self.initial_mask)
     }
 
     /// Opens a descriptor for these signals.
-    fn read(accepted: SigSet, initial_mask: InitialMask) -> Result<Self, Errno> {
-        let fd = SignalFd::with_flags(&accepted, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
-        Ok(Self { fd, accepted, initial_mask })
+    fn open(reported: SigSet, initial_mask: InitialMask) -> Result<Self, Errno> {
+        let fd = SignalFd::with_flags(&reported, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+        Ok(Self { fd, reported, initial_mask })
     }
 
     /// The signal mask with which CMD is to start.
@@ -108,7 +108,7 @@ impl Signals {
     /// # Errors
     /// The operating system's.
     pub(crate) fn stop_with_group(&self) -> Result<(), Errno> {
-        kill(Pid::this(), Self::WITH_GROUP)
+        kill(Pid::this(), Self::STOP_WITH_GROUP)
     }
 }
 

@@ -15,12 +15,12 @@ use zeroize::Zeroizing;
 use crate::exit::{CONFIG, DENIED, Failure};
 
 /// The variable that contains the URL.
-pub(crate) const VARIABLE: &str = "LEASEHOLD_URL";
+pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The variable with the path of a file that contains the URL.
-pub(crate) const FILE: &str = "LEASEHOLD_URL_FILE";
+pub(crate) const FILE_VARIABLE: &str = "LEASEHOLD_URL_FILE";
 /// The variable that is set when the two variables above are removed from the environment of CMD. Without it, a
 /// `leasehold` inside CMD would silently lock in `file:`.
-pub(crate) const WITHHELD: &str = "LEASEHOLD_NO_URL";
+pub(crate) const WITHHELD_VARIABLE: &str = "LEASEHOLD_NO_URL";
 /// The file for a whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
 /// The URL when none is configured.
@@ -50,7 +50,7 @@ impl Sources<'_> {
         let url = self.find()?;
         let scheme = url.split(':').next().unwrap_or_default();
         if scheme.eq_ignore_ascii_case("memory") {
-            return Err(config(
+            return Err(config_failure(
                 "the memory engine excludes only tasks of one process: use file: or another engine",
             ));
         }
@@ -60,30 +60,30 @@ impl Sources<'_> {
     /// The first URL that is found, of any scheme.
     fn find(self) -> Result<String, Failure> {
         if let Some(url) = self.flag {
-            return checked(&url, "--url");
+            return checked_url(&url, "--url");
         }
         if let Some(url) = self.variable {
-            let url = url.into_string().map_err(|_| config("LEASEHOLD_URL is not UTF-8"))?;
-            return checked(&url, "LEASEHOLD_URL");
+            let url = url.into_string().map_err(|_| config_failure("LEASEHOLD_URL is not UTF-8"))?;
+            return checked_url(&url, "LEASEHOLD_URL");
         }
         if let Some(path) = self.file {
             let path = Path::new(&path);
-            let what = format!("the file {} (LEASEHOLD_URL_FILE)", path.display());
-            let file = open(path).map_err(|error| unreadable(&what, &error))?;
-            return read(file, &what, PRIVATE);
+            let source = format!("the file {} (LEASEHOLD_URL_FILE)", path.display());
+            let file = open_without_waiting(path).map_err(|error| unreadable_failure(&source, &error))?;
+            return read_url_file(file, &source, PRIVATE);
         }
         if self.withheld {
-            return Err(config(
+            return Err(config_failure(
                 "no URL is given, and the outer `leasehold run` does not pass its own on: \
                  give --url here, or --pass-url to the outer run",
             ));
         }
-        match open(self.system) {
-            Ok(file) => read(file, &self.system.display().to_string(), NOT_WRITABLE),
+        match open_without_waiting(self.system) {
+            Ok(file) => read_url_file(file, &self.system.display().to_string(), NOT_WRITABLE),
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 self.fall_back()
             }
-            Err(error) => Err(unreadable(&self.system.display().to_string(), &error)),
+            Err(error) => Err(unreadable_failure(&self.system.display().to_string(), &error)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Sources<'_> {
     fn fall_back(&self) -> Result<String, Failure> {
         if self.required {
             let system = self.system.display();
-            return Err(config(format!(
+            return Err(config_failure(format!(
                 "no URL is given, and --require-url needs one: \
                  give --url, LEASEHOLD_URL, LEASEHOLD_URL_FILE or {system}"
             )));
@@ -102,8 +102,8 @@ impl Sources<'_> {
 
 /// Removes the variables that may contain a password from the environment of a command.
 pub(crate) fn withhold(command: &mut Command) {
-    if [VARIABLE, FILE].into_iter().any(|variable| std::env::var_os(variable).is_some()) {
-        command.env_remove(VARIABLE).env_remove(FILE).env(WITHHELD, "1");
+    if [URL_VARIABLE, FILE_VARIABLE].into_iter().any(|variable| std::env::var_os(variable).is_some()) {
+        command.env_remove(URL_VARIABLE).env_remove(FILE_VARIABLE).env(WITHHELD_VARIABLE, "1");
     }
 }
 
@@ -115,64 +115,70 @@ const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
 const PRIVATE: (u32, &str) = (0o077, "600");
 
 /// Opens a file without waiting: opening a pipe would wait for a writer.
-fn open(path: &Path) -> io::Result<File> {
+fn open_without_waiting(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the URL file `what`, if only this user and root could have written it. `forbidden`: permissions that the file
-/// must not have; `chmod`: the argument that removes them.
-fn read(file: File, what: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
-    let stat = file.metadata().map_err(|error| unreadable(what, &error))?;
+/// Reads the URL file, if only this user and root could have written it. `source`: its name, for messages;
+/// `forbidden`: permissions that the file must not have; `chmod`: the argument that removes them.
+fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
+    let stat = file.metadata().map_err(|error| unreadable_failure(source, &error))?;
     if !stat.is_file() {
-        return Err(config(format!("{what} is no regular file")));
+        return Err(config_failure(format!("{source} is no regular file")));
     }
     let mode = stat.mode() & 0o777;
     if mode & forbidden != 0 {
-        return Err(config(format!("{what} is open to others (mode {mode:04o}): chmod {chmod} it")));
+        return Err(config_failure(format!(
+            "{source} is open to others (mode {mode:04o}): chmod {chmod} it"
+        )));
     }
     if stat.uid() != 0 && stat.uid() != geteuid().as_raw() {
-        return Err(config(format!(
-            "{what} belongs to user {}: it must belong to you or to root",
+        return Err(config_failure(format!(
+            "{source} belongs to user {}: it must belong to you or to root",
             stat.uid()
         )));
     }
     // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
-    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable(what, &error))?;
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable_failure(source, &error))?;
     if text.len() as u64 > MAX_BYTES {
-        return Err(config(format!("{what} is longer than {MAX_BYTES} bytes: it must contain one URL")));
+        return Err(config_failure(format!(
+            "{source} is longer than {MAX_BYTES} bytes: it must contain one URL"
+        )));
     }
-    uncommented(&text, what)
+    url_of_lines(&text, source)
 }
 
-/// The only line that is not a comment.
-fn uncommented(text: &str, what: &str) -> Result<String, Failure> {
+/// The URL in the only line that is not a comment.
+fn url_of_lines(text: &str, source: &str) -> Result<String, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    checked(&lines.collect::<Vec<_>>().join("\n"), what)
+    checked_url(&lines.collect::<Vec<_>>().join("\n"), source)
 }
 
 /// The trimmed URL; fails if it is empty or has control characters.
-fn checked(url: &str, what: &str) -> Result<String, Failure> {
+fn checked_url(url: &str, source: &str) -> Result<String, Failure> {
     let url = url.trim();
     if url.is_empty() {
         // An empty variable is an error and not "unset": an empty value must not make a fleet fall back to locks of one
         // machine.
-        return Err(config(format!("{what} is empty: write a URL like file: into it, or remove it")));
+        return Err(config_failure(format!(
+            "{source} is empty: write a URL like file: into it, or remove it"
+        )));
     }
     if url.contains(char::is_control) {
-        return Err(config(format!("{what} contains a control character, or more than one line")));
+        return Err(config_failure(format!("{source} contains a control character, or more than one line")));
     }
     Ok(url.to_owned())
 }
 
 /// The failure for a URL file that cannot be read.
-fn unreadable(what: &str, error: &std::io::Error) -> Failure {
+fn unreadable_failure(source: &str, error: &std::io::Error) -> Failure {
     let code = if error.kind() == ErrorKind::PermissionDenied { DENIED } else { CONFIG };
-    Failure::new(code, format!("cannot read the URL of the engine from {what}: {error}"))
+    Failure::new(code, format!("cannot read the URL of the engine from {source}: {error}"))
 }
 
 /// A failure because of a wrong configuration.
-fn config(message: impl Into<String>) -> Failure {
+fn config_failure(message: impl Into<String>) -> Failure {
     Failure::new(CONFIG, message)
 }
 
@@ -304,7 +310,7 @@ mod tests {
             ["# ours\n\nredis://me:hunter2@h\n# end", "\r\n\tetcd://a,b\u{85}", "\u{feff}file:", "#\0\n"];
         leasehold_testkit::fuzz::run(&samples.map(|text| text.as_bytes().to_vec()), |bytes| {
             let Ok(text) = std::str::from_utf8(bytes) else { return };
-            match uncommented(text, "the file") {
+            match url_of_lines(text, "the file") {
                 Ok(url) => {
                     assert!(
                         !url.is_empty() && !url.contains(char::is_control) && !url.starts_with('#'),

@@ -92,7 +92,7 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn take_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
+pub(crate) fn block_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // The parent of this process may have ignored SIGCHLD; then the kernel would keep no ended child to wait for.
     // SAFETY: installing the default action runs no code of ours.
@@ -158,7 +158,7 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
     // On a kernel before 5.7, or under a filter of system calls that does not know this one, CMD moves into the group
     // instead.
     if let Some(entrance) = &entrance
-        && let Ok(pid) = spawn_in_group(entrance.group, &setup, &Image::of(&command)?)?
+        && let Ok(pid) = spawn_in_group(entrance.group, &setup, &ExecArguments::of(&command)?)?
     {
         return Ok(Spawned { pid, move_error: None });
     }
@@ -199,12 +199,12 @@ impl ChildSetup {
 
 /// A program with its arguments and environment in the form that execve expects, so that nothing has to be allocated
 /// later.
-struct Image {
+struct ExecArguments {
     arguments: Vec<CString>,
     variables: Vec<CString>,
 }
 
-impl Image {
+impl ExecArguments {
     fn of(command: &Command) -> io::Result<Self> {
         let mut variables: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
         for (name, value) in command.get_envs() {
@@ -239,7 +239,11 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 ///
 /// # Errors
 /// Why the program cannot be executed.
-fn spawn_in_group(group: &File, setup: &ChildSetup, image: &Image) -> io::Result<Result<Pid, Errno>> {
+fn spawn_in_group(
+    group: &File,
+    setup: &ChildSetup,
+    exec_arguments: &ExecArguments,
+) -> io::Result<Result<Pid, Errno>> {
     /// `CLONE_INTO_CGROUP`. The `libc` crate has it as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
     /// The number of fields of `clone_args`, 64 bits each. The constants below are the fields in use.
@@ -247,8 +251,8 @@ fn spawn_in_group(group: &File, setup: &ChildSetup, image: &Image) -> io::Result
     const FLAGS: usize = 0;
     const EXIT_SIGNAL: usize = 4;
     const GROUP: usize = 10;
-    let failed = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let (arguments, variables) = (pointers(&image.arguments), pointers(&image.variables));
+    let exec_error = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let (arguments, variables) = (pointers(&exec_arguments.arguments), pointers(&exec_arguments.variables));
     let mut args = [0_u64; FIELDS];
     // With `CLONE_VFORK` this thread continues when the new process has executed the program or has ended.
     args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_VFORK.unsigned_abs());
@@ -256,20 +260,20 @@ fn spawn_in_group(group: &File, setup: &ChildSetup, image: &Image) -> io::Result
     args[GROUP] = u64::from(group.as_raw_fd().unsigned_abs());
     // SAFETY: `args` is a whole `clone_args`. The new process has a copy of this process's memory, as after a fork, and
     // one thread. The C library does not know of the new process, which does not matter to async-signal-safe functions.
-    let new = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
-    match new {
+    let new_pid = unsafe { libc::syscall(libc::SYS_clone3, args.as_ptr(), size_of_val(&args)) };
+    match new_pid {
         -1 => return Ok(Err(Errno::last())),
         0 => {
             let errno = become_program(setup, &arguments, &variables);
-            let _ = write(&failed, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes());
+            let _ = write(&exec_error, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes());
             // SAFETY: `_exit` ends this process and runs no exit handlers of it.
             unsafe { libc::_exit(exit::NOT_FOUND.into()) }
         }
         _ => {}
     }
     // Process ids fit into 32 bits.
-    let pid = Pid::from_raw(new as i32);
-    match failed.read() {
+    let pid = Pid::from_raw(new_pid as i32);
+    match exec_error.read() {
         Err(Errno::EAGAIN) => Ok(Ok(pid)),
         Err(errno) => Err(errno.into()),
         Ok(errno) => {
@@ -306,14 +310,14 @@ fn spawn_then_move(
     setup: ChildSetup,
     entrance: Option<Entrance<'_>>,
 ) -> io::Result<Spawned> {
-    let move_error = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-    let report = move_error.as_fd().try_clone_to_owned()?;
+    let move_error_reader = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+    let move_error_writer = move_error_reader.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // Moves into the control group before anything else. If that fails, `report` has the error, and CMD starts all
-        // the same.
+        // Moves into the control group before anything else. If that fails, `move_error_reader` gets the error, and
+        // CMD starts all the same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
-            write(&report, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
+            write(&move_error_writer, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }
         Ok(setup.apply()?)
     };
@@ -321,7 +325,7 @@ fn spawn_then_move(
     // SAFETY: `prepare` calls only async-signal-safe functions: see `ChildSetup`; so is write.
     unsafe { command.pre_exec(prepare) };
     let child = command.spawn()?;
-    let move_error = match move_error.read() {
+    let move_error = match move_error_reader.read() {
         Ok(errno) => Some(Errno::from_raw(errno as i32)),
         Err(Errno::EAGAIN) => None,
         Err(errno) => return Err(errno.into()),
@@ -363,8 +367,8 @@ mod tests {
 
     #[test]
     fn cmd_starts_in_its_group_or_moves_there_or_runs_outside() {
-        let this_process =
-            Group::own().expect("this test needs cgroup v2, mounted and writable: run it as root");
+        let this_process = Group::of_this_process()
+            .expect("this test needs cgroup v2, mounted and writable: run it as root");
         let name = format!("lh-unit-{}-born", std::process::id());
         let path = this_process.path().join(&name);
         std::fs::create_dir(&path).unwrap();

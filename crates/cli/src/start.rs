@@ -14,9 +14,9 @@ use nix::errno::Errno;
 use crate::{
     cgroup::Group,
     child::Child,
-    cmd::run::{interrupted, wait_failure},
+    cmd::run::{wait_failure, wait_interrupted},
     exit::{self, Failure},
-    front::Partner,
+    front::FrontLink,
     leaf::Leaf,
     nested::Hold,
     plan::Run,
@@ -32,7 +32,7 @@ use crate::{
 const MAX_FIRST_LINE: u64 = 256;
 
 /// The path of a program, looked up as the system does.
-fn find(program: &OsStr) -> Option<PathBuf> {
+fn find_program(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(Path::new(program).to_owned()).filter(|path| path.exists());
     }
@@ -46,36 +46,40 @@ fn interpreter(script: &Path) -> Option<String> {
     File::open(script).ok()?.take(MAX_FIRST_LINE).read_to_end(&mut beginning).ok()?;
     let line = beginning.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
-    line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().map(|named| format!("{named:?}"))
+    line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().map(|name| format!("{name:?}"))
 }
 
 /// The failure for a CMD that could not be started.
 pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     let (program, name) = (plan.program.display(), plan.name.as_str());
     let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
-    let what = error.to_string();
+    let error_text = error.to_string();
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::ENOENT) => Failure::new(exit::NOT_FOUND, message(&not_found(&plan.program))),
         Some(Errno::EAGAIN | Errno::ENOMEM | Errno::EMFILE | Errno::ENFILE) => {
-            Failure::new(exit::UNAVAILABLE, message(&format!("{what}: raise the limits of this user")))
+            Failure::new(exit::UNAVAILABLE, message(&format!("{error_text}: raise the limits of this user")))
         }
-        _ => Failure::new(exit::NOT_EXECUTABLE, message(&format!("{what}: is it executable?"))),
+        _ => Failure::new(exit::NOT_EXECUTABLE, message(&format!("{error_text}: is it executable?"))),
     }
 }
 
 /// Why a program was not found: the program itself, its interpreter or its loader is missing.
 fn not_found(program: &OsStr) -> String {
-    let Some(path) = find(program) else { return "it is not found: check its name and PATH".to_owned() };
+    let Some(path) = find_program(program) else {
+        return "it is not found: check its name and PATH".to_owned();
+    };
     match interpreter(&path) {
-        Some(named) => format!("the interpreter that its first line names, {named}, is not found"),
+        Some(name) => format!("the interpreter that its first line names, {name}, is not found"),
         None => "the loader that it names is not found: is it a program for this system?".to_owned(),
     }
 }
 
 /// Whether processes that CMD started keep the lock after CMD has ended, because they inherited the descriptor of the
 /// lock file.
-pub(crate) fn inherits(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
-    plan.pass_descriptor && plan.at_least.is_none() && descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
+pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
+    plan.pass_descriptor
+        && plan.at_least.is_none()
+        && lock_file_descriptor(locks, guard).is_ok_and(|fd| fd.is_some())
 }
 
 /// Starts CMD under the lock, in a control group if possible.
@@ -84,20 +88,20 @@ pub(crate) fn start(
     locks: &Locks,
     guard: &Guard,
     waiter: &Waiter,
-    partner: &Partner,
+    front_link: &FrontLink,
 ) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| not_started(plan, error);
-    let mut leaf = leaf(plan, locks, waiter, partner)?;
-    let terminal = Terminal::find(partner.group());
+    let mut leaf = make_leaf(plan, locks, waiter, front_link)?;
+    let terminal = Terminal::find(front_link.group());
     let Spawned { pid, move_error } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
         variables: Hold::of(&plan.name, guard).variables(),
         pass_url: plan.pass_url,
         initial_mask: waiter.signals().initial_mask(),
-        lock: if plan.pass_descriptor { descriptor(locks, guard).map_err(failed)? } else { None },
+        lock: if plan.pass_descriptor { lock_file_descriptor(locks, guard).map_err(failed)? } else { None },
         terminal: match &terminal {
-            Some(terminal) => terminal.for_start().map_err(failed)?,
+            Some(terminal) => terminal.descriptor_for_cmd().map_err(failed)?,
             None => None,
         },
         entrance: leaf.as_ref().ok().map(Leaf::entrance),
@@ -107,40 +111,40 @@ pub(crate) fn start(
         wait_for_all();
         failed(error)
     })?;
-    if let (Some(errno), Ok(move_error)) = (move_error, &leaf) {
-        leaf = Err(format!("{}: CMD could not move there: {errno}", move_error.path().display()));
+    if let (Some(errno), Ok(unused_leaf)) = (move_error, &leaf) {
+        leaf = Err(format!("{}: CMD could not move there: {errno}", unused_leaf.path().display()));
     }
     Ok(Child::new(pid, terminal, leaf))
 }
 
 /// A control group for CMD, or the reason why there is none. First ends the processes that killed runs have left in
 /// their control groups.
-fn leaf(
+fn make_leaf(
     plan: &Run,
     locks: &Locks,
     waiter: &Waiter,
-    partner: &Partner,
+    front_link: &FrontLink,
 ) -> Result<Result<Leaf, String>, Failure> {
-    let parent_group = match Group::own() {
+    let parent_group = match Group::of_this_process() {
         Ok(parent_group) => parent_group,
         Err(why) => return Ok(Err(why)),
     };
     if let Some(signal) = sweep(&parent_group, plan.verbose > 0, waiter, ends_wait).map_err(wait_failure)? {
-        return Err(interrupted(plan, locks, signal));
+        return Err(wait_interrupted(plan, locks, signal));
     }
-    let leaf = Leaf::make(parent_group, partner.pid());
+    let leaf = Leaf::create(parent_group, front_link.pid());
     if let Ok(leaf) = &leaf {
-        partner.send_leaf(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
+        front_link.send_leaf(leaf.path()).map_err(|error| Failure::system("cannot start CMD", error))?;
     }
     Ok(leaf)
 }
 
 #[cfg(feature = "file")]
-fn descriptor(locks: &Locks, guard: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+fn lock_file_descriptor(locks: &Locks, guard: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
     locks.descriptor(guard)
 }
 
 #[cfg(not(feature = "file"))]
-fn descriptor(_: &Locks, _: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
+fn lock_file_descriptor(_: &Locks, _: &Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
     Ok(None)
 }

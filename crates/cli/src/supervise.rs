@@ -8,7 +8,7 @@ use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     child::{Change, Child},
-    enforce::{Enforcer, Order},
+    enforce::{Action, Enforcer},
     exit,
     plan::Run,
     terminal::TakeBack,
@@ -107,16 +107,17 @@ impl<'a> Supervisor<'a> {
     /// The loop: handles losses, deadlines, signals and changes of CMD until CMD has ended.
     fn watch(&mut self) -> Result<End, Errno> {
         loop {
-            self.listen();
+            self.poll_for_loss();
             self.enforce();
             match self.child.change()? {
-                Some(Change::Ended(code)) => return self.end(code),
-                Some(Change::Stopped(by)) => self.stopped(by)?,
+                Some(Change::Ended(code)) => return self.handle_end(code),
+                Some(Change::Stopped(by)) => self.handle_stop(by)?,
                 None => {}
             }
-            let next = [self.enforcer.sleep(now()), self.start_keeper()].into_iter().flatten().min();
+            let next =
+                [self.enforcer.time_to_next_action(now()), self.start_keeper()].into_iter().flatten().min();
             if let Some(signal) = self.waiter.wait(next)? {
-                self.signal(signal);
+                self.handle_signal(signal);
             }
             if self.front_is_gone {
                 return self.end_without_front();
@@ -143,17 +144,17 @@ impl<'a> Supervisor<'a> {
     /// next claim is granted only after that.
     fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
-            self.end_by(Signal::SIGKILL);
+            self.signal_all(Signal::SIGKILL);
             let _ = self.child.change();
             if !self.child.is_any_running() {
-                return Ok(End::Held { code: exit::by_signal(Signal::SIGKILL), left_processes: false });
+                return Ok(End::Held { code: exit::code_of_signal(Signal::SIGKILL), left_processes: false });
             }
             self.waiter.wait(Some(TREE_CHECK_INTERVAL))?;
         }
     }
 
     /// Polls for a loss, and for the answer to the confirmation.
-    fn listen(&mut self) {
+    fn poll_for_loss(&mut self) {
         if self.loss.is_none()
             && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
         {
@@ -177,20 +178,20 @@ impl<'a> Supervisor<'a> {
     /// Sends CMD the signal that is due.
     fn enforce(&mut self) {
         match self.enforcer.step(now(), self.guard.stop(self.grace), self.loss) {
-            Some(Order::Terminate) => {
+            Some(Action::Terminate) => {
                 if !std::mem::take(&mut self.term_sent) {
-                    self.end_by(Signal::SIGTERM);
+                    self.signal_all(Signal::SIGTERM);
                 }
                 // A stopped process does not handle TERM until it continues.
-                self.end_by(Signal::SIGCONT);
+                self.signal_all(Signal::SIGCONT);
             }
-            Some(Order::Kill) => self.end_by(Signal::SIGKILL),
+            Some(Action::Kill) => self.signal_all(Signal::SIGKILL),
             None => {}
         }
     }
 
     /// Sends a signal to all processes of CMD, and prints which of them cannot be signalled.
-    fn end_by(&mut self, signal: Signal) {
+    fn signal_all(&mut self, signal: Signal) {
         if self.child.send_to_all(signal).is_err() {
             self.report_survivors();
         }
@@ -203,23 +204,24 @@ impl<'a> Supervisor<'a> {
         if survivors.is_empty() || std::mem::replace(&mut self.survivors_reported, true) {
             return;
         }
-        let (lock, named) = (&self.lock, tree::named(&survivors));
+        let (lock, descriptions) = (&self.lock, tree::describe(&survivors));
         let what =
             if self.front_is_gone { "leasehold was killed, and the lock stays held:" } else { "lost, but" };
         print_message(&format!(
-            "{lock}: {what} this user may not end processes of another user that run under it: {named}: \
+            "{lock}: {what} this user may not end processes of another user that run under it: {descriptions}: \
              end them as root"
         ));
     }
 
     /// Handles a signal that came in.
-    fn signal(&mut self, signal: Signal) {
+    fn handle_signal(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCHLD => {}
             Signal::SIGCONT => self.resume(),
             Signal::SIGKILL => self.front_is_gone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
+                // An operator who breaks the hold sends TERM, too: the engine tells whether the hold is broken.
                 if self.confirmation.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
                     self.confirmation = Some(Box::pin(guard.confirm()));
@@ -233,7 +235,7 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Handles a stopped CMD: on a terminal stops this process, too, so that the shell shows its prompt again.
-    fn stopped(&mut self, by: Signal) -> Result<(), Errno> {
+    fn handle_stop(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {
             None => return Ok(()),
@@ -243,7 +245,7 @@ impl<'a> Supervisor<'a> {
             }
             // The terminal stopped only CMD's process group. The shell waits for the whole group of the front.
             Some(TakeBack::FromCmd) => self.waiter.signals().stop_with_group()?,
-            Some(TakeBack::WasOurs | TakeBack::Nothing) => self.waiter.signals().stop()?,
+            Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.waiter.signals().stop()?,
         }
         // Either this process was continued by SIGCONT, which is pending and will be passed on. Or it was never stopped
         // because no process could have continued it: then a stop from the terminal must not last either.
@@ -263,21 +265,21 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Handles the end of CMD; after a loss, waits for the end of its whole process tree.
-    fn end(&mut self, code: u8) -> Result<End, Errno> {
-        self.listen();
+    fn handle_end(&mut self, code: u8) -> Result<End, Errno> {
+        self.poll_for_loss();
         if self.loss.is_some() {
             // CMD ended before it could get the signal. The processes that it left running get it now.
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
             let left_processes = self.child.is_any_running();
-            self.dismiss()?;
+            self.move_leftovers_out()?;
             return Ok(End::Held { code, left_processes });
         };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_any_running()) {
-            let left = kill_at.saturating_sub(now());
-            if let Some(signal) = self.waiter.wait(Some(left.min(TREE_CHECK_INTERVAL)))? {
-                self.signal(signal);
+            let time_left = kill_at.saturating_sub(now());
+            if let Some(signal) = self.waiter.wait(Some(time_left.min(TREE_CHECK_INTERVAL)))? {
+                self.handle_signal(signal);
             }
             self.enforce();
         }
@@ -286,11 +288,11 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Moves the processes that CMD left behind out of the control group, and spares them.
-    fn dismiss(&mut self) -> Result<(), Errno> {
-        let end = now() + MOVE_LIMIT;
-        while !self.child.dismiss() && now() < end {
+    fn move_leftovers_out(&mut self) -> Result<(), Errno> {
+        let give_up_at = now() + MOVE_LIMIT;
+        while !self.child.move_leftovers_out() && now() < give_up_at {
             if let Some(signal) = self.waiter.wait(Some(LEFTOVERS_CHECK_INTERVAL))? {
-                self.signal(signal);
+                self.handle_signal(signal);
             }
         }
         self.child.spare();
@@ -299,13 +301,13 @@ impl<'a> Supervisor<'a> {
 
     /// Waits until killed processes have ended, and prints those that cannot be ended.
     fn wait_for_killed(&mut self) -> Result<(), Errno> {
-        let end = now() + KILL_LIMIT;
+        let give_up_at = now() + KILL_LIMIT;
         while self.child.is_any_running() {
-            self.end_by(Signal::SIGKILL);
+            self.signal_all(Signal::SIGKILL);
             if self.survivors_reported {
                 return Ok(());
             }
-            if now() >= end {
+            if now() >= give_up_at {
                 print_message(&format!(
                     "{}: lost, but processes of CMD do not end: do they wait for a disk?",
                     self.lock

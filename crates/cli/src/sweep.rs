@@ -7,7 +7,7 @@ use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     cgroup::Group,
-    leaf::{LeafState, state},
+    leaf::{LeafState, leaf_state},
     log,
     text::print_message,
     waiter::{Waiter, now},
@@ -30,11 +30,11 @@ pub(crate) fn sweep(
     stop: impl Fn(Signal) -> bool,
 ) -> Result<Option<Signal>, Errno> {
     let mut orphans = orphans(parent_group, verbose);
-    let end = now() + KILL_LIMIT;
+    let give_up_at = now() + KILL_LIMIT;
     while !orphans.is_empty() {
         orphans.retain(|orphan| !remove_or_kill(orphan));
         let Some(orphan) = orphans.first() else { break };
-        if now() >= end {
+        if now() >= give_up_at {
             print_message(&format!(
                 "processes that an earlier run left in {} do not end: do they wait for a disk?",
                 orphan.path().display()
@@ -50,16 +50,16 @@ pub(crate) fn sweep(
 
 /// Kills the processes of killed runs in the groups below `parent_group`, without waiting for their end. Returns
 /// whether there are any.
-pub(crate) fn begin(parent_group: &Group, verbose: bool) -> bool {
+pub(crate) fn kill_orphans(parent_group: &Group, verbose: bool) -> bool {
     orphans(parent_group, verbose).iter().filter(|orphan| !remove_or_kill(orphan)).count() > 0
 }
 
 /// The groups of killed runs below `parent_group`.
 fn orphans(parent_group: &Group, verbose: bool) -> Vec<Group> {
     let mut orphans = Vec::new();
-    collect(parent_group, &mut orphans);
+    collect_orphans(parent_group, &mut orphans);
     for orphan in orphans.iter().filter(|orphan| verbose && orphan.is_populated()) {
-        log::line(&format!(
+        log::print_message(&format!(
             "an earlier run was killed: its processes are being ended in {}",
             orphan.path().display()
         ));
@@ -68,12 +68,12 @@ fn orphans(parent_group: &Group, verbose: bool) -> Vec<Group> {
 }
 
 /// Collects the groups of killed runs. Removes spared groups that are empty.
-fn collect(parent_group: &Group, orphans: &mut Vec<Group>) {
-    for group in parent_group.below() {
-        match state(&group) {
+fn collect_orphans(parent_group: &Group, orphans: &mut Vec<Group>) {
+    for group in parent_group.subgroups() {
+        match leaf_state(&group) {
             LeafState::Orphan => orphans.push(group),
             LeafState::Spared => {
-                collect(&group, orphans);
+                collect_orphans(&group, orphans);
                 let _ = group.remove();
             }
             LeafState::Other => {}

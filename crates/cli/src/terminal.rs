@@ -29,23 +29,23 @@ impl Terminal {
     }
 
     /// Whether this process is in the foreground.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(crate) fn is_in_foreground(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own_group)
     }
 
     /// A descriptor for handing the terminal to CMD at its start. `None` if this process is not in the foreground, or
     /// is part of a pipeline: another program in it (a pager) may need the terminal. CMD then gets the terminal when it
     /// reads from it.
-    pub(crate) fn for_start(&self) -> io::Result<Option<OwnedFd>> {
-        if !self.is_ours() || is_pipe(io::stdin()) || is_pipe(io::stdout()) {
+    pub(crate) fn descriptor_for_cmd(&self) -> io::Result<Option<OwnedFd>> {
+        if !self.is_in_foreground() || is_pipe(io::stdin()) || is_pipe(io::stdout()) {
             return Ok(None);
         }
         self.tty.as_fd().try_clone_to_owned().map(Some)
     }
 
     /// Puts `group` into the foreground if this process is there.
-    pub(crate) fn give(&self, group: Pid) {
-        if self.is_ours() {
+    pub(crate) fn put_in_foreground(&self, group: Pid) {
+        if self.is_in_foreground() {
             // A group that is gone by now needs no terminal.
             let _ = tcsetpgrp(&self.tty, group);
         }
@@ -59,7 +59,7 @@ impl Terminal {
                 TakeBack::FromCmd
             }
             Ok(foreground) if foreground == self.own_group => TakeBack::WasOurs,
-            _ => TakeBack::Nothing,
+            _ => TakeBack::OtherGroup,
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) enum TakeBack {
     /// This process was in the foreground already.
     WasOurs,
     /// Another process group is in the foreground; CMD and this process are in the background.
-    Nothing,
+    OtherGroup,
 }
 
 /// Whether a standard stream is a pipe.

@@ -6,7 +6,7 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::ShownName;
 
-/// The owner that engines show for the hold that blocks a name for its minimum hold time (`--index-least`).
+/// The owner that engines show for the hold that blocks a name for its minimum hold time (`--at-least`).
 const MIN_HOLD_OWNER: &str = "kept";
 
 /// The names in aligned columns.
@@ -15,28 +15,28 @@ pub(crate) fn list(views: &[View]) -> String {
         return String::new();
     }
     let header = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD", "WAITING"].map(str::to_owned).to_vec();
-    columns(std::iter::once(header).chain(views.iter().map(row)).collect())
+    columns(std::iter::once(header).chain(views.iter().map(list_row)).collect())
 }
 
 /// The cells of a name in the output of `list`.
-fn row(view: &View) -> Vec<String> {
+fn list_row(view: &View) -> Vec<String> {
     let first = view.holders.first();
     let more = view.holders.len().saturating_sub(1);
     let holder = match first {
-        Some(holder) if more > 0 => format!("{} and {more} more", holder_name(holder)),
-        Some(holder) => holder_name(holder),
+        Some(holder) if more > 0 => format!("{} and {more} more", owner_text(holder)),
+        Some(holder) => owner_text(holder),
         None => "-".into(),
     };
     let (mode, holder) = match &view.problem {
-        Some(problem) => ("unreadable".into(), safe(problem)),
-        None => (view.mode.map_or_else(|| "free".into(), mode), holder),
+        Some(problem) => ("unreadable".into(), escaped(problem)),
+        None => (view.mode.map_or_else(|| "free".into(), mode_text), holder),
     };
     vec![
-        safe(view.name.as_str()),
+        escaped(view.name.as_str()),
         mode,
         holder,
         or_dash(first.and_then(|holder| holder.token)),
-        or_dash(first.and_then(|holder| holder.held).map(age)),
+        or_dash(first.and_then(|holder| holder.held).map(short_duration)),
         view.waiters.len().to_string(),
     ]
 }
@@ -47,56 +47,57 @@ pub(crate) fn show(shown: &ShownName<'_>) -> String {
     let line = |what: &str, value: String| vec![what.to_owned(), value];
     let level = shown.guarantee.level().unwrap_or_else(|| "guarantee not known".to_owned());
     let mut facts = vec![
-        line("name", safe(view.name.as_str())),
+        line("name", escaped(view.name.as_str())),
         line("engine", format!("{} ({level})", shown.engine)),
-        line("key", safe(&view.key)),
-        line("mode", view.mode.map_or_else(|| "free".into(), mode)),
+        line("key", escaped(&view.key)),
+        line("mode", view.mode.map_or_else(|| "free".into(), mode_text)),
     ];
     match &shown.guarantee.0 {
         Ok(guarantee) => {
-            facts
-                .extend(guarantee.findings.iter().map(|finding| line("finding", safe(&finding.to_string()))));
-            facts.extend(guarantee.notes.iter().map(|note| line("note", safe(note))));
+            facts.extend(
+                guarantee.findings.iter().map(|finding| line("finding", escaped(&finding.to_string()))),
+            );
+            facts.extend(guarantee.notes.iter().map(|note| line("note", escaped(note))));
         }
-        Err(why) => facts.push(line("note", safe(why))),
+        Err(why) => facts.push(line("note", escaped(why))),
     }
     let mut text = columns(facts);
     if !view.holders.is_empty() {
         let header = ["HOLDER", "TOKEN", "HELD", "REMAINING", "ID"].map(str::to_owned).to_vec();
         text += "\n";
-        text += &columns(std::iter::once(header).chain(view.holders.iter().map(holder)).collect());
+        text += &columns(std::iter::once(header).chain(view.holders.iter().map(holder_cells)).collect());
     }
     if !view.waiters.is_empty() {
         let header = ["WAITER", "WAITING", "ID"].map(str::to_owned).to_vec();
         text += "\n";
-        text += &columns(std::iter::once(header).chain(view.waiters.iter().map(waiter)).collect());
+        text += &columns(std::iter::once(header).chain(view.waiters.iter().map(waiter_cells)).collect());
     }
     text
 }
 
 /// The cells of a holder in the output of `show`.
-fn holder(holder: &HolderView) -> Vec<String> {
+fn holder_cells(holder: &HolderView) -> Vec<String> {
     vec![
-        holder_name(holder),
+        owner_text(holder),
         or_dash(holder.token),
-        or_dash(holder.held.map(age)),
+        or_dash(holder.held.map(short_duration)),
         match holder.remaining {
-            Some(left) => age(left),
+            Some(left) => short_duration(left),
             None if holder.of_session => "until its session ends".into(),
             None => "no expiry".into(),
         },
-        safe(&holder.id),
+        escaped(&holder.id),
     ]
 }
 
 /// The cells of a waiter in the output of `show`.
-fn waiter(waiter: &WaiterView) -> Vec<String> {
-    vec![safe(&waiter.owner), or_dash(waiter.waiting.map(age)), safe(&waiter.id)]
+fn waiter_cells(waiter: &WaiterView) -> Vec<String> {
+    vec![escaped(&waiter.owner), or_dash(waiter.waiting.map(short_duration)), escaped(&waiter.id)]
 }
 
 /// The owner of a hold, and whether it is foreign.
-fn holder_name(holder: &HolderView) -> String {
-    let owner = safe(&holder.owner);
+fn owner_text(holder: &HolderView) -> String {
+    let owner = escaped(&holder.owner);
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
 
@@ -107,17 +108,17 @@ pub(crate) fn held_by(view: &View) -> Option<String> {
     let mut summary = if is_min_hold {
         "blocked by --at-least".to_owned()
     } else {
-        format!("held by {}", holder_name(first))
+        format!("held by {}", owner_text(first))
     };
-    let _ = first.held.map_or(Ok(()), |held| write!(summary, " for {}", age(held)));
-    let _ = first.remaining.map_or(Ok(()), |left| write!(summary, ", {} left", age(left)));
+    let _ = first.held.map_or(Ok(()), |held| write!(summary, " for {}", short_duration(held)));
+    let _ = first.remaining.map_or(Ok(()), |left| write!(summary, ", {} left", short_duration(left)));
     if !others.is_empty() {
         let _ = write!(summary, ", and {} more", others.len());
     }
     Some(summary)
 }
 
-fn mode(mode: leasehold::Mode) -> String {
+fn mode_text(mode: leasehold::Mode) -> String {
     match mode.limit() {
         Some(limit) => format!("permit (limit {limit})"),
         None => mode.word().to_owned(),
@@ -130,7 +131,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 /// A duration in its two largest units.
-pub(crate) fn age(time: Duration) -> String {
+pub(crate) fn short_duration(time: Duration) -> String {
     let (secs, millis) = (time.as_secs(), time.subsec_millis());
     match secs {
         0 => format!("{millis}ms"),
@@ -163,12 +164,12 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 /// Writes one line to standard error.
 pub(crate) fn print_message(message: &str) {
     // One write call, so that lines of several processes do not mix. A failure cannot be reported.
-    let _ = std::io::stderr().write_all(&line(message));
+    let _ = std::io::stderr().write_all(&message_line(message));
 }
 
 /// A message as an escaped line.
-pub(crate) fn line(message: &str) -> Vec<u8> {
-    format!("leasehold: {}\n", safe(message)).into_bytes()
+pub(crate) fn message_line(message: &str) -> Vec<u8> {
+    format!("leasehold: {}\n", escaped(message)).into_bytes()
 }
 
 /// Whether a terminal interprets the character: control characters, and those that change the direction of text.
@@ -178,20 +179,20 @@ pub(crate) fn is_interpreted(c: char) -> bool {
 }
 
 /// Foreign text, with an escape for every character that a terminal interprets.
-pub(crate) fn safe(text: &str) -> String {
-    let mut safe = String::new();
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
     for c in text.chars() {
         if is_interpreted(c) {
-            let _ = write!(safe, "{}", c.escape_unicode());
+            let _ = write!(escaped, "{}", c.escape_unicode());
         } else {
-            safe.push(c);
+            escaped.push(c);
         }
     }
-    safe
+    escaped
 }
 
 /// Text quoted as one word for a shell, so that a printed line can be copied.
-pub(crate) fn word(text: &str) -> String {
+pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     let quoted = match text.chars().all(plain) {
         true => text.to_owned(),
@@ -248,7 +249,7 @@ mod tests {
         let mut holder = view().holders.remove(0);
         let mut shown = |remaining, of_session| {
             (holder.remaining, holder.of_session) = (remaining, of_session);
-            super::holder(&holder)[3].clone()
+            super::holder_cells(&holder)[3].clone()
         };
         assert_eq!(shown(None, false), "no expiry");
         assert_eq!(shown(None, true), "until its session ends");
@@ -279,19 +280,20 @@ mod tests {
 
     #[test]
     fn ages_have_two_units_at_most() {
-        let shown = [5, 1500, 59_999, 61_000, 3_725_000, 90_000_000].map(|ms| age(Duration::from_millis(ms)));
+        let shown = [5, 1500, 59_999, 61_000, 3_725_000, 90_000_000]
+            .map(|ms| short_duration(Duration::from_millis(ms)));
         assert_eq!(shown, ["5ms", "1.5s", "59s", "1m01s", "1h02m", "1d01h"]);
     }
 
     #[test]
     fn a_name_is_quoted_for_a_shell() {
-        let shown = ["a/b", "two words", "it's", "-n", "$x"].map(word);
+        let shown = ["a/b", "two words", "it's", "-n", "$x"].map(shell_word);
         assert_eq!(shown, ["a/b", "'two words'", r"'it'\''s'", "-- -n", "'$x'"]);
     }
 
     #[test]
     fn text_direction_characters_are_escaped() {
-        assert_eq!(safe("a\u{202e}b\u{85}c"), "a\\u{202e}b\\u{85}c");
-        assert_eq!(safe("läuft ✓"), "läuft ✓");
+        assert_eq!(escaped("a\u{202e}b\u{85}c"), "a\\u{202e}b\\u{85}c");
+        assert_eq!(escaped("läuft ✓"), "läuft ✓");
     }
 }

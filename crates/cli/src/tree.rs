@@ -29,7 +29,7 @@ pub(crate) struct Survivor {
 ///
 /// # Errors
 /// The operating system's.
-pub(crate) fn adopt() -> Result<(), Errno> {
+pub(crate) fn become_subreaper() -> Result<(), Errno> {
     set_child_subreaper(true)
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn wait_for_all() {
 }
 
 /// Whether this process has no descendants any more. Reaps every child that has ended.
-pub(crate) fn is_gone() -> bool {
+pub(crate) fn has_no_descendants() -> bool {
     loop {
         match reap() {
             Ok(Some(_)) => {}
@@ -73,14 +73,16 @@ pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_children_outside(signal, Pid::from_raw(0))
 }
 
-/// Sends a signal to every direct child outside of the process group `signalled`, which got the signal already.
+/// Sends a signal to every direct child outside of the process group `signalled_group`, which got the signal already.
 ///
 /// # Errors
 /// `EPERM` when one of them may not be signalled by this user.
-pub(crate) fn signal_children_outside(signal: Signal, signalled: Pid) -> Result<(), Errno> {
+pub(crate) fn signal_children_outside(signal: Signal, signalled_group: Pid) -> Result<(), Errno> {
     let this_pid = getpid().as_raw();
     let mut result = Ok(());
-    for (pid, _) in processes(|stat| stat.parent == this_pid && stat.group != signalled.as_raw()) {
+    for (pid, _) in
+        running_processes(|stat| stat.parent == this_pid && stat.group != signalled_group.as_raw())
+    {
         if kill(Pid::from_raw(pid), signal) == Err(Errno::EPERM) {
             result = Err(Errno::EPERM);
         }
@@ -91,12 +93,12 @@ pub(crate) fn signal_children_outside(signal: Signal, signalled: Pid) -> Result<
 /// Whether a direct child is in the process group `group`. While it is, no other process group can have this id.
 pub(crate) fn has_child_in(group: Pid) -> bool {
     let this_pid = getpid().as_raw();
-    !processes(|stat| stat.parent == this_pid && stat.group == group.as_raw()).is_empty()
+    !running_processes(|stat| stat.parent == this_pid && stat.group == group.as_raw()).is_empty()
 }
 
 /// The descendants that this user may not signal. Empty if `/proc` cannot be read.
 pub(crate) fn survivors() -> Vec<Survivor> {
-    let all = processes(|_| true);
+    let all = running_processes(|_| true);
     let mut family = vec![getpid().as_raw()];
     let mut next = 0;
     while let Some(&parent) = family.get(next) {
@@ -105,20 +107,20 @@ pub(crate) fn survivors() -> Vec<Survivor> {
     }
     let ours = all.into_iter().filter(|(pid, _)| family.contains(pid));
     ours.filter(|(pid, _)| kill(Pid::from_raw(*pid), None::<Signal>) == Err(Errno::EPERM))
-        .map(|(pid, stat)| Survivor { pid, program: stat.program, user: user(pid) })
+        .map(|(pid, stat)| Survivor { pid, program: stat.program, user: user_name(pid) })
         .collect()
 }
 
 /// The survivors as a list in words.
-pub(crate) fn named(survivors: &[Survivor]) -> String {
-    let named = survivors
+pub(crate) fn describe(survivors: &[Survivor]) -> String {
+    let descriptions = survivors
         .iter()
         .map(|survivor| format!("{} ({}, of user {})", survivor.pid, survivor.program, survivor.user));
-    named.collect::<Vec<_>>().join(", ")
+    descriptions.collect::<Vec<_>>().join(", ")
 }
 
 /// The name of the user that a process runs as.
-fn user(pid: i32) -> String {
+fn user_name(pid: i32) -> String {
     let Ok(process) = fs::metadata(format!("/proc/{pid}")) else { return "unknown".to_owned() };
     let user = Uid::from_raw(process.uid());
     let name = User::from_uid(user).ok().flatten().map(|user| user.name);
@@ -134,11 +136,11 @@ struct Stat {
 }
 
 /// The running processes whose fields satisfy `wanted`.
-fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
+fn running_processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let running = processes.filter_map(|process| {
         let pid = process.file_name().to_str()?.parse().ok()?;
-        let stat = running(&fs::read_to_string(process.path().join("stat")).ok()?)?;
+        let stat = parse_stat(&fs::read_to_string(process.path().join("stat")).ok()?)?;
         wanted(&stat).then_some((pid, stat))
     });
     running.collect()
@@ -146,7 +148,7 @@ fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
 
 /// Parses the `stat` line of a process; `None` if it has ended. The name of its program may contain spaces and
 /// parentheses: `42 (a program) S PARENT GROUP ...`.
-fn running(stat: &str) -> Option<Stat> {
+fn parse_stat(stat: &str) -> Option<Stat> {
     let (before, after) = stat.rsplit_once(')')?;
     let mut fields = after.split_ascii_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -165,15 +167,15 @@ mod tests {
     #[test]
     fn a_stat_line_is_parsed() {
         let read = Stat { program: "a (b) c".into(), parent: 7, group: 40 };
-        assert_eq!(running("42 (a (b) c) S 7 40 40 0 -1"), Some(read));
-        assert_eq!(running("42 (a) Z 7 40 40 0 -1"), None, "it has ended");
-        assert_eq!(running("nonsense"), None);
+        assert_eq!(parse_stat("42 (a (b) c) S 7 40 40 0 -1"), Some(read));
+        assert_eq!(parse_stat("42 (a) Z 7 40 40 0 -1"), None, "it has ended");
+        assert_eq!(parse_stat("nonsense"), None);
     }
 
     #[test]
     fn this_process_is_found_by_its_parent() {
         let parent = nix::unistd::getppid().as_raw();
         let this_pid = getpid().as_raw();
-        assert!(processes(|stat| stat.parent == parent).iter().any(|(pid, _)| *pid == this_pid));
+        assert!(running_processes(|stat| stat.parent == parent).iter().any(|(pid, _)| *pid == this_pid));
     }
 }

@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Answers `--help` and `--version`; everything else is a failure because of wrong arguments.
-pub(crate) fn failure(error: Error) -> Failure {
+pub(crate) fn parse_failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match cmd::print(&error.to_string()) {
             Ok(code) => Failure::silent(code),
@@ -42,7 +42,7 @@ mod tests {
     use crate::args::Args;
 
     fn message(line: &[&str]) -> String {
-        let failure = failure(Args::try_parse_from(line).unwrap_err());
+        let failure = parse_failure(Args::try_parse_from(line).unwrap_err());
         assert_eq!(failure.code, exit::USAGE, "{line:?}");
         failure.message.unwrap()
     }

@@ -27,13 +27,13 @@ pub(crate) struct Waiter {
     /// Readable when a future that was polled can make progress.
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
-    /// Readable when the partner process (the front) has ended.
-    partner: Option<OwnedFd>,
-    partner_is_gone: Cell<bool>,
+    /// In the guardian: its socket to the front, which becomes readable when the front has ended.
+    front_socket: Option<OwnedFd>,
+    front_is_gone: Cell<bool>,
 }
 
-/// The index of the partner's descriptor among those that [`Waiter::wait`] polls.
-const PARTNER_FD: usize = 2;
+/// The index of the socket to the front among the descriptors that [`Waiter::wait`] polls.
+const FRONT_INDEX: usize = 2;
 
 /// Wakes the loop from another thread.
 struct EventFdWaker(EventFd);
@@ -47,15 +47,15 @@ impl Wake for EventFdWaker {
 }
 
 impl Waiter {
-    /// A loop that reads `signals` and watches `partner`.
+    /// A loop that reads `signals` and, in the guardian, watches the socket to the front.
     ///
     /// # Errors
     /// The operating system's, when it has no descriptor left.
-    pub(crate) fn new(signals: Signals, partner: Option<OwnedFd>) -> Result<Self, Errno> {
+    pub(crate) fn new(signals: Signals, front_socket: Option<OwnedFd>) -> Result<Self, Errno> {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let eventfd = Arc::new(EventFdWaker(fd));
         let waker = Waker::from(Arc::clone(&eventfd));
-        Ok(Self { signals, eventfd, waker, partner, partner_is_gone: Cell::new(false) })
+        Ok(Self { signals, eventfd, waker, front_socket, front_is_gone: Cell::new(false) })
     }
 
     pub(crate) const fn signals(&self) -> &Signals {
@@ -68,21 +68,21 @@ impl Waiter {
     }
 
     /// Sleeps until a signal comes in, and returns it; or until a future can make progress or `limit` has passed, or a
-    /// little earlier, and returns `None`. The end of the partner process is reported once, as SIGKILL.
+    /// little earlier, and returns `None`. The end of the front is reported once, as SIGKILL.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
-        let partner = self.partner.as_ref().filter(|_| !self.partner_is_gone.get());
+        let front_socket = self.front_socket.as_ref().filter(|_| !self.front_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
         let mut fds = vec![event(self.signals.as_fd()), event(self.eventfd.0.as_fd())];
-        fds.extend(partner.map(|partner| event(partner.as_fd())));
+        fds.extend(front_socket.map(|front_socket| event(front_socket.as_fd())));
         match nix::poll::poll(&mut fds, timeout(limit)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }
-        if fds.get(PARTNER_FD).is_some_and(|partner| partner.any() == Some(true)) {
-            self.partner_is_gone.set(true);
+        if fds.get(FRONT_INDEX).is_some_and(|front_socket| front_socket.any() == Some(true)) {
+            self.front_is_gone.set(true);
             return Ok(Some(Signal::SIGKILL));
         }
         match self.eventfd.0.read() {

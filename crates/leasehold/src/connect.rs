@@ -174,17 +174,18 @@ impl Connect {
         self
     }
 
-    /// See [`Locks::connect`].
+    /// Locks on the engine that `url` names, with these options: like [`Locks::connect`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Locks::connect`], and [`is_misconfigured`](Error::is_misconfigured) for an option that the URL or its
+    /// engine excludes.
     pub fn connect(mut self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
         // Zero means no timeout of its own, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
         #[cfg(feature = "tls")]
-        crate::tls::check(&url, &self)?;
+        crate::tls::check_is_encrypted(&url, &self)?;
         if self.password.is_some() && ["memory", "file", "sqlite"].contains(&url.scheme.as_str()) {
             let scheme = &url.scheme;
             return Err(Error::misconfigured(format!(

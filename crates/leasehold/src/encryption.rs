@@ -10,12 +10,12 @@ use crate::{connect::Connect, url::Url};
 pub(crate) struct OptionNames {
     /// The option that names the mode.
     mode: &'static [&'static str],
-    /// The option that names the file of trusted authorities.
+    /// The option that names the file of trusted authorities (root certificates).
     roots: &'static [&'static str],
     certificate: &'static [&'static str],
     key: &'static [&'static str],
     /// The mode that `ssl=true` means.
-    ssl: Mode,
+    ssl_true: Mode,
 }
 
 #[cfg(feature = "postgres")]
@@ -24,7 +24,7 @@ pub(crate) const LIBPQ: OptionNames = OptionNames {
     roots: &["ca", "sslrootcert"],
     certificate: &["cert", "sslcert"],
     key: &["key", "sslkey"],
-    ssl: Mode::Required,
+    ssl_true: Mode::Required,
 };
 
 #[cfg(feature = "mysql")]
@@ -33,11 +33,11 @@ pub(crate) const MYSQL: OptionNames = OptionNames {
     roots: &["ca", "ssl-ca", "ssl_ca"],
     certificate: &["cert", "ssl-cert", "ssl_cert"],
     key: &["key", "ssl-key", "ssl_key"],
-    ssl: Mode::Full,
+    ssl_true: Mode::Full,
 };
 
-/// The place of the authorities among the files.
-const ROOTS: usize = 0;
+/// The index of the authorities in the list of files: authorities, certificate, key.
+const ROOTS_INDEX: usize = 0;
 
 /// The modes, from the weakest to the strongest. Each verifies what the stronger modes verify, or less.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
@@ -63,14 +63,15 @@ pub(crate) fn encryption(
     let has_config = connect.tls.is_some();
     #[cfg(not(feature = "tls"))]
     let has_config = false;
-    let has_own_options = has_config || ["ca", "cert", "key"].iter().any(|key| url.has(key));
-    let requested = mode(url, names)?;
+    let has_own_options = has_config || ["ca", "cert", "key"].iter().any(|key| url.has_option(key));
+    let requested = mode_of_options(url, names)?;
     // The files of the authorities, the certificate and its key.
     let mut files = [names.roots, names.certificate, names.key]
         .map(|names| names.iter().filter_map(|name| url.take(name)).last());
-    let uses_system_roots = names.roots.contains(&"sslrootcert") && files[ROOTS].as_deref() == Some("system");
+    let uses_system_roots =
+        names.roots.contains(&"sslrootcert") && files[ROOTS_INDEX].as_deref() == Some("system");
     if uses_system_roots {
-        files[ROOTS] = None;
+        files[ROOTS_INDEX] = None;
     }
     let has_files = files.iter().any(Option::is_some);
     let mode = match requested {
@@ -87,17 +88,17 @@ pub(crate) fn encryption(
         None if has_files => Mode::Preferred,
         None => return Ok(None),
     };
-    let mode = if mode == Mode::Required && files[ROOTS].is_some() { Mode::Authority } else { mode };
-    build(mode, files, connect).map(Some)
+    let mode = if mode == Mode::Required && files[ROOTS_INDEX].is_some() { Mode::Authority } else { mode };
+    build_encryption(mode, files, connect).map(Some)
 }
 
 /// The default of a URL without such options: encrypted if both sides support it, as in the clients of the databases.
 pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error> {
-    build(Mode::Preferred, [None, None, None], connect)
+    build_encryption(Mode::Preferred, [None, None, None], connect)
 }
 
 /// The mode that the options of the URL name, if any.
-fn mode(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
+fn mode_of_options(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
     let own_option = match url.take("tls").as_deref() {
         None => None,
         Some("on") => Some(Mode::Full),
@@ -118,8 +119,8 @@ fn mode(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
 }
 
 /// The mode that a value of an option means: libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`,
-/// drivers for Node.js
-/// `no-verify` or an object.
+/// drivers
+/// for Node.js `no-verify` or an object.
 fn mode_of_value(value: &str, names: &OptionNames) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
@@ -127,14 +128,14 @@ fn mode_of_value(value: &str, names: &OptionNames) -> Option<Mode> {
         "require" | "required" | "no-verify" | "accept-invalid-certs" => Mode::Required,
         "verify-ca" => Mode::Authority,
         "verify-full" | "verify-identity" | "strict" | r#"{"rejectunauthorized":true}"# => Mode::Full,
-        "true" => names.ssl,
+        "true" => names.ssl_true,
         _ => return None,
     })
 }
 
 /// Builds the encryption from the mode and the files: authorities, certificate, key.
 #[cfg(feature = "tls")]
-fn build(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+fn build_encryption(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
     use leasehold_sql::Verify;
     if mode == Mode::Off {
         return Ok(Encryption::Off);
@@ -142,15 +143,15 @@ fn build(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<En
     let verify = match mode {
         Mode::Full => Verify::Full,
         Mode::Authority => Verify::Authority,
-        _ if files[ROOTS].is_some() => Verify::Authority,
+        _ if files[ROOTS_INDEX].is_some() => Verify::Authority,
         _ => Verify::Nothing,
     };
-    let tls = crate::tls::from(files, connect)?.verify(verify);
+    let tls = crate::tls::of_files(files, connect)?.verify(verify);
     Ok(if mode == Mode::Preferred { Encryption::Preferred(tls) } else { Encryption::Required(tls) })
 }
 
 #[cfg(not(feature = "tls"))]
-fn build(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
+fn build_encryption(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
     if mode <= Mode::Preferred {
         Ok(Encryption::Off)
     } else {

@@ -3,21 +3,23 @@
 
 use crate::{connect::Connect, open::open, parse_duration, url::Url};
 
-/// A URL. Opens its engine as far as that needs neither a file nor a server.
+/// Parses a URL. Opens its engine as far as that needs neither a file nor a server.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
+    // The password in the sample URLs, which no error and no debug output may show.
     let secret = "hunter2";
-    let shows = |message: String| assert!(!message.contains(secret), "an error shows a password: {message}");
+    let assert_no_secret =
+        |message: String| assert!(!message.contains(secret), "an error shows a password: {message}");
     let mut url = match Url::parse(text) {
         Ok(url) => url,
-        Err(error) => return shows(format!("{error} {error:?}")),
+        Err(error) => return assert_no_secret(format!("{error} {error:?}")),
     };
     if !url.scheme.contains(secret) {
-        shows(format!("{url:?}"));
+        assert_no_secret(format!("{url:?}"));
     }
-    // These would create directories, create a store under the given name, or read certificates.
-    let touches = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
-    if touches {
+    // To open these would create directories, create a store under the given name, or read certificates.
+    let has_side_effects = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
+    if has_side_effects {
         return;
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
@@ -25,12 +27,12 @@ pub fn url(bytes: &[u8]) {
         // Only if the word is the password of a login. In other places it is a name, which an error may show; as a
         // scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
-            shows(format!("{error} {error:?}"));
+            assert_no_secret(format!("{error} {error:?}"));
         }
     }
 }
 
-/// A duration.
+/// Parses a duration. What is parsed is equal to its number of milliseconds.
 pub fn duration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(time) = parse_duration(text) {

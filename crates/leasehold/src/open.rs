@@ -49,7 +49,7 @@ macro_rules! if_compiled_in {
 macro_rules! with_tls {
     ($url:expr, $connect:expr, $config:ident, $tls:ident => $with_tls:expr) => {{
         #[cfg(feature = "tls")]
-        let $tls = crate::tls::of($url, $connect)?;
+        let $tls = crate::tls::of_url($url, $connect)?;
         #[cfg(feature = "tls")]
         let config = $with_tls;
         #[cfg(not(feature = "tls"))]
@@ -99,15 +99,20 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     feature = "mysql"
 ))]
 pub(crate) fn password(url: &mut Url, connect: &Connect) -> Result<Option<leasehold_core::Password>, Error> {
-    let in_url = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
-    let file = url.take("password_file").map(leasehold_core::Password::file);
-    let given = connect.password.clone();
-    if [in_url, file.is_some(), given.is_some()].into_iter().filter(|&is_given| is_given).count() > 1 {
+    let is_in_url = url.rest.rsplit_once('@').is_some_and(|(login, _)| login.contains(':'));
+    let from_file = url.take("password_file").map(leasehold_core::Password::file);
+    let from_caller = connect.password.clone();
+    if [is_in_url, from_file.is_some(), from_caller.is_some()]
+        .into_iter()
+        .filter(|&is_given| is_given)
+        .count()
+        > 1
+    {
         return Err(Error::misconfigured(
             "the password is given twice: in the URL, by its option password_file, or by Connect::password",
         ));
     }
-    Ok(file.or(given))
+    Ok(from_file.or(from_caller))
 }
 
 #[cfg(feature = "memory")]

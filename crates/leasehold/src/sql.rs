@@ -25,20 +25,20 @@ use crate::{
 #[cfg(feature = "postgres")]
 pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     use leasehold_sql::postgres::{SCHEMA, engine};
-    let listen = url.take("listen_url");
-    let (mut config, encryption) = postgres(url, connect)?;
+    let listen_url = url.take("listen_url");
+    let (mut config, encryption) = libpq_settings(url, connect)?;
     let encryption = encryption.map_or_else(|| default_encryption(connect), Ok)?;
     config = config.encryption(encryption.clone());
-    if let Some(listen) = listen {
-        let mut listen = Url::parse(&listen)?;
-        if !matches!(listen.scheme.as_str(), "postgres" | "postgresql") {
+    if let Some(listen_url) = listen_url {
+        let mut listen_url = Url::parse(&listen_url)?;
+        if !matches!(listen_url.scheme.as_str(), "postgres" | "postgresql") {
             return Err(Error::misconfigured(
                 "the URL option listen_url is to be written like postgres://user@host:5432/database",
             ));
         }
-        let (server, listen_encryption) = postgres(&mut listen, connect)?;
-        listen.check_all_taken()?;
-        config = config.listen(server.encryption(listen_encryption.unwrap_or(encryption)));
+        let (listen_config, listen_encryption) = libpq_settings(&mut listen_url, connect)?;
+        listen_url.check_all_taken()?;
+        config = config.listen(listen_config.encryption(listen_encryption.unwrap_or(encryption)));
     }
     if let Some(password) = crate::open::password(url, connect)? {
         config = config.password(password);
@@ -59,16 +59,16 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
 
 /// The part of a URL that libpq also reads: hosts, login, parameters and encryption.
 #[cfg(feature = "postgres")]
-fn postgres(
+fn libpq_settings(
     url: &mut Url,
     connect: &Connect,
 ) -> Result<(leasehold_sql::postgres::Config, Option<Encryption>), Error> {
     use leasehold_sql::postgres::{Config, PARAMETERS};
-    let given: Vec<_> = PARAMETERS.iter().filter_map(|&name| Some((name, url.take(name)?))).collect();
-    if !given.is_empty() {
+    let parameters: Vec<_> = PARAMETERS.iter().filter_map(|&name| Some((name, url.take(name)?))).collect();
+    if !parameters.is_empty() {
         url.check_unambiguous()?;
     }
-    Ok((Config::with_parameters(&url.rest, &given)?, encryption(url, connect, &LIBPQ)?))
+    Ok((Config::with_parameters(&url.rest, &parameters)?, encryption(url, connect, &LIBPQ)?))
 }
 
 #[cfg(feature = "mysql")]
@@ -84,8 +84,8 @@ pub(crate) fn open_mysql(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     }
     check_hold_option(url)?;
     check_charset(url)?;
-    let wanted = encryption(url, connect, &MYSQL)?;
-    config = config.encryption(wanted.map_or_else(|| default_encryption(connect), Ok)?);
+    let encryption = encryption(url, connect, &MYSQL)?;
+    config = config.encryption(encryption.map_or_else(|| default_encryption(connect), Ok)?);
     url.check_all_taken()?;
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
@@ -127,15 +127,13 @@ fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
     Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
 }
 
-/// Takes the option `check_charset`, which clients of other languages need, and checks it: only UTF-8 is accepted.
+/// Takes the option `charset`, which clients of other languages need, and checks it: only UTF-8 is accepted.
 #[cfg(feature = "mysql")]
 fn check_charset(url: &mut Url) -> Result<(), Error> {
     match url.take("charset") {
-        Some(check_charset) if !check_charset.to_ascii_lowercase().starts_with("utf8") => {
-            Err(Error::misconfigured(
-                "the URL option charset is unknown: names are UTF-8, so utf8mb4 and utf8 are known",
-            ))
-        }
+        Some(charset) if !charset.to_ascii_lowercase().starts_with("utf8") => Err(Error::misconfigured(
+            "the URL option charset is unknown: names are UTF-8, so utf8mb4 and utf8 are known",
+        )),
         _ => Ok(()),
     }
 }

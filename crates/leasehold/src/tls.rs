@@ -26,9 +26,9 @@ const ENCRYPTED: [&str; 9] = [
 ];
 
 /// Refuses `Connect::tls` for a URL whose connections are not encrypted.
-pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
+pub(crate) fn check_is_encrypted(url: &Url, connect: &Connect) -> Result<(), Error> {
     // Whether only the connections to the Sentinels are encrypted, or only those to some nodes.
-    let encrypts_some = url.scheme == "redis+sentinel" && url.has_value("sentinel_tls", "on")
+    let encrypts_some = url.scheme == "redis+sentinel" && url.option_is("sentinel_tls", "on")
         || url.scheme == "redlock" && url.rest.contains("rediss://");
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || encrypts_some {
         return Ok(());
@@ -42,8 +42,8 @@ pub(crate) fn check(url: &Url, connect: &Connect) -> Result<(), Error> {
 
 /// The TLS configuration from `Connect::tls`, or else from the options of the URL.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
-pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
-    from([url.take("ca"), url.take("cert"), url.take("key")], connect)
+pub(crate) fn of_url(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
+    of_files([url.take("ca"), url.take("cert"), url.take("key")], connect)
 }
 
 /// The TLS configuration from `Connect::tls`, or else from files: the authorities, the certificate and its key.
@@ -54,7 +54,7 @@ pub(crate) fn of(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     feature = "postgres",
     feature = "mysql"
 ))]
-pub(crate) fn from(files: [Option<String>; 3], connect: &Connect) -> Result<Tls, Error> {
+pub(crate) fn of_files(files: [Option<String>; 3], connect: &Connect) -> Result<Tls, Error> {
     if let Some(given) = &connect.tls {
         if files.iter().any(Option::is_some) {
             return Err(Error::misconfigured(

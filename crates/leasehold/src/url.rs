@@ -30,8 +30,8 @@ impl Url {
         let malformed =
             || Error::misconfigured("the URL has no scheme: write it like file: or file:///var/lib/locks");
         let (scheme, rest) = text.split_once(':').ok_or_else(malformed)?;
-        let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
-        if scheme.is_empty() || !scheme.chars().all(plain) {
+        let is_scheme_character = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        if scheme.is_empty() || !scheme.chars().all(is_scheme_character) {
             return Err(malformed());
         }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -52,21 +52,21 @@ impl Url {
         taken.map(|(_, value)| value)
     }
 
-    /// Takes out an option that is known only if `exists`.
+    /// Takes out an option that this kind of URL has only if `is_known`.
     #[cfg(feature = "redis")]
-    pub(crate) fn take_if(&mut self, exists: bool, key: &'static str) -> Option<String> {
-        if exists { self.take(key) } else { None }
+    pub(crate) fn take_if(&mut self, is_known: bool, key: &'static str) -> Option<String> {
+        if is_known { self.take(key) } else { None }
     }
 
-    /// Whether an option has this value.
+    /// Whether an option has this value. If it is given twice, the last value counts.
     #[cfg(feature = "tls")]
-    pub(crate) fn has_value(&self, key: &str, value: &str) -> bool {
-        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, given)| given == value)
+    pub(crate) fn option_is(&self, key: &str, value: &str) -> bool {
+        self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, last)| last == value)
     }
 
     /// Whether an option is given.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
-    pub(crate) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has_option(&self, key: &str) -> bool {
         self.options.iter().any(|(known, _)| known == key)
     }
 
@@ -130,10 +130,10 @@ impl Url {
         if !error.is_misconfigured() {
             return error;
         }
-        // As in `user:begin-of-a-password`.
-        let may_be_cut =
+        // As in `//user:begin-of-a-password`, where the rest of the password looks like options.
+        let may_be_a_cut_password =
             self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
-        if self.is_ambiguous && login.is_none() && may_be_cut {
+        if self.is_ambiguous && login.is_none() && may_be_a_cut_password {
             return ambiguous();
         }
         if !has_special_characters {

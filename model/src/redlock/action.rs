@@ -9,10 +9,11 @@ use super::{
     world::World,
 };
 
-/// One action. For a request that is served, the last field says whether the client receives the answer.
+/// One action. The first field is the client, then comes the index of the node. For a request that is served, the last
+/// field says whether the client receives the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A client claims the name, with this guessed token or without one.
+    /// A client claims the name, with this guessed token, or with 0 for none.
     Claim(u8, Ticks),
     /// A node serves a lock request.
     Lock(u8, usize, bool),
@@ -21,7 +22,7 @@ pub(crate) enum Action {
     /// A node serves a token write.
     Write(u8, usize, bool),
     /// A client decides that it holds.
-    Take(u8),
+    BecomeHolder(u8),
     /// A client gives up or releases; or it dies.
     Leave(u8, bool),
     /// A holder renews.
@@ -60,19 +61,22 @@ impl Model for Protocol {
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         (0..self.rules.clients).for_each(|id| world.actions_of(id, &self.rules, actions));
-        for at in 0..NODES {
+        for index in 0..NODES {
             let faults = &world.faults;
             actions.extend(
-                (world.faults.lapses > 0 && world.nodes[at].lock.is_some()).then_some(Action::Lapse(at)),
+                (world.faults.lapses > 0 && world.nodes[index].lock.is_some())
+                    .then_some(Action::Lapse(index)),
             );
-            let possible = [
-                (faults.drifts > 0, Action::Drift(at)),
-                (faults.restarts > 0, Action::Restart(at)),
-                (faults.forgets > 0, Action::Forget(at)),
+            let node_faults = [
+                (faults.drifts > 0, Action::Drift(index)),
+                (faults.restarts > 0, Action::Restart(index)),
+                (faults.forgets > 0, Action::Forget(index)),
             ];
-            actions.extend(possible.into_iter().filter(|(may, _)| *may).map(|(_, action)| action));
+            actions.extend(
+                node_faults.into_iter().filter(|(is_possible, _)| *is_possible).map(|(_, action)| action),
+            );
             let steps = self.rules.steps.iter().filter(|_| faults.steps > 0);
-            actions.extend(steps.map(|by| Action::Step(at, *by)));
+            actions.extend(steps.map(|ticks| Action::Step(index, *ticks)));
         }
         if world.now < self.rules.horizon {
             actions.push(Action::Tick);
@@ -82,12 +86,12 @@ impl Model for Protocol {
     fn next_state(&self, world: &World, action: Action) -> Option<World> {
         let mut next = world.clone();
         next.perform(action, &self.rules);
-        next.settle();
+        next.sort_nodes();
         Some(next)
     }
 
     fn within_boundary(&self, world: &World) -> bool {
-        world.largest() <= self.rules.most_token
+        world.largest_token() <= self.rules.max_token
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -96,10 +100,11 @@ impl Model for Protocol {
 }
 
 impl World {
+    /// Adds the actions of a client and of its requests in flight.
     fn actions_of(&self, id: u8, rules: &Rules, actions: &mut Vec<Action>) {
         let client = &self.clients[usize::from(id)];
-        let outcomes = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
-        let nodes = |of: Nodes| (0..NODES).filter(move |at| of & 1 << at != 0);
+        let may_be_received = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
+        let indices = |nodes: Nodes| (0..NODES).filter(move |index| nodes & 1 << index != 0);
         match &client.stage {
             // Idle clients are alike, so they claim in the order of their numbers.
             Stage::Idle if id == 0 || self.clients[usize::from(id) - 1].stage != Stage::Idle => {
@@ -109,73 +114,74 @@ impl World {
                 }
             }
             Stage::Idle | Stage::Done => {}
-            Stage::Asks(_) => {
+            Stage::Claiming(_) => {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
-                actions.extend(self.may_take(id, rules).then_some(Action::Take(id)));
+                actions.extend(self.may_become_holder(id, rules).then_some(Action::BecomeHolder(id)));
                 // The locks that it has set end with their lease.
                 actions.extend((!rules.tokens).then_some(Action::Leave(id, false)));
             }
-            Stage::Holds(Hold { renewal, until }) => {
-                let may_renew = id < rules.renews && renewal.is_none() && self.now < *until;
+            Stage::Holding(Hold { renewal, valid_until }) => {
+                let may_renew = id < rules.renews && renewal.is_none() && self.now < *valid_until;
                 actions.extend(may_renew.then_some(Action::Renew(id)));
                 actions.extend(renewal.is_some().then_some(Action::Conclude(id)));
-                let ways: &[bool] = if rules.tokens { &[] } else { &[true, false] };
-                actions.extend(ways.iter().map(|releases| Action::Leave(id, *releases)));
+                let releases_or_dies: &[bool] = if rules.tokens { &[] } else { &[true, false] };
+                actions.extend(releases_or_dies.iter().map(|releases| Action::Leave(id, *releases)));
             }
         }
-        let asks = !matches!(client.stage, Stage::Done);
-        for at in nodes(client.locks) {
+        let reads_answers = !matches!(client.stage, Stage::Done);
+        for index in indices(client.locks) {
             actions.extend(
-                outcomes()
-                    .filter(|received| asks || *received)
-                    .map(|received| Action::Lock(id, at, received)),
+                may_be_received()
+                    .filter(|received| reads_answers || *received)
+                    .map(|received| Action::Lock(id, index, received)),
             );
         }
-        for at in nodes(client.writes) {
+        for index in indices(client.writes) {
             actions.extend(
-                outcomes()
-                    .filter(|received| asks || *received)
-                    .map(|received| Action::Write(id, at, received)),
+                may_be_received()
+                    .filter(|received| reads_answers || *received)
+                    .map(|received| Action::Write(id, index, received)),
             );
         }
-        for at in nodes(client.renewals) {
-            actions.extend(outcomes().map(|received| Action::Extend(id, at, received)));
+        for index in indices(client.renewals) {
+            actions.extend(may_be_received().map(|received| Action::Extend(id, index, received)));
         }
     }
 
+    /// Performs an action.
     fn perform(&mut self, action: Action, rules: &Rules) {
         if let Action::Lock(.., false) | Action::Write(.., false) | Action::Extend(.., false) = action {
             self.faults.losses -= 1;
         }
         match action {
             Action::Claim(id, guess) => self.claim(id, guess),
-            Action::Lock(id, at, received) => self.serve_lock(id, at, received, rules),
+            Action::Lock(id, index, received) => self.serve_lock(id, index, received, rules),
             Action::Mint(id, token) => self.write(id, token),
-            Action::Write(id, at, received) => self.serve_write(id, at, received, rules),
-            Action::Take(id) => self.take(id, rules),
+            Action::Write(id, index, received) => self.serve_write(id, index, received, rules),
+            Action::BecomeHolder(id) => self.become_holder(id, rules),
             Action::Leave(id, releases) => self.leave(id, releases, rules),
             Action::Renew(id) => self.renew(id),
-            Action::Extend(id, at, received) => self.serve_renewal(id, at, received, rules),
+            Action::Extend(id, index, received) => self.serve_renewal(id, index, received, rules),
             Action::Conclude(id) => self.conclude(id, rules),
-            Action::Lapse(at) => {
+            Action::Lapse(index) => {
                 self.faults.lapses -= 1;
-                self.nodes[at].lock = None;
+                self.nodes[index].lock = None;
             }
-            Action::Drift(at) => {
+            Action::Drift(index) => {
                 self.faults.drifts -= 1;
-                self.nodes[at].pass(1, rules);
+                self.nodes[index].advance_clock(1, rules);
             }
-            Action::Step(at, by) => {
+            Action::Step(index, ticks) => {
                 self.faults.steps -= 1;
-                self.nodes[at].pass(by, rules);
+                self.nodes[index].advance_clock(ticks, rules);
             }
-            Action::Restart(at) => {
+            Action::Restart(index) => {
                 self.faults.restarts -= 1;
-                self.nodes[at].start(false, rules);
+                self.nodes[index].restart(false, rules);
             }
-            Action::Forget(at) => {
+            Action::Forget(index) => {
                 self.faults.forgets -= 1;
-                self.nodes[at].start(true, rules);
+                self.nodes[index].restart(true, rules);
             }
             Action::Tick => self.tick(rules),
         }

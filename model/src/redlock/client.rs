@@ -8,26 +8,26 @@ pub(crate) enum Stage {
     /// It has not claimed yet.
     Idle,
     /// It locks the nodes, and then writes a token to them.
-    Asks(Round),
+    Claiming(Attempt),
     /// Its claim was granted.
-    Holds(Hold),
+    Holding(Hold),
     /// Its claim is over.
     Done,
 }
 
 /// The state of a claim that is not granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Round {
+pub(crate) struct Attempt {
     /// When the first request was sent.
     pub(crate) sent: Ticks,
     /// The newest token that was granted before the claim.
-    pub(crate) floor: Ticks,
+    pub(crate) newest_before: Ticks,
     /// The nodes that the claim has locked.
     pub(crate) votes: Nodes,
-    /// How far the clock of each locked node was ahead when it was locked.
-    pub(crate) ahead: [Ticks; NODES],
+    /// How far the clock of each locked node was ahead of the right time when it was locked.
+    pub(crate) clock_lead: [Ticks; NODES],
     /// The largest token in the answers.
-    pub(crate) seen: Ticks,
+    pub(crate) largest_token_seen: Ticks,
     /// The token that the claim writes; 0 before there is one.
     pub(crate) token: Ticks,
     /// The nodes that have written this token.
@@ -38,9 +38,20 @@ pub(crate) struct Round {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Hold {
     /// Until when the hold is valid.
-    pub(crate) until: Ticks,
-    /// The renewal in flight: when it was sent, which nodes have renewed the lock, and which nodes have no lock.
-    pub(crate) renewal: Option<(Ticks, Nodes, Nodes)>,
+    pub(crate) valid_until: Ticks,
+    /// The renewal in flight.
+    pub(crate) renewal: Option<Renewal>,
+}
+
+/// The state of a renewal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Renewal {
+    /// When the first request was sent.
+    pub(crate) sent: Ticks,
+    /// The nodes that have renewed the lock.
+    pub(crate) renewed: Nodes,
+    /// The nodes that have no lock of the name.
+    pub(crate) missing: Nodes,
 }
 
 /// A client: its stage, and its requests in flight to the nodes.
@@ -53,6 +64,7 @@ pub(crate) struct Client {
     pub(crate) guess: Ticks,
     /// The nodes to which a token write is in flight.
     pub(crate) writes: Nodes,
+    /// The token in these writes.
     pub(crate) token: Ticks,
     /// The nodes to which a renewal is in flight.
     pub(crate) renewals: Nodes,
@@ -63,57 +75,64 @@ impl Client {
         Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
     }
 
+    /// Whether the client holds and may rely on it.
     pub(crate) fn is_valid(&self, now: Ticks) -> bool {
-        matches!(&self.stage, Stage::Holds(hold) if now < hold.until)
+        matches!(&self.stage, Stage::Holding(hold) if now < hold.valid_until)
     }
 }
 
-/// Reorders a set of nodes.
-fn moved(nodes: Nodes, order: [usize; NODES]) -> Nodes {
-    (0..NODES).fold(0, |all, to| all | (nodes >> order[to] & 1) << to)
+/// The set of nodes after a reordering: `order[to]` is the old index of the node with the new index `to`.
+fn reordered(nodes: Nodes, order: [usize; NODES]) -> Nodes {
+    (0..NODES).fold(0, |set, to| set | (nodes >> order[to] & 1) << to)
 }
 
 impl Client {
     /// Everything about one node as a comparable key, including the requests in flight to the node.
-    pub(crate) fn about(&self, at: usize) -> [Ticks; 8] {
-        let bit = |nodes: Nodes| (nodes >> at & 1) as Ticks;
-        let [votes, ahead, written, has, lacks] = match &self.stage {
-            Stage::Asks(round) => [bit(round.votes), round.ahead[at], bit(round.written), 0, 0],
-            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => [0, 0, 0, bit(*has), bit(*lacks)],
+    pub(crate) fn sort_key(&self, index: usize) -> [Ticks; 8] {
+        let bit = |nodes: Nodes| (nodes >> index & 1) as Ticks;
+        let [votes, clock_lead, written, renewed, missing] = match &self.stage {
+            Stage::Claiming(attempt) => {
+                [bit(attempt.votes), attempt.clock_lead[index], bit(attempt.written), 0, 0]
+            }
+            Stage::Holding(Hold { renewal: Some(renewal), .. }) => {
+                [0, 0, 0, bit(renewal.renewed), bit(renewal.missing)]
+            }
             _ => [0; 5],
         };
-        [votes, ahead, written, has, lacks, bit(self.locks), bit(self.writes), bit(self.renewals)]
+        [votes, clock_lead, written, renewed, missing, bit(self.locks), bit(self.writes), bit(self.renewals)]
     }
 
     /// Reorders everything that belongs to nodes.
     pub(crate) fn reorder(&mut self, order: [usize; NODES]) {
         for nodes in [&mut self.locks, &mut self.writes, &mut self.renewals] {
-            *nodes = moved(*nodes, order);
+            *nodes = reordered(*nodes, order);
         }
         match &mut self.stage {
-            Stage::Asks(round) => {
-                (round.votes, round.written) = (moved(round.votes, order), moved(round.written, order));
-                round.ahead = order.map(|at| round.ahead[at]);
+            Stage::Claiming(attempt) => {
+                (attempt.votes, attempt.written) =
+                    (reordered(attempt.votes, order), reordered(attempt.written, order));
+                attempt.clock_lead = order.map(|index| attempt.clock_lead[index]);
             }
-            Stage::Holds(Hold { renewal: Some((_, has, lacks)), .. }) => {
-                (*has, *lacks) = (moved(*has, order), moved(*lacks, order));
+            Stage::Holding(Hold { renewal: Some(renewal), .. }) => {
+                (renewal.renewed, renewal.missing) =
+                    (reordered(renewal.renewed, order), reordered(renewal.missing, order));
             }
             _ => {}
         }
     }
 }
 
-impl Round {
+impl Attempt {
     /// The largest subset of these nodes whose clocks agree.
-    pub(crate) fn agreed(&self, nodes: Nodes, agree: Ticks) -> Nodes {
-        let with = |lowest: usize| {
-            let fits = |node: &usize| {
-                let by = self.ahead[*node] - self.ahead[lowest];
-                nodes & 1 << *node != 0 && (0..=agree).contains(&by)
+    pub(crate) fn agreed(&self, nodes: Nodes, max_clock_difference: Ticks) -> Nodes {
+        let agreeing_with = |lowest: usize| {
+            let agrees = |node: &usize| {
+                let difference = self.clock_lead[*node] - self.clock_lead[lowest];
+                nodes & 1 << *node != 0 && (0..=max_clock_difference).contains(&difference)
             };
-            (0..NODES).filter(fits).fold(0, |set, node| set | 1 << node)
+            (0..NODES).filter(agrees).fold(0, |set, node| set | 1 << node)
         };
-        let sets = (0..NODES).filter(|node| nodes & 1 << node != 0).map(with);
+        let sets = (0..NODES).filter(|node| nodes & 1 << node != 0).map(agreeing_with);
         sets.max_by_key(|set: &Nodes| set.count_ones()).unwrap_or(0)
     }
 }

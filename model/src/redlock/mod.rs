@@ -32,5 +32,5 @@ mod world;
 
 pub use self::{
     runs::{HOLDS, MISTAKES, Run},
-    search::Seen,
+    search::SearchResult,
 };

@@ -12,48 +12,48 @@ pub(crate) struct Node {
     /// The newest token that was written there.
     pub(crate) token: Ticks,
     /// For how long the node still has no vote after a restart, by its clock; 0: it has a vote.
-    pub(crate) young: Ticks,
+    pub(crate) quarantine_left: Ticks,
 }
 
 impl Node {
     pub(crate) const fn new(clock: Ticks) -> Self {
-        Self { clock, lock: None, token: 0, young: 0 }
+        Self { clock, lock: None, token: 0, quarantine_left: 0 }
     }
 
     /// Advances the clock of the node: time passes, or the clock steps.
-    pub(crate) fn pass(&mut self, by: Ticks, rules: &Rules) {
-        self.clock += by;
-        if self.young > 0 {
-            self.young = (self.young - by).clamp(0, rules.quarantine);
+    pub(crate) fn advance_clock(&mut self, ticks: Ticks, rules: &Rules) {
+        self.clock += ticks;
+        if self.quarantine_left > 0 {
+            self.quarantine_left = (self.quarantine_left - ticks).clamp(0, rules.quarantine);
         }
-        self.lock.take_if(|(_, until)| *until <= self.clock);
+        self.lock.take_if(|(_, expiry)| *expiry <= self.clock);
     }
 
     /// Restarts the node, without its data if it `forgets`.
-    pub(crate) fn start(&mut self, forgets: bool, rules: &Rules) {
+    pub(crate) fn restart(&mut self, forgets: bool, rules: &Rules) {
         if forgets {
             (self.lock, self.token) = (None, 0);
         }
-        self.young = if rules.has(Bug::NoQuarantine) { 0 } else { rules.quarantine };
+        self.quarantine_left = if rules.has(Bug::NoQuarantine) { 0 } else { rules.quarantine };
     }
 
     /// Whether the client has the lock on this node.
-    pub(crate) fn is_of(&self, id: u8) -> bool {
+    pub(crate) fn is_locked_by(&self, id: u8) -> bool {
         self.lock.is_some_and(|(holder, _)| holder == id)
     }
 
     /// Sets the lock, if the name is free and the node has a vote.
     pub(crate) fn lock(&mut self, id: u8, rules: &Rules) -> bool {
-        if self.young > 0 || self.lock.is_some_and(|(holder, _)| holder != id) {
+        if self.quarantine_left > 0 || self.lock.is_some_and(|(holder, _)| holder != id) {
             return false;
         }
-        self.lock = Some((id, rules.until(self.clock)));
+        self.lock = Some((id, rules.expiry(self.clock)));
         true
     }
 
     /// Writes a token, if it is larger than the current one.
     pub(crate) fn write(&mut self, id: u8, token: Ticks, rules: &Rules) -> bool {
-        if !self.is_of(id) {
+        if !self.is_locked_by(id) {
             return false;
         }
         if rules.has(Bug::WriteAnyToken) {
@@ -73,9 +73,9 @@ impl Node {
 
     /// Extends the lock, if it is there.
     pub(crate) fn renew(&mut self, id: u8, rules: &Rules) -> bool {
-        let is_ours = self.is_of(id);
+        let is_ours = self.is_locked_by(id);
         if is_ours {
-            self.lock = Some((id, rules.until(self.clock)));
+            self.lock = Some((id, rules.expiry(self.clock)));
         }
         is_ours
     }
@@ -83,13 +83,13 @@ impl Node {
     /// Sets the lock again, if the name is free.
     pub(crate) fn repair(&mut self, id: u8, rules: &Rules) {
         if self.lock.is_none() {
-            self.lock = Some((id, rules.until(self.clock)));
+            self.lock = Some((id, rules.expiry(self.clock)));
         }
     }
 
     /// Deletes the lock of the client.
     pub(crate) fn release(&mut self, id: u8, rules: &Rules) {
-        if self.is_of(id) || rules.has(Bug::DeleteWithoutCompare) {
+        if self.is_locked_by(id) || rules.has(Bug::DeleteWithoutCompare) {
             self.lock = None;
         }
     }

@@ -14,8 +14,8 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     let sometimes = Property::<Protocol>::sometimes;
     vec![
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
-        always(TOKENS, |_, world: &World| !world.went_back),
+        always(TOKENS, |_, world: &World| !world.token_went_back),
         // In a model without grants every property would hold.
-        sometimes(super::search::GRANTED_ON, |_, world: &World| world.grants > 1),
+        sometimes(super::search::GRANTED_AGAIN, |_, world: &World| world.grants > 1),
     ]
 }

@@ -8,15 +8,15 @@ pub(crate) const NODES: usize = 3;
 /// The size of a majority.
 pub(crate) const QUORUM: u32 = 2;
 /// The maximum number of clients of a world.
-pub(crate) const MOST_CLIENTS: usize = 3;
+pub(crate) const MAX_CLIENTS: usize = 3;
 
 /// A set of nodes, one bit for each.
 pub(crate) type Nodes = u8;
 /// All nodes.
-pub(crate) const ALL: Nodes = (1 << NODES) - 1;
+pub(crate) const ALL_NODES: Nodes = (1 << NODES) - 1;
 
 /// Whether these nodes are a majority.
-pub(crate) fn decide(nodes: Nodes) -> bool {
+pub(crate) fn is_majority(nodes: Nodes) -> bool {
     nodes.count_ones() >= QUORUM
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Rules {
     /// By how much the client's hold ends earlier than the lock on the nodes.
     pub(crate) margin: Ticks,
     /// By how much the clocks of a deciding majority may differ.
-    pub(crate) agree: Ticks,
+    pub(crate) max_clock_difference: Ticks,
     /// How long a node has no vote after it started.
     pub(crate) quarantine: Ticks,
     /// How long the world is simulated.
@@ -44,7 +44,7 @@ pub(crate) struct Rules {
     /// step may take any time anyway.
     pub(crate) tokens: bool,
     /// Worlds with larger tokens are not searched.
-    pub(crate) most_token: Ticks,
+    pub(crate) max_token: Ticks,
     /// Whether claims guess a token and write it with the lock.
     pub(crate) guesses: bool,
     /// The steps that a clock may make.
@@ -103,13 +103,13 @@ impl Rules {
     }
 
     /// When a lock expires that is set at the reading `clock` of the node's clock.
-    pub(crate) fn until(&self, clock: Ticks) -> Ticks {
+    pub(crate) fn expiry(&self, clock: Ticks) -> Ticks {
         if self.tokens { Ticks::MAX } else { clock + self.ttl }
     }
 
     /// Whether these nodes decide: a majority.
     pub(crate) fn is_enough(&self, nodes: Nodes) -> bool {
-        decide(nodes) || self.has(Bug::OneVote) && nodes != 0
+        is_majority(nodes) || self.has(Bug::OneVote) && nodes != 0
     }
 
     /// For how long a hold is valid, counted from the request.

@@ -22,13 +22,13 @@ const PLAIN: Rules = Rules {
     clients: 2,
     ttl: 1,
     margin: 0,
-    agree: 0,
+    max_clock_difference: 0,
     quarantine: 2,
     horizon: 3,
     renews: 0,
     late: false,
     tokens: false,
-    most_token: Ticks::MAX,
+    max_token: Ticks::MAX,
     guesses: false,
     steps: &[],
     faults: NO_FAULTS,
@@ -38,14 +38,21 @@ const PLAIN: Rules = Rules {
 const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
 /// Each clock may gain a tick: the margin is one tick, and nodes agree within one tick.
-const DRIFTING: Rules =
-    Rules { ttl: 2, margin: 1, agree: 1, horizon: 4, faults: Faults { drifts: 2, ..NO_FAULTS }, ..PLAIN };
+const DRIFTING: Rules = Rules {
+    ttl: 2,
+    margin: 1,
+    max_clock_difference: 1,
+    horizon: 4,
+    faults: Faults { drifts: 2, ..NO_FAULTS },
+    ..PLAIN
+};
 const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 4, ..PLAIN };
 /// One clock steps farther than nodes may differ, or is set back.
 const STEPS: Rules =
     Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
 /// One node loses its data, and one clock steps, which may be the same node's.
-const TRAP: Rules = Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
+const FORGETS_AND_STEPS: Rules =
+    Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
 const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
 const REPAIRED: Rules =
     Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
@@ -53,14 +60,14 @@ const REPAIRED: Rules =
 /// As many lapses as two clients have locks.
 const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
 /// Tokens in runs in which no time passes.
-const TOKENS_ONLY: Rules = Rules { tokens: true, most_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
+const TOKENS_ONLY: Rules = Rules { tokens: true, max_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
 /// Tokens in runs in which nodes lose their data and get their votes back.
 const TOKENS_FORGOTTEN: Rules =
-    Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, most_token: 3, horizon: 3, ..TOKENS_ONLY };
+    Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, max_token: 3, horizon: 3, ..TOKENS_ONLY };
 /// The same, and the clock of one node goes forward, which ends its quarantine.
-const TOKENS_TRAP: Rules = Rules {
+const TOKENS_FORGOTTEN_AND_STEPS: Rules = Rules {
     steps: &[3],
-    most_token: 5,
+    max_token: 5,
     faults: Faults { forgets: 1, steps: 1, lapses: 1, ..NO_FAULTS },
     ..TOKENS_FORGOTTEN
 };
@@ -75,14 +82,14 @@ pub const HOLDS: &[Run] = &[
     Run::new("forgets", FORGETS),
     Run::new("all_forget", Rules { faults: Faults { forgets: 3, ..NO_FAULTS }, ..FORGETS }),
     Run::new("steps", STEPS),
-    Run::new("forgets_and_steps", TRAP),
+    Run::new("forgets_and_steps", FORGETS_AND_STEPS),
     Run::new("renewed", RENEWED),
     Run::new("repaired", REPAIRED),
     Run::new("tokens", TOKENS_ONLY),
     Run::new("tokens_lost_answers", Rules { faults: Faults { losses: 1, ..ALL_LAPSE }, ..TOKENS_ONLY }),
     Run::new("tokens_guessed", Rules { guesses: true, ..TOKENS_ONLY }),
     Run::new("tokens_forgotten", TOKENS_FORGOTTEN),
-    Run::new("tokens_trap", TOKENS_TRAP),
+    Run::new("tokens_trap", TOKENS_FORGOTTEN_AND_STEPS),
 ];
 
 /// The runs that must break a property: protocols with a mistake, and faults that no Redlock can survive.

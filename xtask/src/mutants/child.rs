@@ -12,8 +12,8 @@ use crate::run::under;
 
 /// The result of a command.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) ended: Ended,
+pub(super) struct CommandResult {
+    pub(super) ended: Ending,
     /// The output of both streams.
     pub(super) output: String,
     pub(super) took: Duration,
@@ -21,15 +21,15 @@ pub(super) struct Run {
 
 /// How a command ended.
 #[derive(Debug)]
-pub(super) enum Ended {
+pub(super) enum Ending {
     /// By itself.
-    Itself(ExitStatus),
+    ByItself(ExitStatus),
     /// It was killed at its time limit.
-    Late,
+    AtLimit,
 }
 
 /// Runs `command` for at most `limit`, in whole seconds. Its output goes through the file `log`.
-pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run, String> {
+pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<CommandResult, String> {
     let failed = |error: io::Error| format!("{}: {error}", log.display());
     let file = File::create(log).map_err(failed)?;
     let mut limited = limited(command, limit);
@@ -37,9 +37,9 @@ pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Run,
     let begin = Instant::now();
     let status = limited.status().map_err(|error| format!("`timeout` cannot be run: {error}"))?;
     let took = begin.elapsed();
-    let ended = if took < limit { Ended::Itself(status) } else { Ended::Late };
+    let ended = if took < limit { Ending::ByItself(status) } else { Ending::AtLimit };
     let output = fs::read(log).map_err(failed)?;
-    Ok(Run { ended, output: String::from_utf8_lossy(&output).into_owned(), took })
+    Ok(CommandResult { ended, output: String::from_utf8_lossy(&output).into_owned(), took })
 }
 
 /// The command under `timeout`, which gives it a process group and ends the group at the limit, even if this process is
@@ -52,7 +52,7 @@ fn limited(command: &Command, limit: Duration) -> Command {
 mod tests {
     use super::*;
 
-    fn shell(script: &str, limit: Duration) -> Run {
+    fn shell(script: &str, limit: Duration) -> CommandResult {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("WORD", "word");
         let log = std::env::temp_dir().join(format!("xtask-{}-{}", std::process::id(), script.len()));
@@ -64,14 +64,14 @@ mod tests {
     #[test]
     fn output_and_exit_status_of_a_command_are_returned() {
         let run = shell("echo $WORD; echo worse >&2; exit 3", Duration::from_secs(60));
-        assert!(matches!(run.ended, Ended::Itself(status) if status.code() == Some(3)), "{run:?}");
+        assert!(matches!(run.ended, Ending::ByItself(status) if status.code() == Some(3)), "{run:?}");
         assert_eq!(run.output, "word\nworse\n");
     }
 
     #[test]
     fn a_command_is_killed_at_its_limit_with_its_children() {
         let run = shell("sleep 600 & echo $!; wait", Duration::from_secs(1));
-        assert!(matches!(run.ended, Ended::Late), "{run:?}");
+        assert!(matches!(run.ended, Ending::AtLimit), "{run:?}");
         // A process that has ended has an empty command line, also before it is reaped.
         let is_alive =
             || fs::read(format!("/proc/{}/cmdline", run.output.trim())).is_ok_and(|line| !line.is_empty());

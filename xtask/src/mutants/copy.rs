@@ -12,24 +12,24 @@ use super::patch::{Mutant, apply};
 use crate::workspace::{Workspace, cargo};
 
 /// The copy: its `tree`, the build of it in `built`, and a directory for temporary files of its tests.
-pub(super) struct Copy {
+pub(super) struct TreeCopy {
     dir: PathBuf,
 }
 
 /// A mutant that is applied to the tree of the copy. It is reverted when this is dropped.
-pub(super) struct Applied<'a> {
+pub(super) struct AppliedMutant<'a> {
     tree: PathBuf,
     mutant: &'a Mutant,
 }
 
-impl Copy {
+impl TreeCopy {
     /// Makes the copy equal to the current tree, whatever an earlier run left there.
-    pub(super) fn make(workspace: &Workspace) -> Result<Self, String> {
+    pub(super) fn refresh(workspace: &Workspace) -> Result<Self, String> {
         let copy = Self { dir: workspace.target.join("mutants") };
         let files = files(&workspace.root)?;
         let failed = |error: io::Error| format!("{}: {error}", copy.dir.display());
         copy.empty_tmp()?;
-        copy.clear(&files).map_err(failed)?;
+        copy.remove_other_files(&files).map_err(failed)?;
         for file in &files {
             let (from, to) = (workspace.root.join(file), copy.tree().join(file));
             // An unchanged file keeps its time, so that cargo does not rebuild it.
@@ -43,9 +43,9 @@ impl Copy {
     }
 
     /// Applies a mutant.
-    pub(super) fn with<'a>(&self, mutant: &'a Mutant) -> Result<Applied<'a>, String> {
+    pub(super) fn apply<'a>(&self, mutant: &'a Mutant) -> Result<AppliedMutant<'a>, String> {
         apply(&self.tree(), &mutant.path, &[])?;
-        Ok(Applied { tree: self.tree(), mutant })
+        Ok(AppliedMutant { tree: self.tree(), mutant })
     }
 
     /// The command `cargo VERB` in the copy.
@@ -79,7 +79,7 @@ impl Copy {
     }
 
     /// Removes files that are no longer among `files`.
-    fn clear(&self, files: &BTreeSet<PathBuf>) -> io::Result<()> {
+    fn remove_other_files(&self, files: &BTreeSet<PathBuf>) -> io::Result<()> {
         let tree = self.tree();
         fs::create_dir_all(&tree)?;
         let mut dirs = vec![tree.clone()];
@@ -98,7 +98,7 @@ impl Copy {
     }
 }
 
-impl Drop for Applied<'_> {
+impl Drop for AppliedMutant<'_> {
     fn drop(&mut self) {
         // A mutant that cannot be reverted makes the next one fail to apply; the next run repairs the copy.
         if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {

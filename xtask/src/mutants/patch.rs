@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use super::copy::Copy;
+use super::copy::TreeCopy;
 
 /// The maximum number of lines that a mutant may add or remove: it is a single mistake, as a programmer could make it.
-const MOST_LINES: usize = 10;
+const MAX_LINES: usize = 10;
 
 /// One seeded bug.
 #[derive(Debug)]
@@ -36,11 +36,11 @@ impl Mutant {
         let header: Vec<&str> = text.lines().take_while(|line| !line.starts_with("--- ")).collect();
         let field = |key: &str| header.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         let needed = |key: &str| field(key).ok_or(format!("its header has no line `{key}: ...`"));
-        let changed =
+        let count_of =
             |sign: char| text.lines().skip(header.len() + 2).filter(|line| line.starts_with(sign)).count();
-        let most = changed('+').max(changed('-'));
-        if !(1..=MOST_LINES).contains(&most) {
-            return Err(format!("changes {most} lines, not 1 to {MOST_LINES}"));
+        let changed_lines = count_of('+').max(count_of('-'));
+        if !(1..=MAX_LINES).contains(&changed_lines) {
+            return Err(format!("changes {changed_lines} lines, not 1 to {MAX_LINES}"));
         }
         let budget = needed("Budget")?;
         let seconds = budget.strip_suffix(" s").and_then(|number| number.parse().ok());
@@ -69,7 +69,7 @@ impl Killer {
     }
 
     /// The command that builds the programs of the killer, and runs nothing.
-    pub(super) fn build(&self, copy: &Copy) -> Command {
+    pub(super) fn build(&self, copy: &TreeCopy) -> Command {
         let (verb, args) = self.0.split_first().expect("it has a verb, as read");
         let (verb, only) = if verb == "test" { ("test", Some("--no-run")) } else { ("build", None) };
         let mut build = copy.cargo(verb);
@@ -77,7 +77,7 @@ impl Killer {
         build
     }
 
-    pub(super) fn run(&self, copy: &Copy) -> Command {
+    pub(super) fn run(&self, copy: &TreeCopy) -> Command {
         let (verb, args) = self.0.split_first().expect("it has a verb, as read");
         let mut run = copy.cargo(verb);
         run.arg("--locked").args(args);
@@ -92,9 +92,9 @@ impl fmt::Display for Killer {
 }
 
 /// `git apply` below `root`, which need not be a repository. A repository around it is ignored.
-pub(super) fn apply(root: &Path, patch: &Path, how: &[&str]) -> Result<(), String> {
+pub(super) fn apply(root: &Path, patch: &Path, options: &[&str]) -> Result<(), String> {
     let mut git = Command::new("git");
-    git.arg("apply").args(how).arg(patch).current_dir(root);
+    git.arg("apply").args(options).arg(patch).current_dir(root);
     git.env("GIT_CEILING_DIRECTORIES", root.parent().unwrap_or(root)).env_remove("GIT_DIR");
     let output = git.output().map_err(|error| format!("git cannot be run: {error}"))?;
     if output.status.success() {
@@ -137,7 +137,7 @@ mod tests {
             let error = read(header).unwrap_err();
             assert!(error.contains(reason), "{header}: {error}");
         }
-        let long = format!("Breaks: it.\n{DIFF}{}", "+more\n".repeat(MOST_LINES));
+        let long = format!("Breaks: it.\n{DIFF}{}", "+more\n".repeat(MAX_LINES));
         assert!(Mutant::read(Path::new("x"), &long).unwrap_err().contains("changes 11 lines"));
     }
 }

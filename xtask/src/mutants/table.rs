@@ -3,29 +3,29 @@
 use std::{fmt, time::Duration};
 
 use super::{
-    child::{Ended, Run},
+    child::{CommandResult, Ending},
     patch::Mutant,
 };
 
 /// A mutant and its result.
-pub(super) struct Kill<'a> {
+pub(super) struct MutantResult<'a> {
     pub(super) mutant: &'a Mutant,
     /// The run of its killer; or why it could not be run.
-    pub(super) outcome: Result<Run, String>,
+    pub(super) outcome: Result<CommandResult, String>,
 }
 
-impl Kill<'_> {
+impl MutantResult<'_> {
     /// Whether the killer found the bug.
     pub(super) fn is_killed(&self) -> bool {
         match &self.outcome {
-            Ok(Run { ended: Ended::Itself(status), .. }) => !status.success(),
-            Ok(Run { ended: Ended::Late, .. }) => self.mutant.may_hang,
+            Ok(CommandResult { ended: Ending::ByItself(status), .. }) => !status.success(),
+            Ok(CommandResult { ended: Ending::AtLimit, .. }) => self.mutant.may_hang,
             Err(_) => false,
         }
     }
 
     /// The test that found the bug, or a word that says why there is none.
-    fn by(&self) -> String {
+    fn killed_by(&self) -> String {
         match &self.outcome {
             Err(_) => "ERROR".to_owned(),
             Ok(_) if !self.is_killed() => "SURVIVED".to_owned(),
@@ -43,7 +43,7 @@ impl Kill<'_> {
 }
 
 /// The line of a mutant in the table, with the first complaint of its killer.
-impl fmt::Display for Kill<'_> {
+impl fmt::Display for MutantResult<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mutant { name, killer, .. } = self.mutant;
         match &self.outcome {
@@ -52,9 +52,9 @@ impl fmt::Display for Kill<'_> {
                 let word = if self.is_killed() { "killed  " } else { "SURVIVED" };
                 write!(f, "{word} {name}: {:.1} s, `{killer}`: ", self.seconds())?;
                 match (&run.ended, failed_test(&run.output)) {
-                    (Ended::Late, _) => write!(f, "did not end within its budget"),
-                    (_, Some(test)) => write!(f, "{test}: {}", complaint(&run.output)),
-                    (_, None) => write!(f, "{}", complaint(&run.output)),
+                    (Ending::AtLimit, _) => write!(f, "did not end within its budget"),
+                    (_, Some(test)) => write!(f, "{test}: {}", failure_reason(&run.output)),
+                    (_, None) => write!(f, "{}", failure_reason(&run.output)),
                 }
             }
         }
@@ -62,26 +62,27 @@ impl fmt::Display for Kill<'_> {
 }
 
 /// The table for the terminal.
-pub(super) fn plain(kills: &[Kill<'_>]) -> String {
-    let width = kills.iter().map(|kill| kill.mutant.name.len()).max().unwrap_or_default();
-    let line =
-        |kill: &Kill<'_>| format!("{:width$}  {:6.1} s  {}\n", kill.mutant.name, kill.seconds(), kill.by());
-    let killed = kills.iter().filter(|kill| kill.is_killed()).count();
-    let lines: String = kills.iter().map(line).collect();
-    format!("{lines}{killed} of {} killed", kills.len())
+pub(super) fn terminal_table(results: &[MutantResult<'_>]) -> String {
+    let width = results.iter().map(|result| result.mutant.name.len()).max().unwrap_or_default();
+    let line_of = |result: &MutantResult<'_>| {
+        format!("{:width$}  {:6.1} s  {}\n", result.mutant.name, result.seconds(), result.killed_by())
+    };
+    let killed = results.iter().filter(|result| result.is_killed()).count();
+    let lines: String = results.iter().map(line_of).collect();
+    format!("{lines}{killed} of {} killed", results.len())
 }
 
 /// The table as a page of the documentation.
-pub(super) fn page(kills: &[Kill<'_>], took: Duration) -> String {
-    let row = |kill: &Kill<'_>| {
-        let Mutant { name, breaks, .. } = kill.mutant;
+pub(super) fn page(results: &[MutantResult<'_>], took: Duration) -> String {
+    let row_of = |result: &MutantResult<'_>| {
+        let Mutant { name, breaks, .. } = result.mutant;
         format!(
             "| [{name}](../mutants/{name}.patch) | {breaks} | `{}` | {:.1} |\n",
-            kill.by(),
-            kill.seconds()
+            result.killed_by(),
+            result.seconds()
         )
     };
-    let rows: String = kills.iter().map(row).collect();
+    let rows: String = results.iter().map(row_of).collect();
     format!(
         "# Seeded bugs
 
@@ -101,7 +102,7 @@ fn failed_test(output: &str) -> Option<&str> {
 }
 
 /// The first line that says what is wrong: the line after a panic's location, or a seed of the simulation.
-fn complaint(output: &str) -> &str {
+fn failure_reason(output: &str) -> &str {
     let mut lines = output.lines().map(str::trim);
     let panicked = lines.by_ref().any(|line| line.contains("panicked at "));
     if panicked && let Some(line) = lines.next() {
@@ -117,11 +118,11 @@ mod tests {
 
     #[test]
     fn the_first_failed_test_is_reported_with_its_reason() {
-        let is_seed = "running 2 tests\ntest a::b ... FAILED\ntest c ... ok\n\n---- a::b stdout ----\n\n\
+        let output = "running 2 tests\ntest a::b ... FAILED\ntest c ... ok\n\n---- a::b stdout ----\n\n\
                     thread 'a::b' (7) panicked at x.rs:1:2:\nassertion failed: x\nnote: run\n";
-        assert_eq!(failed_test(is_seed), Some("a::b"));
-        assert_eq!(complaint(is_seed), "assertion failed: x");
-        assert_eq!(complaint("seeds\nseed 4: I1: two\nend\n"), "seed 4: I1: two");
-        assert_eq!((failed_test(""), complaint("")), (None, ""));
+        assert_eq!(failed_test(output), Some("a::b"));
+        assert_eq!(failure_reason(output), "assertion failed: x");
+        assert_eq!(failure_reason("seeds\nseed 4: I1: two\nend\n"), "seed 4: I1: two");
+        assert_eq!((failed_test(""), failure_reason("")), (None, ""));
     }
 }

@@ -2,7 +2,7 @@
 //! only in the documentation.
 
 use super::{
-    marks::{bold, table},
+    markdown::{bold, table},
     night::Night,
     parts::{PARTS, Work},
 };
@@ -35,12 +35,12 @@ pub(super) fn build(night: &Night<'_>) -> Result<(), String> {
 
 /// Runs this bench.
 pub(super) fn run(night: &Night<'_>, bench: &str) -> Result<(), String> {
-    let ended = night.run_logged(&log(bench), night.program("leasehold-bench").arg(bench));
+    let ended = night.run_logged(&log_name(bench), night.program("leasehold-bench").arg(bench));
     ended.map_err(|reason| format!("{bench}: {reason}"))
 }
 
 /// The name of the log of a bench.
-fn log(bench: &str) -> String {
+fn log_name(bench: &str) -> String {
     format!("bench-{bench}")
 }
 
@@ -49,7 +49,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
     let mut text = "# Figures of docs/benchmarks.md\n".to_owned();
     for part in &PARTS {
         let Work::Bench(heading, benches) = part.work else { continue };
-        let logs: Vec<String> = benches.iter().map(|bench| night.log(&log(bench))).collect();
+        let logs: Vec<String> = benches.iter().map(|bench| night.log(&log_name(bench))).collect();
         let output = BenchOutput::read(&logs.concat());
         if !heading.is_empty() {
             text += &format!("\n## {heading}\n");
@@ -72,50 +72,50 @@ struct BenchOutput {
 
 impl BenchOutput {
     fn read(log: &str) -> Self {
-        let (mut output, mut what, mut first) = (Self::default(), String::new(), None);
+        let (mut output, mut title, mut first_of_contest) = (Self::default(), String::new(), None);
         for line in log.lines().filter(|line| !line.trim().is_empty()) {
-            if let Some((_, about)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
-                about.clone_into(&mut what);
+            if let Some((_, new_title)) = line.split_once(": ").filter(|_| !line.starts_with(' ')) {
+                new_title.clone_into(&mut title);
             } else if line.contains(" rounds; median, ratio") {
-                first = None;
-            } else if let Some(way) = Way::read(line) {
-                let Way { name, figure, range, ratio } = way;
-                let beside = match &first {
+                first_of_contest = None;
+            } else if let Some(measurement) = Measurement::read(line) {
+                let Measurement { name, figure, range, ratio } = measurement;
+                let row = match &first_of_contest {
                     Some(first) => {
-                        [format!("{what}: {name}"), bold(&figure) + &range, String::clone(first), ratio]
+                        [format!("{title}: {name}"), bold(&figure) + &range, String::clone(first), ratio]
                     }
-                    None => [format!("{what}: {name}"), figure.clone() + &range, String::new(), ratio],
+                    None => [format!("{title}: {name}"), figure.clone() + &range, String::new(), ratio],
                 };
-                first.get_or_insert(format!("{figure} {name}"));
-                output.rows.push(beside);
+                first_of_contest.get_or_insert(format!("{figure} {name}"));
+                output.rows.push(row);
             } else {
-                output.notes.push(format!("{what}: {}", line.trim()));
+                output.notes.push(format!("{title}: {}", line.trim()));
             }
         }
         output
     }
 }
 
-/// One of the ways that were measured in turns.
-struct Way {
+/// One measured program: the programs of a contest are measured in turns.
+struct Measurement {
     name: String,
     figure: String,
     range: String,
     ratio: String,
 }
 
-impl Way {
+impl Measurement {
     /// Parses `  NAME  MEDIAN UNIT  RATIO x   (LEAST .. MOST)`.
     fn read(line: &str) -> Option<Self> {
-        let (front, range) = line.strip_suffix(')')?.split_once(" x   (")?;
-        let (front, ratio) = front.trim_end().rsplit_once(' ')?;
+        let (before, range) = line.strip_suffix(')')?.split_once(" x   (")?;
+        let (before, ratio) = before.trim_end().rsplit_once(' ')?;
         let (least, most) = range.split_once(" .. ")?;
-        let front = front.trim_end();
+        let before = before.trim_end();
         // The figure is the last number after a gap: names and units may contain numbers, but no gap before them.
-        let (at, _) = front
+        let (gap, _) = before
             .rmatch_indices("  ")
-            .find(|(at, _)| front[at + 2..].starts_with(|first: char| first.is_ascii_digit()))?;
-        let (name, figure) = front.split_at(at);
+            .find(|(index, _)| before[index + 2..].starts_with(|first: char| first.is_ascii_digit()))?;
+        let (name, figure) = before.split_at(gap);
         let figure: Vec<&str> = figure.split_whitespace().collect();
         Some(Self {
             name: name.trim().to_owned(),

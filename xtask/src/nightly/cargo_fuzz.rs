@@ -7,7 +7,7 @@
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use super::{
-    marks::{bold, grouped, table},
+    markdown::{bold, grouped, table},
     night::Night,
 };
 use crate::{
@@ -21,7 +21,7 @@ const TARGETS: &str = "fuzz/fuzz_targets";
 /// The name of the log.
 const LOG: &str = "cargo-fuzz";
 /// Prints the name of the target to the log, and runs it. The fuzzer writes to its standard error.
-const RUN: &str = "echo \"target $0\"; exec \"$@\" 2>&1";
+const RUN_SCRIPT: &str = "echo \"target $0\"; exec \"$@\" 2>&1";
 
 /// Runs all targets, for `time` together. Debug assertions and overflow checks are on.
 pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Result<(), Failure> {
@@ -32,7 +32,7 @@ pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Resul
     steps.step("the fuzz targets", || {
         let failed: Vec<String> = names
             .iter()
-            .filter_map(|name| Some(format!("{name}: {}", one(night, name, seconds).err()?)))
+            .filter_map(|name| Some(format!("{name}: {}", run_target(night, name, seconds).err()?)))
             .collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
     })
@@ -51,20 +51,20 @@ fn targets(workspace: &Workspace) -> Result<Vec<String>, String> {
 }
 
 /// Runs one target.
-fn one(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String> {
+fn run_target(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String> {
     let dir = |what: &str| -> Result<PathBuf, String> {
         let dir = night.dir().join("fuzz").join(what).join(name);
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         Ok(dir)
     };
-    let (corpus, found) = (dir("corpus")?, dir("found")?);
+    let (corpus, findings) = (dir("corpus")?, dir("found")?);
     let mut fuzz = cargo_fuzz(night.workspace, &["run", name]);
     fuzz.arg(corpus).args(["--", "-verbosity=0", "-print_final_stats=1"]);
-    fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", found.display()));
+    fuzz.arg(format!("-max_total_time={seconds}")).arg(format!("-artifact_prefix={}/", findings.display()));
     let mut shell = Command::new("sh");
     shell
         .current_dir(&night.workspace.root)
-        .args(["-c", RUN, name])
+        .args(["-c", RUN_SCRIPT, name])
         .arg(fuzz.get_program())
         .args(fuzz.get_args());
     night.run_logged(LOG, &mut shell)
@@ -84,6 +84,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
 }
 
 fn rows(output: &str) -> Vec<[String; 4]> {
+    // The name, executions, seconds and findings of each target.
     let mut rows: Vec<(&str, u64, u64, u64)> = Vec::new();
     for line in output.lines() {
         let figure = |name: &str| line.strip_prefix(name).and_then(|rest| rest.trim().parse::<u64>().ok());
@@ -100,8 +101,8 @@ fn rows(output: &str) -> Vec<[String; 4]> {
         }
     }
     rows.into_iter()
-        .map(|(name, count, seconds, found)| {
-            [format!("`{name}`"), grouped(count), grouped(seconds), bold(&grouped(found))]
+        .map(|(name, count, seconds, findings)| {
+            [format!("`{name}`"), grouped(count), grouped(seconds), bold(&grouped(findings))]
         })
         .collect()
 }

@@ -32,46 +32,46 @@ impl Circle<'_> {
     ) -> Result<(), Failure> {
         let failed = |reason: String| Failure::new(self.part, reason);
         let path = night.dir().join(self.part.replace(' ', "-") + ".json");
-        let mut round = Round::read(&fs::read_to_string(&path).unwrap_or_default(), night.started());
+        let mut progress = Progress::read(&fs::read_to_string(&path).unwrap_or_default(), night.started());
         let begin = Instant::now();
         while begin.elapsed() < time {
-            let batch = round.batch(self.pieces, self.batch);
+            let batch = progress.batch(self.pieces, self.batch);
             if batch.is_empty() {
                 break;
             }
             if let Err(failure) = work(&batch) {
                 let failure = failure.to_string();
                 eprintln!("xtask: {failure}");
-                round.complaints.push(failure);
+                progress.complaints.push(failure);
             }
-            round.next = batch.last().and_then(|last| following(self.pieces, last)).cloned();
-            round.tonight.extend(batch.into_iter().map(str::to_owned));
-            fs::write(&path, round.stored()).map_err(|error| failed(error.to_string()))?;
+            progress.next = batch.last().and_then(|last| following(self.pieces, last)).cloned();
+            progress.done_tonight.extend(batch.into_iter().map(str::to_owned));
+            fs::write(&path, progress.to_json()).map_err(|error| failed(error.to_string()))?;
         }
-        println!("{}: {} of {} in this night", self.part, round.tonight.len(), self.pieces.len());
-        if round.complaints.is_empty() { Ok(()) } else { Err(failed(round.complaints.join("; "))) }
+        println!("{}: {} of {} in this night", self.part, progress.done_tonight.len(), self.pieces.len());
+        if progress.complaints.is_empty() { Ok(()) } else { Err(failed(progress.complaints.join("; "))) }
     }
 }
 
 /// The piece after this one, in the circle.
 fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
-    let at = all.iter().position(|other| other == name)?;
-    all.get(at + 1).or_else(|| all.first())
+    let index = all.iter().position(|other| other == name)?;
+    all.get(index + 1).or_else(|| all.first())
 }
 
 /// The progress in the circle.
 #[derive(Debug, Default, PartialEq)]
-struct Round {
+struct Progress {
     /// The night of the other fields, in seconds since 1970.
     night: u64,
     /// The piece to continue with.
     next: Option<String>,
     /// The pieces that this night has done.
-    tonight: Vec<String>,
+    done_tonight: Vec<String>,
     complaints: Vec<String>,
 }
 
-impl Round {
+impl Progress {
     /// Parses the stored progress. Of another night only the next piece counts.
     fn read(stored: &str, night: u64) -> Self {
         let stored: Value = serde_json::from_str(stored).unwrap_or_default();
@@ -83,20 +83,20 @@ impl Round {
             let names = stored[key].as_array().into_iter().flatten();
             names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
         };
-        Self { night, next, tonight: list("tonight"), complaints: list("complaints") }
+        Self { night, next, done_tonight: list("tonight"), complaints: list("complaints") }
     }
 
     /// The progress as JSON.
-    fn stored(&self) -> String {
-        let Self { night, next, tonight, complaints } = self;
-        json!({ "night": night, "next": next, "tonight": tonight, "complaints": complaints }).to_string()
+    fn to_json(&self) -> String {
+        let Self { night, next, done_tonight, complaints } = self;
+        json!({ "night": night, "next": next, "tonight": done_tonight, "complaints": complaints }).to_string()
     }
 
     /// The next pieces that this night has not done.
     fn batch<'a>(&self, all: &'a [String], size: usize) -> Vec<&'a str> {
         let first = all.iter().position(|name| Some(name) == self.next.as_ref()).unwrap_or(0);
         let (before, after) = all.split_at(first);
-        let left = after.iter().chain(before).filter(|name| !self.tonight.contains(name));
+        let left = after.iter().chain(before).filter(|name| !self.done_tonight.contains(name));
         left.take(size).map(String::as_str).collect()
     }
 }
@@ -108,17 +108,17 @@ mod tests {
     #[test]
     fn a_night_continues_where_the_last_ended_and_does_each_piece_once() {
         let all: Vec<String> = (0..8).map(|number| format!("{number}-x")).collect();
-        let mut round = Round { night: 1, next: Some("5-x".to_owned()), ..Round::default() };
-        assert_eq!(round.batch(&all, 6), ["5-x", "6-x", "7-x", "0-x", "1-x", "2-x"]);
-        round.tonight = round.batch(&all, 6).into_iter().map(str::to_owned).collect();
-        round.next = following(&all, "2-x").cloned();
-        assert_eq!(round.batch(&all, 6), ["3-x", "4-x"]);
-        assert_eq!(Round::read(&round.stored(), 1), round, "interrupted");
-        let other = Round::read(&round.stored(), 2);
-        assert_eq!((other.tonight.len(), other.next.as_deref()), (0, Some("3-x")), "the next night");
+        let mut progress = Progress { night: 1, next: Some("5-x".to_owned()), ..Progress::default() };
+        assert_eq!(progress.batch(&all, 6), ["5-x", "6-x", "7-x", "0-x", "1-x", "2-x"]);
+        progress.done_tonight = progress.batch(&all, 6).into_iter().map(str::to_owned).collect();
+        progress.next = following(&all, "2-x").cloned();
+        assert_eq!(progress.batch(&all, 6), ["3-x", "4-x"]);
+        assert_eq!(Progress::read(&progress.to_json(), 1), progress, "interrupted");
+        let other = Progress::read(&progress.to_json(), 2);
+        assert_eq!((other.done_tonight.len(), other.next.as_deref()), (0, Some("3-x")), "the next night");
         assert_eq!(following(&all, "7-x").map(String::as_str), Some("0-x"));
-        round.tonight.clone_from(&all);
-        assert!(round.batch(&all, 6).is_empty());
+        progress.done_tonight.clone_from(&all);
+        assert!(progress.batch(&all, 6).is_empty());
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         let workspace =
             crate::workspace::Workspace { root: "".into(), target: "".into(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-circle-{}", std::process::id()));
-        let night = Night::at(&workspace, dir.clone(), 1, false).unwrap();
+        let night = Night::open(&workspace, dir.clone(), 1, false).unwrap();
         let pieces = ["a", "b", "c"].map(str::to_owned);
         let circle = Circle { part: "some part", pieces: &pieces, batch: 1 };
         let mut done = Vec::new();

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, fs, path::Path, time::Duration};
 use serde_json::Value;
 
 use super::{
-    marks::{bold, grouped, table},
+    markdown::{bold, grouped, table},
     night::Night,
-    servers::SYSTEM,
+    servers::SERVERS_VARIABLE,
 };
 
 /// Runs storms on an engine for this long, on a server of another system if one is given. Figures are stored, as is the
@@ -26,8 +26,8 @@ pub(super) fn run(
         "--minutes",
         &format!("{:.2}", time.as_secs_f64() / 60.0),
     ]);
-    fault_run.envs(system.map(|system| (SYSTEM, system)));
-    fault_run.args(night.seed()).arg("--keep").arg(night.dir().join("torture"));
+    fault_run.envs(system.map(|system| (SERVERS_VARIABLE, system)));
+    fault_run.args(night.seed_arguments()).arg("--keep").arg(night.dir().join("torture"));
     night.run_logged(&format!("storm-{engine}"), &mut fault_run)
 }
 
@@ -42,59 +42,86 @@ const TABLES: [(&[&str], &[Row]); 4] = [
     ),
     (
         &["redis-sentinel", "redis-cluster", "redlock"],
-        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
+        &[
+            ROUNDS,
+            OPERATIONS,
+            FAULTS,
+            GRANTS_AND_HAND_OVERS,
+            LOST,
+            WAIT,
+            APPENDS,
+            OVERLAPS,
+            STALLED,
+            VIOLATIONS,
+        ],
     ),
     (
         &["etcd", "etcd-cluster", "zookeeper", "zookeeper-ensemble"],
-        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, OVERLAPS, STALLED, VIOLATIONS],
+        &[
+            ROUNDS,
+            OPERATIONS,
+            FAULTS,
+            GRANTS_AND_HAND_OVERS,
+            LOST,
+            WAIT,
+            APPENDS,
+            OVERLAPS,
+            STALLED,
+            VIOLATIONS,
+        ],
     ),
     (
         &["postgres", "mariadb", "mysql", "sqlite"],
-        &[ROUNDS, OPERATIONS, FAULTS, BOTH, LOST, WAIT, APPENDS, STALLED, VIOLATIONS],
+        &[ROUNDS, OPERATIONS, FAULTS, GRANTS_AND_HAND_OVERS, LOST, WAIT, APPENDS, STALLED, VIOLATIONS],
     ),
 ];
 
 /// The title of a row, and its text for an engine.
-type Row = (&'static str, fn(&Sum) -> String);
+type Row = (&'static str, fn(&EngineRounds) -> String);
 
-const MINUTES: Row = ("minutes of storm", |sum| format!("{:.1}", sum.seconds("seconds") / 60.0));
-const ROUNDS: Row = ("minutes of storm, rounds", |sum| {
-    format!("{:.1}, {}", sum.seconds("seconds") / 60.0, sum.count("rounds"))
+const MINUTES: Row = ("minutes of storm", |rounds| format!("{:.1}", rounds.seconds("seconds") / 60.0));
+const ROUNDS: Row = ("minutes of storm, rounds", |rounds| {
+    format!("{:.1}, {}", rounds.seconds("seconds") / 60.0, rounds.count("rounds"))
 });
-const OPERATIONS: Row = ("operations checked", |sum| grouped(sum.count("operations")));
-const CHECKS: Row = ("answers of `check()`", |sum| grouped(sum.count("checks")));
-const FAULTS: Row =
-    ("faults", |sum| format!("{}, of {} kinds", grouped(sum.all("faults")), sum.kinds("faults")));
-const GRANTS: Row = ("grants", |sum| grouped(sum.count("grants")));
-const HAND_OVERS: Row = ("hand-overs to a waiter", |sum| grouped(sum.count("hand_overs")));
-const BOTH: Row = ("grants; hand-overs to a waiter", |sum| {
-    format!("{}; {}", grouped(sum.count("grants")), grouped(sum.count("hand_overs")))
+const OPERATIONS: Row = ("operations checked", |rounds| grouped(rounds.count("operations")));
+const CHECKS: Row = ("answers of `check()`", |rounds| grouped(rounds.count("checks")));
+const FAULTS: Row = ("faults", |rounds| {
+    format!("{}, of {} kinds", grouped(rounds.sum_over_kinds("faults")), rounds.number_of_kinds("faults"))
 });
-const LOST: Row = ("holds reported lost", |sum| grouped(sum.count("lost")));
-const SLOWEST: Row = ("the slowest of a hundred hand-overs, in the worst round", |sum| {
-    format!("{} ms", grouped(sum.most("hand_over_p99") / 1000))
+const GRANTS: Row = ("grants", |rounds| grouped(rounds.count("grants")));
+const HAND_OVERS: Row = ("hand-overs to a waiter", |rounds| grouped(rounds.count("hand_overs")));
+const GRANTS_AND_HAND_OVERS: Row = ("grants; hand-overs to a waiter", |rounds| {
+    format!("{}; {}", grouped(rounds.count("grants")), grouped(rounds.count("hand_overs")))
 });
-const WAIT: Row = ("longest wait", |sum| format!("{:.1} s", sum.most("longest_wait") as f64 / 1000.0));
-const APPENDS: Row = ("appends to fenced files, lost", |sum| {
-    format!("{}, {}", grouped(sum.count("appends")), bold(&grouped(sum.count("appends_lost"))))
+const LOST: Row = ("holds reported lost", |rounds| grouped(rounds.count("lost")));
+const SLOWEST: Row = ("the slowest of a hundred hand-overs, in the worst round", |rounds| {
+    format!("{} ms", grouped(rounds.largest("hand_over_p99") / 1000))
 });
-const OVERLAPS: Row =
-    ("overlaps on servers that promise no exclusion", |sum| grouped(sum.count("overlaps_not_promised")));
+const WAIT: Row =
+    ("longest wait", |rounds| format!("{:.1} s", rounds.largest("longest_wait") as f64 / 1000.0));
+const APPENDS: Row = ("appends to fenced files, lost", |rounds| {
+    format!("{}, {}", grouped(rounds.count("appends")), bold(&grouped(rounds.count("appends_lost"))))
+});
+const OVERLAPS: Row = ("overlaps on servers that promise no exclusion", |rounds| {
+    grouped(rounds.count("overlaps_not_promised"))
+});
 const STALLED: Row =
-    ("seconds in which the machine did not serve", |sum| format!("{:.0}", sum.seconds("stalled")));
-const VIOLATIONS: Row = ("**violations, undecided**", |sum| {
-    bold(&format!("{}, {}", grouped(sum.all("violations")), grouped(sum.count("undecided"))))
+    ("seconds in which the machine did not serve", |rounds| format!("{:.0}", rounds.seconds("stalled")));
+const VIOLATIONS: Row = ("**violations, undecided**", |rounds| {
+    bold(&format!("{}, {}", grouped(rounds.sum_over_kinds("violations")), grouped(rounds.count("undecided"))))
 });
 
 /// All tables of storms.
 pub(super) fn tables(night: &Night<'_>) -> String {
     let mut text = String::new();
     for (engines, rows) in TABLES {
-        let sums: Vec<Sum> = engines.iter().map(|engine| Sum::of(night, engine)).collect();
+        let all_rounds: Vec<EngineRounds> =
+            engines.iter().map(|engine| EngineRounds::of(night, engine)).collect();
         let titles: Vec<&str> = std::iter::once("").chain(engines.iter().copied()).collect();
         let rows = rows.iter().map(|(name, cell)| -> Vec<String> {
-            let cell = |sum: &Sum| if sum.0.is_empty() { "–".to_owned() } else { cell(sum) };
-            std::iter::once((*name).to_owned()).chain(sums.iter().map(cell)).collect()
+            let cell =
+                |rounds: &EngineRounds| if rounds.0.is_empty() { "–".to_owned() } else { cell(rounds) };
+            std::iter::once((*name).to_owned()).chain(all_rounds.iter().map(cell)).collect()
         });
         text += &table(&titles, rows);
         text.push('\n');
@@ -103,9 +130,9 @@ pub(super) fn tables(night: &Night<'_>) -> String {
 }
 
 /// The rounds of an engine, as `leasehold-e2e` stores them: one line of JSON for each.
-struct Sum(Vec<Value>);
+struct EngineRounds(Vec<Value>);
 
-impl Sum {
+impl EngineRounds {
     fn of(night: &Night<'_>, engine: &str) -> Self {
         let stored = night.dir().join("torture").join(format!("{engine}.jsonl"));
         Self::read(&fs::read_to_string(stored).unwrap_or_default())
@@ -122,7 +149,7 @@ impl Sum {
     }
 
     /// The largest value of a figure.
-    fn most(&self, key: &str) -> u64 {
+    fn largest(&self, key: &str) -> u64 {
         self.0.iter().filter_map(|round| round[key].as_u64()).max().unwrap_or(0)
     }
 
@@ -131,14 +158,14 @@ impl Sum {
     }
 
     /// The sum of figures that are counted by kind.
-    fn all(&self, key: &str) -> u64 {
+    fn sum_over_kinds(&self, key: &str) -> u64 {
         let counts =
             self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.values());
         counts.filter_map(Value::as_u64).sum()
     }
 
     /// The number of different kinds.
-    fn kinds(&self, key: &str) -> usize {
+    fn number_of_kinds(&self, key: &str) -> usize {
         let names = self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.keys());
         names.collect::<BTreeSet<_>>().len()
     }
@@ -150,11 +177,11 @@ mod tests {
 
     #[test]
     fn rounds_add_up() {
-        let sum = Sum::read(
+        let rounds = EngineRounds::read(
             "{\"rounds\":1,\"seconds\":60.0,\"longest_wait\":2500,\"faults\":{\"a\":1,\"b\":2},\"violations\":{}}\n\
              {\"rounds\":1,\"seconds\":30.0,\"longest_wait\":1500,\"faults\":{\"a\":1999},\"violations\":{\"I7\":1}}\n{\"ro",
         );
-        let cell = |row: Row| row.1(&sum);
+        let cell = |row: Row| row.1(&rounds);
         assert_eq!((cell(ROUNDS), cell(MINUTES)), ("1.5, 2".to_owned(), "1.5".to_owned()));
         assert_eq!((cell(WAIT), cell(FAULTS)), ("2.5 s".to_owned(), "2,002, of 2 kinds".to_owned()));
         assert_eq!(cell(VIOLATIONS), "**1, 0**");

@@ -11,7 +11,7 @@ mod circle;
 mod command;
 mod fault_runs;
 mod fuzz;
-mod marks;
+mod markdown;
 mod night;
 mod parts;
 mod proof;
@@ -35,27 +35,28 @@ const USAGE: &str = "usage: cargo xtask nightly [--hours N] [--fresh]";
 
 /// The parsed arguments.
 #[derive(Debug, PartialEq)]
-struct Typed {
+struct Arguments {
     hours: f64,
     fresh: bool,
 }
 
 /// Does the remaining parts of this night.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
-    let typed = Typed::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
-    let mut night = steps.step("read the progress of this night", || Night::find(workspace, typed.fresh))?;
+    let arguments = Arguments::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
+    let mut night =
+        steps.step("read the progress of this night", || Night::find(workspace, arguments.fresh))?;
     for part in &PARTS {
         if let Some(failure) = night.result_of(part.name) {
             println!("-- {}: done before{}", part.name, if failure.is_some() { ", it failed" } else { "" });
             continue;
         }
-        let share = Duration::from_secs_f64(typed.hours * 36.0 * part.share);
+        let share = Duration::from_secs_f64(arguments.hours * 36.0 * part.share);
         println!("== {}: {:.1} min, {}", part.name, share.as_secs_f64() / 60.0, part.why);
         let failure = part.run(steps, &night, share).err();
         if let Some(reason) = &failure {
             eprintln!("xtask: {} failed: {reason}", part.name);
         }
-        let recorded = night.done(part.name, failure);
+        let recorded = night.record_result(part.name, failure);
         recorded.map_err(|reason| Failure::new("store the progress", reason))?;
     }
     let tables = [("proof.md", proof::page(&night)), ("benchmarks.md", bench::page(&night))];
@@ -64,7 +65,7 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> R
         let written = fs::write(night.dir().join(file), page);
         written.map_err(|error| Failure::new("write the tables", error))?;
     }
-    night.whole().map_err(|reason| Failure::new("store the progress", reason))?;
+    night.complete().map_err(|reason| Failure::new("store the progress", reason))?;
     verdict(&night)
 }
 
@@ -75,22 +76,22 @@ fn verdict(night: &Night<'_>) -> Result<(), Failure> {
     if names.is_empty() { Ok(()) } else { Err(Failure::new("nightly", names.join("; "))) }
 }
 
-impl Typed {
+impl Arguments {
     fn read(words: &[&str]) -> Result<Self, String> {
-        let mut typed = Self { hours: HOURS, fresh: false };
+        let mut arguments = Self { hours: HOURS, fresh: false };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             match word {
-                "--fresh" => typed.fresh = true,
+                "--fresh" => arguments.fresh = true,
                 "--hours" => {
                     let hours = words.next().and_then(|hours| hours.parse().ok());
-                    typed.hours =
+                    arguments.hours =
                         hours.filter(|hours: &f64| hours.is_finite() && *hours > 0.0).ok_or(USAGE)?;
                 }
                 _ => return Err(USAGE.to_owned()),
             }
         }
-        Ok(typed)
+        Ok(arguments)
     }
 }
 
@@ -100,10 +101,13 @@ mod tests {
 
     #[test]
     fn hours_and_fresh_are_parsed() {
-        assert_eq!(Typed::read(&[]), Ok(Typed { hours: HOURS, fresh: false }));
-        assert_eq!(Typed::read(&["--hours", "0.5", "--fresh"]), Ok(Typed { hours: 0.5, fresh: true }));
+        assert_eq!(Arguments::read(&[]), Ok(Arguments { hours: HOURS, fresh: false }));
+        assert_eq!(
+            Arguments::read(&["--hours", "0.5", "--fresh"]),
+            Ok(Arguments { hours: 0.5, fresh: true })
+        );
         for bad in [&["--hours"][..], &["--hours", "-1"], &["--hours", "x"], &["redis"]] {
-            assert_eq!(Typed::read(bad), Err(USAGE.to_owned()), "{bad:?}");
+            assert_eq!(Arguments::read(bad), Err(USAGE.to_owned()), "{bad:?}");
         }
     }
 }

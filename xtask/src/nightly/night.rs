@@ -13,7 +13,7 @@ use super::command;
 use crate::workspace::Workspace;
 
 /// The file with the progress.
-const STATE: &str = "state.json";
+const STATE_FILE: &str = "state.json";
 
 /// A night: new, or started before and not complete yet.
 pub(super) struct Night<'w> {
@@ -30,12 +30,13 @@ impl<'w> Night<'w> {
     pub(super) fn find(workspace: &'w Workspace, fresh: bool) -> Result<Self, String> {
         let dir = workspace.target.join("nightly");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?.as_secs();
-        Self::at(workspace, dir, now, fresh).map_err(|error| format!("target/nightly: {error}"))
+        Self::open(workspace, dir, now, fresh).map_err(|error| format!("target/nightly: {error}"))
     }
 
-    pub(super) fn at(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
-        let stored =
-            fs::read(dir.join(STATE)).ok().and_then(|stored| serde_json::from_slice::<Value>(&stored).ok());
+    pub(super) fn open(workspace: &'w Workspace, dir: PathBuf, now: u64, fresh: bool) -> io::Result<Self> {
+        let stored = fs::read(dir.join(STATE_FILE))
+            .ok()
+            .and_then(|stored| serde_json::from_slice::<Value>(&stored).ok());
         if let Some(stored) = stored.filter(|stored| !fresh && stored["whole"] == false)
             && let (Some(started), Some(done)) = (stored["begun"].as_u64(), stored["done"].as_object())
         {
@@ -62,24 +63,24 @@ impl<'w> Night<'w> {
     }
 
     /// Records that a part is finished.
-    pub(super) fn done(&mut self, part: &str, failure: Option<impl ToString>) -> io::Result<()> {
+    pub(super) fn record_result(&mut self, part: &str, failure: Option<impl ToString>) -> io::Result<()> {
         let failure = failure.map_or(Value::Null, |failure| failure.to_string().into());
         self.done.insert(part.to_owned(), failure);
         self.store(false)
     }
 
     /// Records that all parts are finished.
-    pub(super) fn whole(&self) -> io::Result<()> {
+    pub(super) fn complete(&self) -> io::Result<()> {
         self.store(true)
     }
 
     /// Stores the progress.
-    fn store(&self, whole: bool) -> io::Result<()> {
-        let state = json!({ "begun": self.started, "done": self.done, "whole": whole });
+    fn store(&self, is_complete: bool) -> io::Result<()> {
+        let state = json!({ "begun": self.started, "done": self.done, "whole": is_complete });
         // The file is replaced in one step, because an interruption may come at any time.
-        let new = self.dir.join("state.new");
-        fs::write(&new, state.to_string())?;
-        fs::rename(new, self.dir.join(STATE))
+        let new_file = self.dir.join("state.new");
+        fs::write(&new_file, state.to_string())?;
+        fs::rename(new_file, self.dir.join(STATE_FILE))
     }
 
     /// The directory of the progress and the logs.
@@ -98,7 +99,7 @@ impl<'w> Night<'w> {
     }
 
     /// The seed argument of a program: short enough to be typed.
-    pub(super) fn seed(&self) -> [String; 2] {
+    pub(super) fn seed_arguments(&self) -> [String; 2] {
         ["--seed".to_owned(), (self.day() * 1000).to_string()]
     }
 
@@ -111,7 +112,7 @@ impl<'w> Night<'w> {
 
     /// A command that runs one of our programs with whole-program optimisation: the build is slower, for a program that
     /// runs long.
-    pub(super) fn optimised(&self, package: &str) -> Command {
+    pub(super) fn optimised_program(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--profile=search", "--locked", "-p", package, "--"]);
         run
@@ -140,10 +141,10 @@ mod tests {
     fn a_night_continues_until_it_is_complete() {
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-night-{}", std::process::id()));
-        let at = |now, fresh| Night::at(&workspace, dir.clone(), now, fresh).unwrap();
+        let at = |now, fresh| Night::open(&workspace, dir.clone(), now, fresh).unwrap();
         let mut night = at(100_000, false);
-        night.done("a", None::<String>).unwrap();
-        night.done("b", Some("a reason")).unwrap();
+        night.record_result("a", None::<String>).unwrap();
+        night.record_result("b", Some("a reason")).unwrap();
         fs::write(night.log_path("x"), "output").unwrap();
 
         let night = at(200_000, false);
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(night.result_of("b"), Some(Some("a reason")));
         assert_eq!((night.result_of("c"), night.log("x").as_str()), (None, "output"));
 
-        night.whole().unwrap();
+        night.complete().unwrap();
         let night = at(300_000, false);
         assert_eq!((night.started(), night.result_of("a"), night.log("x").as_str()), (300_000, None, ""));
         assert_eq!(at(400_000, true).started(), 400_000, "a fresh one");

@@ -32,6 +32,7 @@ pub(super) enum Work {
     Storm(&'static str),
     /// The same on a server that has to be unpacked, which takes additional time.
     StormOn(&'static str, &'static servers::Release),
+    /// Updates of one file by many processes, with a fence and without.
     Fenced,
     /// Random bytes for parsers, for the share.
     Fuzz,
@@ -43,6 +44,7 @@ pub(super) enum Work {
     Model,
     /// Seeded bugs: as many as fit into the share.
     Mutants,
+    /// Storms on other lock crates.
     Peers,
     /// A group of benches: as many as fit into the share.
     Bench(&'static str, &'static [&'static str]),
@@ -53,9 +55,9 @@ pub(super) enum Work {
 }
 
 /// The reason for the share of a storm: every engine has the same.
-const ALIKE: &str = "as long as every engine";
+const SAME_SHARE: &str = "as long as every engine";
 /// The reason for the share of a shorter storm.
-const HALF: &str = "half as long: the same scripts as redis, or no server that could fail";
+const HALF_SHARE: &str = "half as long: the same scripts as redis, or no server that could fail";
 
 /// All parts, in the order of a night.
 pub(super) const PARTS: [Part; 34] = [
@@ -73,25 +75,25 @@ pub(super) const PARTS: [Part; 34] = [
     part("model", 1.5, "all in eight hours: the worlds within the large bounds", Work::Model),
     part("simulation", 7.0, "two million seeds: it finds most for its time", Work::Simulation),
     part("storm on redis", 4.0, "several minutes for each of its three configurations", Work::Storm("redis")),
-    part("storm on redis-redisson", 2.0, HALF, Work::Storm("redis-redisson")),
-    part("storm on etcd", 4.0, ALIKE, Work::Storm("etcd")),
-    part("storm on redis-sentinel", 2.0, HALF, Work::Storm("redis-sentinel")),
-    part("storm on redis-cluster", 2.0, HALF, Work::Storm("redis-cluster")),
-    part("storm on redlock", 2.0, HALF, Work::Storm("redlock")),
-    part("storm on etcd-cluster", 4.0, ALIKE, Work::Storm("etcd-cluster")),
-    part("storm on zookeeper", 4.0, ALIKE, Work::Storm("zookeeper")),
-    part("storm on zookeeper-ensemble", 4.0, ALIKE, Work::Storm("zookeeper-ensemble")),
-    part("storm on postgres", 4.0, ALIKE, Work::Storm("postgres")),
-    part("storm on mariadb", 4.0, ALIKE, Work::Storm("mariadb")),
+    part("storm on redis-redisson", 2.0, HALF_SHARE, Work::Storm("redis-redisson")),
+    part("storm on etcd", 4.0, SAME_SHARE, Work::Storm("etcd")),
+    part("storm on redis-sentinel", 2.0, HALF_SHARE, Work::Storm("redis-sentinel")),
+    part("storm on redis-cluster", 2.0, HALF_SHARE, Work::Storm("redis-cluster")),
+    part("storm on redlock", 2.0, HALF_SHARE, Work::Storm("redlock")),
+    part("storm on etcd-cluster", 4.0, SAME_SHARE, Work::Storm("etcd-cluster")),
+    part("storm on zookeeper", 4.0, SAME_SHARE, Work::Storm("zookeeper")),
+    part("storm on zookeeper-ensemble", 4.0, SAME_SHARE, Work::Storm("zookeeper-ensemble")),
+    part("storm on postgres", 4.0, SAME_SHARE, Work::Storm("postgres")),
+    part("storm on mariadb", 4.0, SAME_SHARE, Work::Storm("mariadb")),
     part(
         "storm on mysql",
         2.0,
         "half of MariaDB's: the engine is the same",
         Work::StormOn("mysql", &servers::OTHER_BRAND),
     ),
-    part("storm on sqlite", 2.0, HALF, Work::Storm("sqlite")),
-    part("storm on file", 4.0, ALIKE, Work::Storm("file")),
-    part("storm on memory", 2.0, HALF, Work::Storm("memory")),
+    part("storm on sqlite", 2.0, HALF_SHARE, Work::Storm("sqlite")),
+    part("storm on file", 4.0, SAME_SHARE, Work::Storm("file")),
+    part("storm on memory", 2.0, HALF_SHARE, Work::Storm("memory")),
     part("peers", 1.5, "two rounds of each, as in docs/proof.md; one in a short night", Work::Peers),
     part(
         "servers",
@@ -125,9 +127,9 @@ const fn part(name: &'static str, share: f64, why: &'static str, work: Work) -> 
 }
 
 /// The number of mutants in a batch. The killers of a batch are built and run once without any mutant.
-const MUTANTS: usize = 6;
+const MUTANTS_PER_BATCH: usize = 6;
 /// A shorter time does not allow two rounds of each peer.
-const TWO_ROUNDS: Duration = Duration::from_secs(300);
+const MIN_TIME_FOR_TWO_ROUNDS: Duration = Duration::from_secs(300);
 
 impl Part {
     /// Does the work. Work with a share of the time ends soon after it.
@@ -135,18 +137,18 @@ impl Part {
         let workspace = night.workspace;
         match self.work {
             Work::Tests => {
-                let jobs = test::nightly(steps, workspace)?;
-                self.jobs(night, share, jobs, |job| test::one(workspace, job))
+                let jobs = test::nightly_jobs(steps, workspace)?;
+                self.run_jobs(night, share, jobs, |job| test::run_one(workspace, job))
             }
             Work::Lints => {
                 setup::for_checks(steps, workspace)?;
                 setup::for_other_systems(steps)?;
-                self.jobs(night, share, check::nightly(workspace), |mut job| {
+                self.run_jobs(night, share, check::nightly_jobs(workspace), |mut job| {
                     steps.command(&job.name, &mut job.command)
                 })
             }
             Work::Servers => {
-                let suites = test::suites(steps, workspace)?;
+                let suites = test::build_suites(steps, workspace)?;
                 let names = servers::RELEASES.map(|release| release.name.to_owned());
                 let circle = Circle { part: self.name, pieces: &names, batch: 1 };
                 circle.run(night, share, |batch| {
@@ -156,8 +158,8 @@ impl Part {
             }
             Work::Mutants => {
                 let names = mutants::names(workspace).map_err(|reason| Failure::new(self.name, reason))?;
-                let circle = Circle { part: self.name, pieces: &names, batch: MUTANTS };
-                circle.run(night, share, |batch| mutants::gate(steps, workspace, batch))
+                let circle = Circle { part: self.name, pieces: &names, batch: MUTANTS_PER_BATCH };
+                circle.run(night, share, |batch| mutants::run(steps, workspace, batch))
             }
             Work::Bench(heading, benches) => {
                 steps.step(&format!("build for benches, {heading}"), || bench::build(night))?;
@@ -170,9 +172,11 @@ impl Part {
                 })
             }
             Work::Storm(engine) => steps.step(self.name, || fault_runs::run(night, engine, share, None)),
-            Work::StormOn(engine, release) => servers::unpacked(steps, night, release, |steps, system| {
-                steps.step(self.name, || fault_runs::run(night, engine, share, Some(system)))
-            }),
+            Work::StormOn(engine, release) => {
+                servers::with_unpacked(steps, night, release, |steps, system| {
+                    steps.step(self.name, || fault_runs::run(night, engine, share, Some(system)))
+                })
+            }
             Work::Simulation => steps.step(self.name, || simulation::run(night, share)),
             Work::Fenced => steps.step(self.name, || fenced(night)),
             Work::Book => book::build(steps, workspace),
@@ -192,7 +196,7 @@ impl Part {
     }
 
     /// Runs jobs until the time is up.
-    fn jobs<E: ToString>(
+    fn run_jobs<E: ToString>(
         &self,
         night: &Night<'_>,
         share: Duration,
@@ -219,13 +223,13 @@ fn runs_of_the_model(night: &Night<'_>) -> Result<Vec<String>, String> {
 /// Measures lost updates for a minute.
 fn fenced(night: &Night<'_>) -> Result<(), String> {
     let mut fenced = night.program("leasehold-e2e");
-    night.run_logged("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed()))
+    night.run_logged("fenced", fenced.args(["fenced", "--seconds", "60"]).args(night.seed_arguments()))
 }
 
 /// Runs storms on other lock crates.
 fn peers(night: &Night<'_>, share: Duration) -> Result<(), String> {
-    let mut peers = night.workspace.peers("run");
-    let rounds = if share < TWO_ROUNDS { "1" } else { "2" };
+    let mut peers = night.workspace.cargo_of_peers("run");
+    let rounds = if share < MIN_TIME_FOR_TWO_ROUNDS { "1" } else { "2" };
     peers.args(["--release", "--locked", "--", "--rounds", rounds, "--seed", "1"]);
     night.run_logged("peers", &mut peers)
 }

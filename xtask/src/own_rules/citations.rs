@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const RULES: &str = "docs/rules.md";
 
 /// The document of the fault matrix (F): each row of a table is one fault.
-const ROWS: &str = "docs/proof.md";
+const FAULT_MATRIX: &str = "docs/proof.md";
 
 /// The kinds of files in which rules are cited.
 pub(super) const KINDS: [&str; 9] = ["rs", "md", "patch", "lua", "sql", "txt", "toml", "py", "sh"];
@@ -16,7 +16,7 @@ pub(super) const KINDS: [&str; 9] = ["rs", "md", "patch", "lua", "sql", "txt", "
 const NO_CITATIONS: [&str; 1] = ["O2"];
 
 /// Words before a bare number. Such a citation does not say which list it means.
-const VAGUE: [&str; 4] = ["rule", "rules", "trap", "traps"];
+const VAGUE_WORDS: [&str; 4] = ["rule", "rules", "trap", "traps"];
 
 /// A rule, as its document states it.
 struct Rule<'a> {
@@ -32,30 +32,35 @@ struct Rule<'a> {
 pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     let text = |path: &str| files.get(path).copied().unwrap_or_default();
     let rules = rules(text(RULES));
-    let known: BTreeSet<&str> = rules.iter().map(|rule| rule.id).chain(rows(text(ROWS))).collect();
-    let mut found = Vec::new();
-    let mut cited = BTreeSet::new();
+    let known_ids: BTreeSet<&str> =
+        rules.iter().map(|rule| rule.id).chain(fault_ids(text(FAULT_MATRIX))).collect();
+    let mut complaints = Vec::new();
+    let mut cited_ids = BTreeSet::new();
     for (path, text) in files {
         for (number, line) in (1..).zip(text.lines()) {
             for id in citations(line) {
-                if !known.contains(id) {
-                    found.push(format!("{path}:{number}: {id} is neither in {RULES} nor a row of {ROWS}"));
+                if !known_ids.contains(id) {
+                    complaints.push(format!(
+                        "{path}:{number}: {id} is neither in {RULES} nor a row of {FAULT_MATRIX}"
+                    ));
                 } else if !path.ends_with(".md") {
-                    cited.insert(id);
+                    cited_ids.insert(id);
                 }
             }
-            if let Some(words) = vague(line) {
-                found.push(format!("{path}:{number}: \"{words}\" names no list: cite a rule of {RULES}"));
+            if let Some(words) = vague_citation(line) {
+                complaints
+                    .push(format!("{path}:{number}: \"{words}\" names no list: cite a rule of {RULES}"));
             }
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen_ids = BTreeSet::new();
     for rule in &rules {
-        let mut complain = |what: String| found.push(format!("{RULES}:{}: {} {what}", rule.line, rule.id));
-        if !seen.insert(rule.id) {
+        let mut complain =
+            |what: String| complaints.push(format!("{RULES}:{}: {} {what}", rule.line, rule.id));
+        if !seen_ids.insert(rule.id) {
             complain("is stated twice".to_owned());
         }
-        if !cited.contains(rule.id) {
+        if !cited_ids.contains(rule.id) {
             complain("is cited by no code, test or seeded bug".to_owned());
         }
         if !rule.has_reason {
@@ -64,11 +69,11 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
         if rule.tests.is_empty() {
             complain("names no test that holds it, as `path.rs::name`".to_owned());
         }
-        for test in rule.tests.iter().filter(|test| !exists(test, files)) {
+        for test in rule.tests.iter().filter(|test| !is_test(test, files)) {
             complain(format!("names the test `{test}`, which does not exist"));
         }
     }
-    found
+    complaints
 }
 
 /// The rules of the document, in its order.
@@ -86,18 +91,18 @@ fn rules(text: &str) -> Vec<Rule<'_>> {
 }
 
 /// The numbers in the first column of the fault matrix.
-fn rows(text: &str) -> impl Iterator<Item = &str> {
-    let firsts = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    firsts.flat_map(|first| first.split(", ")).filter(|id| id.starts_with('F') && is_id(id))
+fn fault_ids(text: &str) -> impl Iterator<Item = &str> {
+    let first_cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    first_cells.flat_map(|cell| cell.split(", ")).filter(|id| id.starts_with('F') && is_id(id))
 }
 
 /// The words of a line that are a capital letter and a number, except for bytes in URLs, as in `%C3`.
 fn citations(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    let mut before = None;
+    let mut char_before = None;
     line.split_inclusive(move |c| !is_part(c)).filter_map(move |piece| {
-        let is_byte = before == Some('%');
-        before = piece.chars().next_back();
+        let is_byte = char_before == Some('%');
+        char_before = piece.chars().next_back();
         let word = piece.trim_end_matches(|c| !is_part(c));
         (!is_byte && is_id(word) && !NO_CITATIONS.contains(&word)).then_some(word)
     })
@@ -111,12 +116,12 @@ fn is_id(word: &str) -> bool {
 }
 
 /// A word such as "rule" with a bare number behind it.
-fn vague(line: &str) -> Option<String> {
+fn vague_citation(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().peekable();
     while let Some(word) = words.next() {
         let bare = word.trim_start_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase();
         let next = words.peek().filter(|next| next.starts_with(|c: char| c.is_ascii_digit()));
-        if let (true, Some(next)) = (VAGUE.contains(&bare.as_str()), next) {
+        if let (true, Some(next)) = (VAGUE_WORDS.contains(&bare.as_str()), next) {
             return Some(format!("{word} {next}"));
         }
     }
@@ -124,15 +129,15 @@ fn vague(line: &str) -> Option<String> {
 }
 
 /// Whether the file of `path.rs::name` has a test function of this name.
-fn exists(test: &str, files: &BTreeMap<String, &str>) -> bool {
+fn is_test(test: &str, files: &BTreeMap<String, &str>) -> bool {
     let Some((path, name)) = test.rsplit_once("::") else { return false };
     let lines: Vec<&str> = files.get(path).copied().unwrap_or_default().lines().map(str::trim).collect();
-    let head = format!("fn {name}(");
-    lines.iter().enumerate().any(|(at, line)| {
-        let is_head = line.strip_prefix("async ").unwrap_or(line).starts_with(&head);
+    let signature = format!("fn {name}(");
+    lines.iter().enumerate().any(|(index, line)| {
+        let is_function = line.strip_prefix("async ").unwrap_or(line).starts_with(&signature);
         let above =
-            lines[..at].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
-        is_head && above.into_iter().any(|line| line.starts_with("#[test]") || line.contains("::test"))
+            lines[..index].iter().rev().take_while(|line| line.starts_with("#[") || line.starts_with("//"));
+        is_function && above.into_iter().any(|line| line.starts_with("#[test]") || line.contains("::test"))
     })
 }
 
@@ -149,8 +154,11 @@ mod tests {
     }
 
     fn assert_one(files: &[(&str, &str)], words: &str) {
-        let found = found_in(files);
-        assert!(found.len() == 1 && found[0].contains(words), "{found:?} are not one with {words:?}");
+        let complaints = found_in(files);
+        assert!(
+            complaints.len() == 1 && complaints[0].contains(words),
+            "{complaints:?} are not one with {words:?}"
+        );
     }
 
     #[test]
@@ -174,7 +182,7 @@ mod tests {
         for text in [concat!("//! Rule", " 4."), concat!("(trap", " 12, R1)")] {
             assert_one(&[(RULES, RULE), ("a/src/x.rs", TEST), ("b.md", text)], "names no list");
         }
-        assert_eq!(vague("the rules of R1, 4 of them"), None);
+        assert_eq!(vague_citation("the rules of R1, 4 of them"), None);
     }
 
     #[test]
@@ -202,9 +210,9 @@ mod tests {
     fn rows_of_the_fault_matrix_can_be_cited() {
         let rows = "| F01 | a fault | Redis |\n| F02, F03 | others | etcd |\n";
         let code = format!("{TEST}// F01, F03\n");
-        assert_eq!(found_in(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)]), [""; 0]);
+        assert_eq!(found_in(&[(RULES, RULE), (FAULT_MATRIX, rows), ("a/src/x.rs", &code)]), [""; 0]);
         let code = format!("{TEST}// {}\n", concat!("F", "99"));
-        assert_one(&[(RULES, RULE), (ROWS, rows), ("a/src/x.rs", &code)], "99 is neither");
+        assert_one(&[(RULES, RULE), (FAULT_MATRIX, rows), ("a/src/x.rs", &code)], "99 is neither");
     }
 
     #[test]

@@ -5,98 +5,102 @@ use std::path::Path;
 use crate::{CHORES, workspace::Workspace};
 
 /// The command that sets up, checks and tests everything.
-const ALL: &str = "./test";
+const TEST_COMMAND: &str = "./test";
 
 /// The commands of a document that name a package, program, task or file that does not exist.
 pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut complaints = Vec::new();
     for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {
         if let Err(reason) = check_command(command, workspace) {
-            found.push(format!("{shown}:{number}: `{command}`: {reason}"));
+            complaints.push(format!("{shown}:{number}: `{command}`: {reason}"));
         }
     }
-    found
+    complaints
 }
 
 /// The relative links of a document to files that do not exist.
 pub(super) fn links(shown: &str, text: &str, dir: &Path) -> Vec<String> {
-    let mut found = Vec::new();
-    for (number, line, fence) in marked_lines(text) {
-        if fence.is_some() {
+    let mut complaints = Vec::new();
+    for (number, line, block_language) in lines_with_block_language(text) {
+        if block_language.is_some() {
             continue;
         }
         for rest in line.split("](").skip(1) {
             let target = rest.split([')', '#']).next().unwrap_or_default();
             if !target.is_empty() && !target.contains("://") && !dir.join(target).exists() {
-                found.push(format!("{shown}:{number}: a link to `{target}`, which does not exist"));
+                complaints.push(format!("{shown}:{number}: a link to `{target}`, which does not exist"));
             }
         }
     }
-    found
+    complaints
 }
 
 /// README and CI use one and the same command.
 pub(super) fn one_command_for_all(readme: &str, ci: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    if !lines_of_commands(readme).any(|(_, line)| line == ALL) {
-        found.push(format!("README.md: the command `{ALL}` is missing"));
+    let mut complaints = Vec::new();
+    if !lines_of_commands(readme).any(|(_, line)| line == TEST_COMMAND) {
+        complaints.push(format!("README.md: the command `{TEST_COMMAND}` is missing"));
     }
-    if !ci.lines().any(|line| !line.trim_start().starts_with('#') && line.ends_with(ALL)) {
-        found.push(format!(".ci/run: does not run `{ALL}`"));
+    if !ci.lines().any(|line| !line.trim_start().starts_with('#') && line.ends_with(TEST_COMMAND)) {
+        complaints.push(format!(".ci/run: does not run `{TEST_COMMAND}`"));
     }
-    found
+    complaints
 }
 
 /// The lines of blocks marked `sh`, numbered from 1.
 fn lines_of_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    marked_lines(text)
-        .filter(|(_, _, fence)| *fence == Some("sh"))
+    lines_with_block_language(text)
+        .filter(|(_, _, block_language)| *block_language == Some("sh"))
         .map(|(number, line, _)| (number, line.trim()))
 }
 
 /// The commands between backticks in the lines of a text.
 fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_command = |code: &&str| ["cargo ", "./"].iter().any(|start| code.starts_with(start));
-    marked_lines(text).filter(|(_, _, fence)| fence.is_none()).flat_map(move |(number, line, _)| {
-        line.split('`').skip(1).step_by(2).filter(is_command).map(move |code| (number, code))
-    })
+    lines_with_block_language(text).filter(|(_, _, block_language)| block_language.is_none()).flat_map(
+        move |(number, line, _)| {
+            line.split('`').skip(1).step_by(2).filter(is_command).map(move |code| (number, code))
+        },
+    )
 }
 
 /// The lines outside fenced blocks, numbered from 1.
 pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    marked_lines(text).filter(|(_, _, fence)| fence.is_none()).map(|(number, line, _)| (number, line))
+    lines_with_block_language(text)
+        .filter(|(_, _, block_language)| block_language.is_none())
+        .map(|(number, line, _)| (number, line))
 }
 
 /// Each line with its number and the language of the fenced block that contains it.
-fn marked_lines(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
-    let mut fence = None;
+fn lines_with_block_language(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
+    let mut block_language = None;
     (1..).zip(text.lines()).filter_map(move |(number, line)| {
-        match (line.trim_start().strip_prefix("```"), fence) {
+        match (line.trim_start().strip_prefix("```"), block_language) {
             (Some(_), Some(_)) => {
-                fence = None;
+                block_language = None;
                 None
             }
             (Some(mark), None) => {
-                fence = Some(mark.trim());
+                block_language = Some(mark.trim());
                 None
             }
-            (None, _) => Some((number, line, fence)),
+            (None, _) => Some((number, line, block_language)),
         }
     })
 }
 
 fn check_command(line: &str, workspace: &Workspace) -> Result<(), String> {
     let words: Vec<&str> = line.split_whitespace().take_while(|word| *word != "--" && *word != "#").collect();
-    let after =
+    let word_after =
         |flag: &str| words.iter().position(|word| *word == flag).and_then(|at| words.get(at + 1)).copied();
     match words[..] {
-        ["cargo", "run", ..] => match after("--manifest-path") {
+        ["cargo", "run", ..] => match word_after("--manifest-path") {
             Some(path) if !workspace.root.join(path).exists() => Err(format!("no manifest {path:?}")),
             Some(_) => Ok(()),
-            None => check_run(after("-p"), after("--bin"), workspace),
+            None => check_cargo_run(word_after("-p"), word_after("--bin"), workspace),
         },
         ["cargo", "xtask", chore, ..] if !CHORES.contains(&chore) => Err(format!("no chore {chore:?}")),
-        ["cargo", "install", ..] => match after("--path") {
+        ["cargo", "install", ..] => match word_after("--path") {
             Some(path) if !workspace.root.join(path).join("Cargo.toml").exists() => {
                 Err(format!("no package in {path:?}"))
             }
@@ -109,12 +113,14 @@ fn check_command(line: &str, workspace: &Workspace) -> Result<(), String> {
     }
 }
 
-fn check_run(package: Option<&str>, bin: Option<&str>, workspace: &Workspace) -> Result<(), String> {
+fn check_cargo_run(package: Option<&str>, bin: Option<&str>, workspace: &Workspace) -> Result<(), String> {
     let package = package.ok_or("say which package: `-p NAME`")?;
-    let found = workspace.packages.iter().find(|it| it.name == package);
-    let bins = &found.ok_or(format!("no package {package:?}"))?.bins;
+    let known_package = workspace.packages.iter().find(|known| known.name == package);
+    let bins = &known_package.ok_or(format!("no package {package:?}"))?.bins;
     match bin {
-        Some(bin) if !bins.iter().any(|it| it == bin) => Err(format!("no program {bin:?} in {package}")),
+        Some(bin) if !bins.iter().any(|known| known == bin) => {
+            Err(format!("no program {bin:?} in {package}"))
+        }
         None if bins.len() != 1 => Err(format!("{package} has {} programs: say which", bins.len())),
         _ => Ok(()),
     }
@@ -167,16 +173,19 @@ mod tests {
             ("cargo install --path x/y", "no package in"),
             ("./no-such-file", "no such file"),
         ] {
-            let found = complaints(command);
-            assert!(found.len() == 1 && found[0].starts_with("R.md:3: "), "{command}: {found:?}");
-            assert!(found[0].contains(reason), "{found:?}");
+            let complaints = complaints(command);
+            assert!(
+                complaints.len() == 1 && complaints[0].starts_with("R.md:3: "),
+                "{command}: {complaints:?}"
+            );
+            assert!(complaints[0].contains(reason), "{complaints:?}");
         }
     }
 
     #[test]
     fn commands_in_backticks_are_checked() {
-        let found = commands("R.md", "| story | `a/b` | `cargo run -p none` |\n", &workspace());
-        assert!(found.len() == 1 && found[0].starts_with("R.md:1: "), "{found:?}");
+        let complaints = commands("R.md", "| story | `a/b` | `cargo run -p none` |\n", &workspace());
+        assert!(complaints.len() == 1 && complaints[0].starts_with("R.md:1: "), "{complaints:?}");
     }
 
     #[test]

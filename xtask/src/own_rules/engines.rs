@@ -6,7 +6,7 @@ use super::Text;
 use crate::workspace::{Package, Workspace};
 
 /// The entry point of the suite, as a conformance test calls it.
-const ENTRY: &str = "suite::engine";
+const SUITE_CALL: &str = "suite::engine";
 
 /// The crate of the suite. The engines in it are decorators, which have tests of their own.
 const TESTKIT: &str = "leasehold-testkit";
@@ -14,28 +14,30 @@ const TESTKIT: &str = "leasehold-testkit";
 /// The engines that have no conformance test.
 pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     let testkit = workspace.packages.iter().find(|package| package.name == TESTKIT);
-    let mut found = Vec::new();
-    for package in workspace.packages.iter().filter(|package| ships(package)) {
-        let homes: Vec<&Path> = [Some(package), testkit].into_iter().flatten().map(dir_of).collect();
-        let is_test = |file: &&Text| homes.iter().any(|home| file.path.starts_with(home.join("tests")));
+    let mut complaints = Vec::new();
+    for package in workspace.packages.iter().filter(|package| ships_engines(package)) {
+        let packages_with_tests: Vec<&Path> =
+            [Some(package), testkit].into_iter().flatten().map(dir_of).collect();
+        let is_test =
+            |file: &&Text| packages_with_tests.iter().any(|dir| file.path.starts_with(dir.join("tests")));
         let tests: Vec<&str> = rust.iter().filter(is_test).map(|file| file.text.as_str()).collect();
         for file in rust.iter().filter(|file| file.path.starts_with(package.dir.join("src"))) {
             for engine in engines_in(&file.path, &file.text) {
                 if !is_conformant(engine, &tests) {
                     let shown = workspace.shown(&file.path);
-                    found.push(format!(
-                        "{shown}: engine `{engine}` has no conformance test: call `{ENTRY}` with it in tests/ of its crate"
+                    complaints.push(format!(
+                        "{shown}: engine `{engine}` has no conformance test: call `{SUITE_CALL}` with it in tests/ of its crate"
                     ));
                 }
             }
         }
     }
-    found
+    complaints
 }
 
 /// Whether a package ships engines. Wrappers of benches and simulations are not locks for users.
-fn ships(package: &Package) -> bool {
-    package.name != TESTKIT && package.dir.parent().is_some_and(|home| home.ends_with("crates"))
+fn ships_engines(package: &Package) -> bool {
+    package.name != TESTKIT && package.dir.parent().is_some_and(|parent| parent.ends_with("crates"))
 }
 
 fn dir_of(package: &Package) -> &Path {
@@ -56,7 +58,7 @@ fn engines_in<'a>(path: &Path, text: &'a str) -> Vec<&'a str> {
 }
 
 fn is_conformant(engine: &str, tests: &[&str]) -> bool {
-    tests.iter().any(|text| text.contains(ENTRY) && text.contains(engine))
+    tests.iter().any(|text| text.contains(SUITE_CALL) && text.contains(engine))
 }
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
 //! Checks that every message of the shipped crates is explained: on the troubleshooting page, or on the page of its
 //! engine.
 //!
-//! A message is a string of at least [`WORDS`] plain words in the code that ships. A phrase is a text between backticks
-//! in the first column of a table of those pages. A phrase explains a message that contains its words; `...` in a
-//! phrase, and `{}` in a message, match anything. Conversely, a phrase on the troubleshooting page that matches no
+//! A message is a string of at least [`MIN_WORDS`] plain words in the code that ships. A phrase is a text between
+//! backticks in the first column of a table of those pages. A phrase explains a message that contains its words; `...`
+//! in a phrase, and `{}` in a message, match anything. Conversely, a phrase on the troubleshooting page that matches no
 //! message is out of date.
 
 use std::path::Path;
 
 use super::Text;
 
-const PAGE: &str = "docs/troubleshooting.md";
-const ENGINES: &str = "docs/engines";
+const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
+const ENGINE_PAGES: &str = "docs/engines";
 /// The crates whose messages users see.
-const SHIPPED: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
+const SHIPPED_CRATES: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
 /// This many plain words in a row are a sentence for a reader, and not a name, key or statement.
-const WORDS: usize = 4;
+const MIN_WORDS: usize = 4;
 /// Files whose sentences are no messages: help texts, and the findings of `show` about an engine, where each setting
 /// has its own line.
-const OTHER: [&str; 6] = ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
+const FILES_WITHOUT_MESSAGES: [&str; 6] =
+    ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
 /// The text before a string that only programmers see.
-const PROGRAMMERS: [&str; 4] = ["expect(", "reason =", "must_use =", "unreachable!("];
+const BEFORE_TEXT_FOR_PROGRAMMERS: [&str; 4] = ["expect(", "reason =", "must_use =", "unreachable!("];
 /// Words of servers that the code looks for, cases of a message that is explained as a whole, and assertions of the
 /// compiler.
-const LOOKED_FOR: [&str; 13] = [
+const NO_MESSAGES: [&str; 13] = [
     "revision of auth store is old",
     "user name is empty",
     "authentication is not enabled",
@@ -41,36 +42,41 @@ const LOOKED_FOR: [&str; 13] = [
 
 /// The messages that no page explains, and the phrases of the troubleshooting page that explain nothing.
 pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path) -> String) -> Vec<String> {
-    let page_of = |file: &Text| shown(&file.path) == PAGE;
-    let pages = markdown.iter().filter(|file| page_of(file) || shown(&file.path).starts_with(ENGINES));
-    let known: Vec<&str> = pages.flat_map(|file| phrases(&file.text)).collect();
-    let mut found = Vec::new();
+    let is_troubleshooting = |file: &Text| shown(&file.path) == TROUBLESHOOTING;
+    let pages = markdown
+        .iter()
+        .filter(|file| is_troubleshooting(file) || shown(&file.path).starts_with(ENGINE_PAGES));
+    let phrases_of_pages: Vec<&str> = pages.flat_map(|file| phrases(&file.text)).collect();
+    let mut complaints = Vec::new();
     let mut messages = Vec::new();
-    for file in rust.iter().filter(|file| ships(&shown(&file.path))) {
+    for file in rust.iter().filter(|file| may_have_messages(&shown(&file.path))) {
         for (number, message) in strings(&file.text) {
-            let must_be_explained = is_sentence(&message) && !LOOKED_FOR.contains(&message.as_str());
-            if must_be_explained && !known.iter().any(|phrase| explains(phrase, &message)) {
+            let must_be_explained = is_sentence(&message) && !NO_MESSAGES.contains(&message.as_str());
+            if must_be_explained && !phrases_of_pages.iter().any(|phrase| explains(phrase, &message)) {
                 let path = shown(&file.path);
-                found.push(format!("{path}:{number}: no phrase of {PAGE} or {ENGINES} explains `{message}`"));
+                complaints.push(format!(
+                    "{path}:{number}: no phrase of {TROUBLESHOOTING} or {ENGINE_PAGES} explains `{message}`"
+                ));
             }
             messages.push(message);
         }
     }
-    for phrase in markdown.iter().filter(|file| page_of(file)).flat_map(|file| phrases(&file.text)) {
+    for phrase in markdown.iter().filter(|file| is_troubleshooting(file)).flat_map(|file| phrases(&file.text))
+    {
         if !messages.iter().any(|message| explains(phrase, message)) {
-            found.push(format!("{PAGE}: no message has `{phrase}`"));
+            complaints.push(format!("{TROUBLESHOOTING}: no message has `{phrase}`"));
         }
     }
-    found
+    complaints
 }
 
-fn ships(shown: &str) -> bool {
+fn may_have_messages(shown: &str) -> bool {
     let Some((name, inner)) = shown.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/")) else {
         return false;
     };
     let file = inner.rsplit('/').next().unwrap_or_default();
     let is_test = inner.contains("tests") || ["fixture.rs", "judge.rs", "properties.rs"].contains(&file);
-    SHIPPED.contains(&name) && !is_test && !OTHER.contains(&file)
+    SHIPPED_CRATES.contains(&name) && !is_test && !FILES_WITHOUT_MESSAGES.contains(&file)
 }
 
 /// The phrases of at least two words in the first column of the tables of a page.
@@ -94,49 +100,50 @@ fn explains(phrase: &str, message: &str) -> bool {
 }
 
 fn is_sentence(text: &str) -> bool {
-    let plain = |word: &str| {
+    let is_plain = |word: &str| {
         let word = word.trim_end_matches([':', ';', '.', '?']);
         !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '-' || c == '\'')
     };
     text.split(' ')
-        .map(plain)
-        .fold((0, 0), |(most, row), plain| {
-            let row = if plain { row + 1 } else { 0 };
-            (most.max(row), row)
+        .map(is_plain)
+        .fold((0, 0), |(longest, in_a_row), is_plain| {
+            let in_a_row = if is_plain { in_a_row + 1 } else { 0 };
+            (longest.max(in_a_row), in_a_row)
         })
         .0
-        >= WORDS
+        >= MIN_WORDS
 }
 
 /// The strings of a source that ship, each with its line number.
 fn strings(source: &str) -> Vec<(usize, String)> {
     let source = source.split("\nmod tests {").next().unwrap_or_default();
-    let mut found = Vec::new();
+    let mut strings = Vec::new();
     let mut rest = source;
-    while let Some(at) = rest.find(['"', '\'', '/']) {
-        let (before, here) = rest.split_at(at);
+    while let Some(index) = rest.find(['"', '\'', '/']) {
+        let (before, here) = rest.split_at(index);
         if here.starts_with("//") {
             rest = here.split_once('\n').map_or("", |(_, behind)| behind);
         } else if before.ends_with("r#") && here.starts_with('"') {
             rest = here.split_once("\"#").map_or("", |(_, behind)| behind);
         } else if let Some(literal) = here.strip_prefix('"') {
-            let (text, behind) = string(literal);
+            let (text, behind) = parse_string(literal);
             let line = source[..source.len() - here.len()].lines().count();
-            if !PROGRAMMERS.iter().any(|it| before.trim_end().ends_with(it)) {
-                found.push((line, text));
+            if !BEFORE_TEXT_FOR_PROGRAMMERS.iter().any(|end| before.trim_end().ends_with(end)) {
+                strings.push((line, text));
             }
             rest = behind;
         } else {
             // Either a character literal, which may be a quote, or a lifetime.
-            let quoted = ["'\"'", "'\\\"'", "'\\''", "'/'"].iter().find(|it| here.starts_with(**it));
-            rest = &here[quoted.map_or(1, |it| it.len())..];
+            let quoted =
+                ["'\"'", "'\\\"'", "'\\''", "'/'"].iter().find(|literal| here.starts_with(**literal));
+            rest = &here[quoted.map_or(1, |literal| literal.len())..];
         }
     }
-    found
+    strings
 }
 
 /// Parses a string literal after its first quote. Returns its value, and the rest after its last quote.
-fn string(literal: &str) -> (String, &str) {
+fn parse_string(literal: &str) -> (String, &str) {
     let mut text = String::new();
     let mut chars = literal.char_indices();
     while let Some((at, c)) = chars.next() {
@@ -145,7 +152,7 @@ fn string(literal: &str) -> (String, &str) {
             '\\' => match chars.next() {
                 Some((at, '\n')) => {
                     let blank = literal[at..].len() - literal[at..].trim_start().len();
-                    let (more, behind) = string(&literal[at + blank..]);
+                    let (more, behind) = parse_string(&literal[at + blank..]);
                     return (text + &more, behind);
                 }
                 Some((_, escaped)) => text.push(escaped),
@@ -170,7 +177,7 @@ mod tests {
             text("crates/core/src/a.rs", source),
             text("crates/testkit/src/a.rs", "\"not one of those that ship\""),
         ];
-        complaints(&rust, &[text(PAGE, page)], |path| path.display().to_string())
+        complaints(&rust, &[text(TROUBLESHOOTING, page)], |path| path.display().to_string())
     }
 
     #[test]

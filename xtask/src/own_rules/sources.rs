@@ -4,22 +4,22 @@
 const MAX_LINES: usize = 500;
 
 /// Words for unfinished work or a test that is not run. (Written so that this file does not contain them.)
-const UNDONE: [&str; 4] =
+const UNDONE_WORDS: [&str; 4] =
     [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("#[ig", "nore"), concat!("db", "g!(")];
 
 /// The violations in the source `shown`.
 pub(super) fn complaints(shown: &str, text: &str) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut complaints = Vec::new();
     let lines = text.lines().count();
     if lines > MAX_LINES {
-        found.push(format!("{shown}: {lines} lines, at most {MAX_LINES}: split it by concept"));
+        complaints.push(format!("{shown}: {lines} lines, at most {MAX_LINES}: split it by concept"));
     }
     for (number, line) in (1..).zip(text.lines()) {
-        for word in UNDONE.iter().filter(|word| line.contains(**word)) {
-            found.push(format!("{shown}:{number}: `{word}` means not done"));
+        for word in UNDONE_WORDS.iter().filter(|word| line.contains(**word)) {
+            complaints.push(format!("{shown}:{number}: `{word}` means not done"));
         }
     }
-    found
+    complaints
 }
 
 #[cfg(test)]
@@ -34,10 +34,10 @@ mod tests {
 
     #[test]
     fn unfinished_work_is_found_with_its_line() {
-        for word in UNDONE {
-            let found = complaints("a.rs", &format!("fn f() {{\n    {word}\n}}\n"));
-            assert_eq!(found.len(), 1);
-            assert!(found[0].starts_with("a.rs:2: "), "{found:?}");
+        for word in UNDONE_WORDS {
+            let complaints = complaints("a.rs", &format!("fn f() {{\n    {word}\n}}\n"));
+            assert_eq!(complaints.len(), 1);
+            assert!(complaints[0].starts_with("a.rs:2: "), "{complaints:?}");
         }
     }
 }

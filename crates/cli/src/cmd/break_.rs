@@ -8,7 +8,7 @@ use super::connect;
 use crate::{
     args,
     exit::{self, Failure},
-    text::word,
+    text::shell_word,
 };
 
 /// How long the command waits for a holder that was asked to stop: three times the default grace of `run`.
@@ -20,7 +20,7 @@ const ASK_PAUSE: Duration = Duration::from_millis(50);
 pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
     let locks = connect(url)?;
-    let end = Instant::now() + STOP_LIMIT;
+    let give_up_at = Instant::now() + STOP_LIMIT;
     loop {
         match locks.break_hold_blocking(name.as_str(), args.token, args.force) {
             Ok(Broken::Done) => return Ok(exit::DONE),
@@ -29,12 +29,14 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 let message = format!(
                     "{engine} lock {:?}: nothing is held under token {token}: `leasehold show {}` shows the holder",
                     name.as_str(),
-                    word(name.as_str())
+                    shell_word(name.as_str())
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
             // Either the holder was asked to stop and still holds, or the engine is unreachable. Both may pass.
-            Err(error) if error.is_unreachable() && Instant::now() < end => std::thread::sleep(ASK_PAUSE),
+            Err(error) if error.is_unreachable() && Instant::now() < give_up_at => {
+                std::thread::sleep(ASK_PAUSE)
+            }
             Err(error) => return Err(error.into()),
         }
     }

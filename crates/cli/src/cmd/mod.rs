@@ -15,7 +15,7 @@ use crate::exit::{self, Failure};
 
 /// Connects for a command that only reads.
 fn connect(url: &str) -> Result<Locks, Failure> {
-    crate::log::listen(0);
+    crate::log::start(0);
     // A fixed owner avoids the lookup of user and host name, which may ask a server.
     Ok(Connect::default().owner("leasehold").connect(url)?)
 }
@@ -27,7 +27,7 @@ pub(crate) fn print(text: &str) -> Result<u8, Failure> {
         Ok(()) => Ok(exit::DONE),
         // The reader has closed the pipe, as `head` does: that is no failure.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::silent(exit::by_signal(nix::sys::signal::Signal::SIGPIPE)))
+            Err(Failure::silent(exit::code_of_signal(nix::sys::signal::Signal::SIGPIPE)))
         }
         Err(error) => Err(Failure::system("cannot write the answer to stdout", error)),
     }

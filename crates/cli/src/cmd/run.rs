@@ -6,17 +6,17 @@ use leasehold::{Connect, Error, ErrorKind, Guard, Keeper, Life, Locks, Loss};
 use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
-    acquire::{acquire_confirmed, limit},
+    acquire::{acquire_confirmed, wait_deadline},
     engines,
     exit::{self, Failure},
-    front::{Outcome, Partner, Role, split},
+    front::{FrontLink, Outcome, Role, split_into_front_and_guardian},
     log,
     nested::{Hold, nested},
     plan::Run,
-    progress::{Renewals, Steps},
+    progress::{Steps, UnansweredRenewals},
     signals::{Signals, ends_wait},
     spawn::become_cmd,
-    start::{inherits, not_started, start},
+    start::{lock_is_inherited, not_started, start},
     supervise::{End, Supervisor},
     waiter::Waiter,
 };
@@ -35,12 +35,14 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     // Signals are blocked before the engine starts its threads, because threads inherit the mask.
     let signals = Signals::take().map_err(|error| Failure::system("cannot read signals", error))?;
     let initial_mask = signals.initial_mask();
-    match split(signals).map_err(|error| Failure::system("cannot start the guardian", error))? {
-        Role::Guardian(partner, waiter) => guard(&plan, &partner, &waiter),
+    match split_into_front_and_guardian(signals)
+        .map_err(|error| Failure::system("cannot start the guardian", error))?
+    {
+        Role::Guardian(front_link, waiter) => run_as_guardian(&plan, &front_link, &waiter),
         Role::Front(front) => match front.wait_for_end(&plan)? {
             Outcome::Code(code) => Ok(code),
-            Outcome::Become(claim) => {
-                let hold = Hold::above().into_iter().find(|hold| hold.claim == claim);
+            Outcome::BecomeCmd(claim) => {
+                let hold = Hold::of_outer_runs().into_iter().find(|hold| hold.claim == claim);
                 let variables = hold.map(Hold::variables).unwrap_or_default();
                 let error =
                     become_cmd(&plan.program, &plan.arguments, variables, plan.pass_url, initial_mask);
@@ -51,30 +53,34 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
 }
 
 /// The guardian's part of the run: acquires the lock, runs CMD, releases the lock.
-fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> {
-    log::listen(plan.verbose);
-    let owner = plan.owner.clone().unwrap_or_else(|| partner.owner());
+fn run_as_guardian(plan: &Run, front_link: &FrontLink, waiter: &Waiter) -> Result<u8, Failure> {
+    log::start(plan.verbose);
+    let owner = plan.owner.clone().unwrap_or_else(|| front_link.owner());
     let mut connect = Connect::default().owner(owner.label());
     let keeper = deferred_keeper(plan);
     if let Some(keeper) = &keeper {
         connect = connect.keeper(keeper.clone());
     }
     if plan.verbose > 0 {
-        connect = connect.observe(Renewals::of(plan));
+        connect = connect.observe(UnansweredRenewals::of(plan));
     }
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
-    let deadline = limit(plan);
+    let deadline = wait_deadline(plan);
     if let Some(hold) = nested(plan, &locks, waiter, deadline)? {
-        partner.send_become(&hold.claim).map_err(|error| Failure::system("cannot start CMD", error))?;
+        front_link
+            .send_become_cmd(&hold.claim)
+            .map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
     let guard = acquire_confirmed(plan, &locks, waiter, deadline)?;
-    partner.send_hold(&guard.id().to_string()).map_err(|error| Failure::system("cannot start CMD", error))?;
+    front_link
+        .send_hold(&guard.id().to_string())
+        .map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
-    let child = start(plan, &locks, &guard, waiter, partner)?;
-    steps.started(&locks, &child, partner.pid());
-    let end = Supervisor::new(plan, lock(plan, &locks), &guard, waiter, child)
+    let child = start(plan, &locks, &guard, waiter, front_link)?;
+    steps.started(&locks, &child, front_link.pid());
+    let end = Supervisor::new(plan, lock_label(plan, &locks), &guard, waiter, child)
         .with_deferred_keeper(keeper)
         .wait_for_end()
         .map_err(wait_failure)?;
@@ -82,10 +88,10 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
         End::Lost { loss, code } => {
             let renewal_error = guard.trouble();
             drop(guard);
-            Err(lost(plan, &locks, loss, renewal_error, code))
+            Err(lock_lost(plan, &locks, loss, renewal_error, code))
         }
         End::Held { code, left_processes } => {
-            let inherited = left_processes && inherits(plan, &locks, &guard);
+            let inherited = left_processes && lock_is_inherited(plan, &locks, &guard);
             let code = release(plan, &locks, guard, waiter, code, inherited)?;
             if !inherited {
                 steps.ended(&locks);
@@ -99,7 +105,7 @@ fn guard(plan: &Run, partner: &Partner, waiter: &Waiter) -> Result<u8, Failure> 
 /// ends before that time: then no thread is started.
 fn deferred_keeper(plan: &Run) -> Option<Keeper> {
     let is_soon_due = plan.max_hold.is_some() || plan.ttl < MIN_TTL_TO_DEFER_KEEPER;
-    (engines::of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
+    (engines::name_of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
 /// Releases the lock after CMD has ended and no loss was reported. `inherited`: processes that CMD left behind keep the
@@ -118,7 +124,7 @@ fn release(
         if let Some(Err(error)) = confirmed.map_err(wait_failure)?
             && let ErrorKind::Lost(loss) = error.kind()
         {
-            return Err(lost(plan, locks, loss, None, code));
+            return Err(lock_lost(plan, locks, loss, None, code));
         }
     }
     if inherited {
@@ -142,9 +148,9 @@ fn release(
     let why = match released.map_err(wait_failure)? {
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
-            ErrorKind::Lost(loss) => return Err(lost(plan, locks, loss, renewal_error, code)),
+            ErrorKind::Lost(loss) => return Err(lock_lost(plan, locks, loss, renewal_error, code)),
             // The message names this lock already.
-            _ => error.to_string().replacen(&format!("{}: ", lock(plan, locks)), "", 1),
+            _ => error.to_string().replacen(&format!("{}: ", lock_label(plan, locks)), "", 1),
         },
         None => "no answer".to_owned(),
     };
@@ -154,7 +160,7 @@ fn release(
         Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not held for --at-least"),
         _ => (code, "not released"),
     };
-    let lock = lock(plan, locks);
+    let lock = lock_label(plan, locks);
     let message = format!("{lock}: {what} ({why}): it is free when its lease has run out, at the latest");
     Err(Failure::new(code, message))
 }
@@ -188,23 +194,23 @@ fn hold_for_at_least(
 
 /// The failure for a minimum hold that a signal ended early.
 fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
-    let (lock, signal) = (lock(plan, locks), signal.as_str());
+    let (lock, signal) = (lock_label(plan, locks), signal.as_str());
     Failure::new(code, format!("{lock}: not held for --at-least: {signal} ended it early"))
 }
 
 /// The failure for a wait that a signal ended.
-pub(crate) fn interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
-    let code = exit::by_signal(signal);
+pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
+    let code = exit::code_of_signal(signal);
     if plan.quiet {
         return Failure::silent(code);
     }
-    let lock = lock(plan, locks);
+    let lock = lock_label(plan, locks);
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
 /// The failure for a lock that was lost while CMD ran, with the error of the last renewal.
-fn lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
-    let (lock, program) = (lock(plan, locks), plan.program.display());
+fn lock_lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
+    let (lock, program) = (lock_label(plan, locks), plan.program.display());
     let why = match (loss, renewal_error) {
         (Loss::Lapsed, _) if !plan.renew => {
             "its lease ended and is not renewed because of --no-renew".to_owned()
@@ -220,7 +226,7 @@ fn lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, co
 }
 
 /// The engine and the name, for messages.
-pub(crate) fn lock(plan: &Run, locks: &Locks) -> String {
+pub(crate) fn lock_label(plan: &Run, locks: &Locks) -> String {
     format!("{} lock {:?}", locks.profile().engine, plan.name.as_str())
 }
 

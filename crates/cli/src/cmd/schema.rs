@@ -6,7 +6,7 @@ use crate::exit::{self, Failure};
 /// Prints the statements. Does not connect.
 pub(crate) fn schema(url: &str) -> Result<u8, Failure> {
     let locks = connect(url)?;
-    match of(&locks) {
+    match sql_schema(&locks) {
         Some(schema) => print(schema),
         None => Err(Failure::new(
             exit::CONFIG,
@@ -19,11 +19,11 @@ pub(crate) fn schema(url: &str) -> Result<u8, Failure> {
 }
 
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-fn of(locks: &leasehold::Locks) -> Option<&'static str> {
+fn sql_schema(locks: &leasehold::Locks) -> Option<&'static str> {
     locks.sql_schema()
 }
 
 #[cfg(not(any(feature = "postgres", feature = "mysql", feature = "sqlite")))]
-fn of(_: &leasehold::Locks) -> Option<&'static str> {
+fn sql_schema(_: &leasehold::Locks) -> Option<&'static str> {
     None
 }

@@ -7,15 +7,15 @@ use std::sync::{
 
 /// An event worth seeing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum Event {
     /// A name was granted to a waiter, and the grant pushed.
-    HandedOn,
+    HandedOver,
     /// A waiter without a listener was passed over.
     PassedOver,
     /// A pushed grant lapsed before its client sent a request.
     MissedItsGrant,
     /// After a waiter missed its grant, the name went to another.
-    WentOn,
+    PassedToNextWaiter,
     /// A waiter that had missed its grant was in the queue again.
     QueuedAgain,
     /// A tombstone refused a late request.
@@ -40,13 +40,13 @@ pub enum Sight {
     SealRefused,
 }
 
-impl Sight {
-    /// All sights.
+impl Event {
+    /// All kinds of events.
     pub const ALL: [Self; 15] = [
-        Self::HandedOn,
+        Self::HandedOver,
         Self::PassedOver,
         Self::MissedItsGrant,
-        Self::WentOn,
+        Self::PassedToNextWaiter,
         Self::QueuedAgain,
         Self::RefusedByTombstone,
         Self::UndatedPush,
@@ -63,16 +63,16 @@ impl Sight {
 
 /// How often each event was seen. Not part of a world: worlds that differ only in this are the same.
 #[derive(Clone, Debug, Default)]
-pub struct Sights(Arc<[AtomicU64; Sight::ALL.len()]>);
+pub struct EventCounts(Arc<[AtomicU64; Event::ALL.len()]>);
 
-impl Sights {
-    pub(crate) fn add(&self, sight: Sight) {
-        self.0[sight as usize].fetch_add(1, Ordering::Relaxed);
+impl EventCounts {
+    pub(crate) fn add(&self, event: Event) {
+        self.0[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// How often an event was seen.
     #[must_use]
-    pub fn count(&self, sight: Sight) -> u64 {
-        self.0[sight as usize].load(Ordering::Relaxed)
+    pub fn count(&self, event: Event) -> u64 {
+        self.0[event as usize].load(Ordering::Relaxed)
     }
 }
