@@ -240,7 +240,7 @@ impl Client {
                 client.mailbox.push(Notification::AskAll);
             }
         };
-        runtime::spawn(leasehold_core::lasting(
+        runtime::spawn(leasehold_core::run_with_restarts(
             "maintenance",
             move || maintenance::run(Weak::clone(&me), Arc::clone(&queued)),
             on_failure,

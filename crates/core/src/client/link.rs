@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
+use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, catch_panic};
 
 /// The pause after the first failed attempt to connect. It doubles with each further failure, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -157,7 +157,7 @@ struct ConnectTask<D: Dial>(Arc<Inner<D>>);
 impl<D: Dial> ConnectTask<D> {
     async fn run(self) {
         let link = &self.0;
-        let dialing = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
+        let dialing = catch_panic(async { link.dialer.dial(Arc::clone(&link.broken)).await });
         // A retry may succeed after a panic: another server may answer.
         let made = dialing.await.unwrap_or_else(|panicked| {
             Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))

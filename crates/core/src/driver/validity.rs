@@ -20,8 +20,8 @@ pub(crate) struct Validity {
     /// The end of the lease, also while the hold is in doubt: until when the hold lasts if the engine still has it.
     /// Nanoseconds since boot; 0 once the hold is lost.
     lease_end: AtomicU64,
-    /// Nanoseconds that the engine granted last.
-    granted: AtomicU64,
+    /// The time that the engine granted last, in nanoseconds.
+    granted_nanos: AtomicU64,
     /// The end of this guard's own `max_hold`.
     max_hold_end: Instant,
     token: Token,
@@ -73,9 +73,9 @@ impl Validity {
     pub(crate) fn new(lease: &Lease, max_hold_end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
         let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
-        let granted = AtomicU64::new(nanos(lease.span()));
+        let granted_nanos = AtomicU64::new(nanos(lease.span()));
         let (loss, reported, rare_fields) = Default::default();
-        Self { deadline, lease_end, granted, max_hold_end, token, owner, loss, reported, rare_fields }
+        Self { deadline, lease_end, granted_nanos, max_hold_end, token, owner, loss, reported, rare_fields }
     }
 
     pub(crate) const fn token(&self) -> Token {
@@ -83,7 +83,7 @@ impl Validity {
     }
 
     pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
-        self.owner.as_ref().is_some_and(|own| own.is(owner))
+        self.owner.as_ref().is_some_and(|guard_owner| guard_owner.is(owner))
     }
 
     /// Until when the hold is valid.
@@ -98,7 +98,7 @@ impl Validity {
 
     /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
     pub(crate) fn granted(&self) -> Duration {
-        Duration::from_nanos(self.granted.load(Ordering::Acquire))
+        Duration::from_nanos(self.granted_nanos.load(Ordering::Acquire))
     }
 
     /// The end of this guard's own `max_hold`.
@@ -108,12 +108,12 @@ impl Validity {
 
     /// Copies the ends of a lease that was renewed or put in doubt. This never revives a lost hold.
     pub(crate) fn extend(&self, lease: &Lease) {
-        let ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
-        for (stored, new_end) in ends {
+        let new_ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
+        for (stored, new_end) in new_ends {
             let new = new_end.min(self.max_hold_end).as_nanos();
             let _ = stored.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
         }
-        self.granted.store(nanos(lease.span()), Ordering::Release);
+        self.granted_nanos.store(nanos(lease.span()), Ordering::Release);
     }
 
     /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays.
@@ -137,12 +137,12 @@ impl Validity {
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
-        let notification = self.loss.set(loss).is_ok();
-        if notification {
+        let is_first_report = self.loss.set(loss).is_ok();
+        if is_first_report {
             self.reported.notify_waiters();
             self.run_callbacks(loss);
         }
-        notification
+        is_first_report
     }
 
     /// Calls `callback` once, when the loss is reported; at once if the loss was reported already.
@@ -179,8 +179,8 @@ impl Validity {
         if now < deadline || (deadline == DOUBT && now < self.max_hold_end) {
             return None;
         }
-        let passed = if now >= self.max_hold_end { Loss::MaxHold } else { Loss::Lapsed };
-        Some(self.loss.get().copied().unwrap_or(passed))
+        let loss_by_time = if now >= self.max_hold_end { Loss::MaxHold } else { Loss::Lapsed };
+        Some(self.loss.get().copied().unwrap_or(loss_by_time))
     }
 
     /// The loss, with the error of the last renewal if the hold lapsed because of it.

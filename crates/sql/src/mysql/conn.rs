@@ -155,7 +155,7 @@ impl Conn {
 /// process: nothing can be put between this driver and its connection.
 pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
     let nonsense = |_| ExecuteError::Lost("its answer is malformed: is it a MySQL server?".to_owned());
-    leasehold_core::caught(work).await.map_err(nonsense)
+    leasehold_core::catch_panic(work).await.map_err(nonsense)
 }
 
 /// Adds a row to the collected rows of an answer while there is room. Once the answer exceeds the size limit, drops all
