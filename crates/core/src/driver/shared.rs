@@ -40,6 +40,7 @@ pub(crate) struct Shared {
     /// The local state of each name.
     pub(crate) table: NameTable,
     pub(crate) newest_tokens: NewestTokens,
+    /// The timers that the keeper fires.
     pub(crate) timers: Timers,
     /// Counts the work that has to be finished before the keeper or the process may end.
     pub(crate) pending: Pending,
@@ -72,7 +73,7 @@ pub(crate) struct Shared {
     /// The next ticket of a local queue.
     tickets: AtomicU64,
     /// How many requests in a row were made while nothing else was pending.
-    pub(crate) solo_requests: AtomicU64,
+    pub(crate) lone_requests_in_a_row: AtomicU64,
     /// The process that made the `Locks`: see [`process::generation`].
     generation: u32,
 }
@@ -112,7 +113,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
-            solo_requests: AtomicU64::new(0),
+            lone_requests_in_a_row: AtomicU64::new(0),
             generation: process::generation(),
         }
     }
@@ -173,6 +174,7 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// A new ticket for a local queue.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }

@@ -78,10 +78,12 @@ impl Validity {
         Self { deadline, lease_end, granted_nanos, max_hold_end, token, owner, loss, reported, rare_fields }
     }
 
+    /// The token of this guard.
     pub(crate) const fn token(&self) -> Token {
         self.token
     }
 
+    /// Whether the guard belongs to this owner, so that the owner may take the hold again.
     pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
         self.owner.as_ref().is_some_and(|guard_owner| guard_owner.is(owner))
     }
@@ -107,11 +109,12 @@ impl Validity {
     }
 
     /// Copies the ends of a lease that was renewed or put in doubt. This never revives a lost hold.
-    pub(crate) fn extend(&self, lease: &Lease) {
+    pub(crate) fn copy_ends(&self, lease: &Lease) {
         let new_ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
-        for (stored, new_end) in new_ends {
+        for (stored_end, new_end) in new_ends {
             let new = new_end.min(self.max_hold_end).as_nanos();
-            let _ = stored.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+            let _ =
+                stored_end.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
         }
         self.granted_nanos.store(nanos(lease.span()), Ordering::Release);
     }
@@ -231,12 +234,12 @@ mod tests {
         let validity =
             Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.renewed(at(50), at(60), Some(secs(20)), None);
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
         assert_eq!(validity.loss(at(150)), None);
         assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "reported once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
         assert_eq!(validity.lease_end(), at(0));
     }
@@ -249,7 +252,7 @@ mod tests {
         let validity =
             Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.doubt(at(50));
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!(
             (validity.deadline(), validity.lease_end(), validity.loss(at(60))),
             (DOUBT, lease.deadline(), None)

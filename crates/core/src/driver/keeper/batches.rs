@@ -64,6 +64,7 @@ mod tests {
         hold.name.as_str().parse().ok()
     }
 
+    /// The numbers of the holds in each batch.
     fn numbers(batches: &[Vec<Hold>]) -> Vec<Vec<u128>> {
         let number = |hold: &Hold| u128::from_be_bytes(hold.id.0);
         batches.iter().map(|batch| batch.iter().map(number).collect()).collect()

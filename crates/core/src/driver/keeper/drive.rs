@@ -47,6 +47,7 @@ struct ClaimDriver {
 }
 
 impl ClaimDriver {
+    /// Asks until the claim is decided.
     async fn run(&mut self, mut first_answer: FirstAnswer) {
         let mut wait = Wait::new(&self.shared.profile, self.connect_deadline());
         let mut asked_to_extend = false;
@@ -138,6 +139,7 @@ impl ClaimDriver {
         (!is_half_over(since, &grant, self.shared.now())).then_some((grant, since))
     }
 
+    /// Passes a grant on to the request that waits for it.
     fn deliver_grant(&self, grant: &Grant, arrival: Arrival) {
         self.shared.start_claim(self.shared.deliver_grant(&self.claim, grant, arrival));
     }
@@ -163,6 +165,7 @@ impl ClaimDriver {
         self.shared.connect_deadline(self.control.since)
     }
 
+    /// Records what an answer tells about the engine.
     fn note_answer(&self, answer: &Result<Answer, EngineError>) {
         if answer.is_ok() {
             self.shared.set_reached();

@@ -28,6 +28,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Count {
+    /// How many pieces of work are pending.
     pending: usize,
     /// How many threads wait for zero: when there are none, the wake-up and its system call are skipped.
     waiting_threads: usize,

@@ -11,7 +11,7 @@ use std::{
 use crate::driver::shared::Shared;
 
 /// After this number of requests in a row with nothing else pending, requests are started on the caller's thread.
-const MIN_SOLO_REQUESTS: u64 = 4;
+const MIN_LONE_REQUESTS: u64 = 4;
 
 /// A task of the keeper.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -57,10 +57,10 @@ impl Shared {
         }
         let Some(answered_still_pending) = self.keeper.answered_still_pending() else { return false };
         if !self.pending.is_at_most(own_pending + answered_still_pending) {
-            self.solo_requests.store(0, Ordering::Relaxed);
+            self.lone_requests_in_a_row.store(0, Ordering::Relaxed);
             return false;
         }
-        self.solo_requests.fetch_add(1, Ordering::Relaxed) >= MIN_SOLO_REQUESTS && self.has_no_jobs()
+        self.lone_requests_in_a_row.fetch_add(1, Ordering::Relaxed) >= MIN_LONE_REQUESTS && self.has_no_jobs()
     }
 
     /// Polls a new task once on this thread. If it is not done then, the keeper continues it after its wake-up.

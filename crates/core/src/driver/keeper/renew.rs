@@ -85,14 +85,17 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     last_error.map_or(Ok(()), Err)
 }
 
-/// The error on one line. Most holds of a batch have the same error, and share the text.
+/// The message of an error on one line. Most holds of a batch have the same error, and share the text: `shared_text`
+/// has the last message and its text on one line.
 fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
     if shared_text.as_ref().is_some_and(|(message, _)| *message != error.message) {
         *shared_text = None;
     }
     let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let new = || (error.message.clone(), error.message.chars().map(printable).collect::<String>().into());
-    &shared_text.get_or_insert_with(new).1
+    let message_and_text =
+        || (error.message.clone(), error.message.chars().map(printable).collect::<String>().into());
+    let (_, text) = shared_text.get_or_insert_with(message_and_text);
+    text
 }
 
 /// A confirmation request, until it is answered or its caller stops waiting. When dropped, it records whether the
@@ -153,7 +156,7 @@ impl Shared {
         let now = self.now();
         hold.lease.renewed(sent_at, now, ttl, group);
         for validity in &hold.guards {
-            validity.extend(&hold.lease);
+            validity.copy_ends(&hold.lease);
             validity.renewal_succeeded();
         }
         self.set_lease_timer(name, hold, now);
@@ -229,7 +232,7 @@ impl Shared {
             for (name, state) in shard.iter_mut() {
                 for hold in state.holds.iter_mut().filter(|hold| !hold.is_ending) {
                     hold.lease.doubt(now);
-                    hold.guards.iter().for_each(|validity| validity.extend(&hold.lease));
+                    hold.guards.iter().for_each(|validity| validity.copy_ends(&hold.lease));
                     self.set_lease_timer(name, hold, now);
                 }
             }

@@ -20,6 +20,7 @@ use crate::{
 pub(crate) struct RequestSpec {
     pub(crate) name: Name,
     pub(crate) terms: Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
 }
 

@@ -55,6 +55,7 @@ pub(crate) struct SentClaim {
 pub(crate) struct Requester<'a> {
     pub(crate) handle: &'a Arc<SharedHandle>,
     pub(crate) terms: &'a Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
 }
 

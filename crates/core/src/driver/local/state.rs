@@ -47,6 +47,7 @@ pub(crate) type Ticket = u64;
 /// A waiting request.
 pub(crate) struct Waiter {
     pub(crate) terms: Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
     /// When the request was made.
     pub(crate) since: Instant,

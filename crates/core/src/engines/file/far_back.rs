@@ -25,7 +25,7 @@ impl FileEngine {
         entry: &ClaimEntry,
         ticket: u64,
     ) -> Result<Option<u32>, EngineError> {
-        if !entry.lock_file.is_current(&entry.paths)? {
+        if !entry.lock_file.is_at_path(&entry.paths)? {
             return Ok(None);
         }
         let Some(state_file) = self.state_files.get(&self.dir, &entry.paths, Access::Existing)? else {

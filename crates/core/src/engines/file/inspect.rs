@@ -202,6 +202,7 @@ impl FileEngine {
     }
 }
 
+/// A hold, or a minimum hold time, as an operator sees it.
 fn holder_view(record: &Record, now: Instant) -> HolderView {
     let is_min_hold = record.state == RecordState::MinHold;
     HolderView {
@@ -215,6 +216,7 @@ fn holder_view(record: &Record, now: Instant) -> HolderView {
     }
 }
 
+/// A waiter as an operator sees it.
 fn waiter_view(record: &Record, now: Instant) -> WaiterView {
     WaiterView {
         id: record.id.to_string(),

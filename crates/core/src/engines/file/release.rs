@@ -74,7 +74,7 @@ impl FileEngine {
 
     /// Why the hold of a claim is lost; `None` while it exists.
     pub(super) fn loss_of(&self, entry: &ClaimEntry) -> Result<Option<Loss>, EngineError> {
-        if !entry.lock_file.is_current(&entry.paths)? {
+        if !entry.lock_file.is_at_path(&entry.paths)? {
             return Ok(Some(Loss::Replaced));
         }
         let Some(state_file) = self.state_files.get(&self.dir, &entry.paths, Access::Existing)? else {
@@ -137,7 +137,7 @@ impl FileEngine {
     /// After a record of the table was emptied: resets the table if that was its last record, and signals the waiters
     /// that may now be granted.
     fn leave_table(&self, entry: &ClaimEntry, state_file: &StateFile) -> Result<(), EngineError> {
-        if entry.lock_file.is_current(&entry.paths)?
+        if entry.lock_file.is_at_path(&entry.paths)?
             && let Some(latch) = entry.lock_file.try_latch()?
         {
             let mut table = Table::load(self, &entry.paths, &entry.lock_file, state_file, latch)?;

@@ -125,7 +125,7 @@ impl FileEngine {
         let mut has_flock = false;
         if claim.mode == Mode::Exclusive {
             has_flock = lock_file.try_flock(claim.mode)?;
-            if (has_flock || !claim.may_queue) && !lock_file.is_current(paths)? {
+            if (has_flock || !claim.may_queue) && !lock_file.is_at_path(paths)? {
                 return Ok(None);
             }
             if has_flock {
@@ -195,7 +195,7 @@ impl FileEngine {
                 return if is_taken { Ok(Some((None, taken_answer()))) } else { Err(latch_error) };
             }
         };
-        if !lock_file.is_current(paths)? {
+        if !lock_file.is_at_path(paths)? {
             return Ok(None);
         }
         let state_file = self
@@ -269,7 +269,7 @@ impl FileEngine {
             }));
         }
         let latch = entry.lock_file.latch()?;
-        if !entry.lock_file.is_current(&entry.paths)? {
+        if !entry.lock_file.is_at_path(&entry.paths)? {
             return Ok(Answer::Gone);
         }
         let Some(state_file) = self.state_files.get(&self.dir, &entry.paths, Access::Existing)? else {
@@ -435,6 +435,7 @@ fn taken_answer() -> Answer {
     Answer::Taken(Hint { ask_in: Some(NEAR_INTERVAL), ..Hint::default() })
 }
 
+/// The entry of a claim that waits or holds from now on.
 fn new_entry(
     claim: &Claim,
     paths: &Arc<NamePaths>,
@@ -444,6 +445,7 @@ fn new_entry(
     Box::new(ClaimEntry { claim: claim.clone(), paths: Arc::clone(paths), lock_file, claim_state })
 }
 
+/// The error for a mode of another kind than the one in use.
 fn clash_error(wanted: Mode, other: Mode) -> EngineError {
     let kind_of_lock = |mode: Mode| match mode.limit() {
         None => "a lock (exclusive or shared)".to_owned(),

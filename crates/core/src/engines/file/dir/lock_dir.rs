@@ -40,7 +40,7 @@ pub(crate) struct LockDir {
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
     pub(crate) fs_type: i64,
-    /// The path, for messages.
+    /// The path of the directory, for messages.
     shown_path: String,
 }
 

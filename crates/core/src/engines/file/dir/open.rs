@@ -70,6 +70,7 @@ pub(crate) fn open_file(
             return Err(foreign_file_error(&shown_path(), "is not a regular file"));
         }
         match stat.st_nlink {
+            // The file was removed since it was opened: tries again.
             0 => {}
             1 => return Ok(Some((File::from(fd), stat))),
             // Another user could have linked our file, or a file of a third user, under the name of a lock.

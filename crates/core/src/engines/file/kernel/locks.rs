@@ -127,7 +127,7 @@ impl LockFile {
     }
 
     /// Whether the path still leads to this very file. Otherwise other claims lock another file.
-    pub(crate) fn is_current(&self, paths: &NamePaths) -> Result<bool, EngineError> {
+    pub(crate) fn is_at_path(&self, paths: &NamePaths) -> Result<bool, EngineError> {
         match lstat(paths.lock_path.as_c_str()) {
             Ok(stat) if stat.st_dev != self.device || stat.st_ino != self.inode => Ok(false),
             Ok(stat) if stat.st_nlink > 1 => {

@@ -138,6 +138,7 @@ impl Head {
         head.is_consistent().then_some(head).ok_or(HeadError::Damaged)
     }
 
+    /// Whether the numbers can be those of a head that this engine wrote.
     fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS

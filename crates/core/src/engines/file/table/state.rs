@@ -124,6 +124,7 @@ impl StateFile {
         )
     }
 
+    /// The size of the file, in bytes.
     fn size(&self) -> Result<u64, EngineError> {
         self.file
             .metadata()

@@ -155,12 +155,12 @@ fn is_pipe(file: &File) -> bool {
 /// The stored time of the last signal of a claim that was not signalled since it last asked.
 const NOT_SIGNALLED: [u8; 8] = [0; 8];
 
-/// Clears the time of the last signal, because the owner of the record has asked.
+/// Clears the time of the last signal, because the waiter has asked.
 pub(crate) fn clear_signal(state_file: &StateFile, slot: u32) -> Result<(), EngineError> {
     state_file.write(&NOT_SIGNALLED, record_offset(slot) + SIGNALLED_AT)
 }
 
-/// Whether the record was signalled since its owner last asked.
+/// Whether the waiter was signalled since it last asked.
 pub(crate) fn is_signalled(state_file: &StateFile, slot: u32) -> bool {
     let mut bytes = NOT_SIGNALLED;
     state_file.read(&mut bytes, record_offset(slot) + SIGNALLED_AT).is_err() || bytes != NOT_SIGNALLED
