@@ -193,7 +193,7 @@ impl Guard {
     /// [`is_lost`](Error::is_lost) if it does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
-        self.handle.ready()?;
+        self.handle.ensure_served()?;
         if let Some(report) = self.validity.loss_report(self.handle.now()) {
             return Err(self.lost_error(&report));
         }

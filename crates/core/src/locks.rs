@@ -133,7 +133,7 @@ impl Builder {
     /// Builds the `Locks`. Nothing is sent before the first request.
     #[must_use]
     pub fn build(self) -> Locks {
-        process::register_hooks(keeper::exit_wait);
+        process::register_hooks(keeper::wait_at_exit);
         let owner = self.owner.unwrap_or_else(process::label);
         let shared = Arc::new(Shared::new(Parts {
             engine: self.engine,

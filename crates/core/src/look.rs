@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, caught,
+    Broken, Engine, EngineError, Error, ErrorKind, Fault, Guarantee, Locks, Name, View, catch_panic,
     driver::keeper::{KeeperJob, REPORT_MARGIN, poll_once},
 };
 
@@ -23,7 +23,7 @@ impl Locks {
                     return engine.ping().await;
                 }
                 let timed_out = || Err(EngineError::new(Fault::Retry, format!("no answer within {limit:?}")));
-                let answer = shared.within(limit.saturating_add(REPORT_MARGIN), engine.ping()).await;
+                let answer = shared.with_timeout(limit.saturating_add(REPORT_MARGIN), engine.ping()).await;
                 match answer.unwrap_or_else(timed_out) {
                     // A ping changes nothing, so its outcome cannot be unknown: it failed.
                     Err(error) if error.fault == Fault::Unknown => {
@@ -156,12 +156,12 @@ impl Locks {
         {
             return answer.map_err(to_user_error);
         }
-        self.shared().ready()?;
+        self.shared().ensure_served()?;
         let (tx, rx) = tokio::sync::oneshot::channel();
         let pending = self.shared().pending.add();
         self.shared().queue_job(KeeperJob::Spawn(Box::pin(async move {
             let _pending = pending;
-            let answer = caught(answer).await;
+            let answer = catch_panic(answer).await;
             let _ = tx.send(answer.unwrap_or_else(|panicked| Err(panicked.into_error())));
         })));
         match rx.await {

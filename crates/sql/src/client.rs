@@ -246,7 +246,7 @@ impl Client {
                 client.mailbox.push(Notification::AskAll);
             }
         };
-        runtime::spawn(leasehold_core::lasting(
+        runtime::spawn(leasehold_core::run_with_restarts(
             "maintenance",
             move || maintenance::run(Weak::clone(&weak_self), Arc::clone(&maintenance_wake)),
             on_failure,

@@ -138,7 +138,7 @@ impl Client {
                 maintained.mend().await;
             }
         };
-        runtime::spawn(leasehold_core::lasting("session", maintain, || (), runtime::sleep));
+        runtime::spawn(leasehold_core::run_with_restarts("session", maintain, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
             leasehold_core::maintain(
                 Weak::clone(&self.weak_self),

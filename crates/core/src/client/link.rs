@@ -12,7 +12,7 @@ use std::{
 
 use tokio::sync::Notify;
 
-use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, caught};
+use crate::{BoxFuture, Clock, Contact, EngineError, Fault, Instant, catch_panic};
 
 /// The pause after the first failed attempt to connect. It doubles with each further failure, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -160,7 +160,7 @@ struct ConnectTask<D: Dial>(Arc<Inner<D>>);
 impl<D: Dial> ConnectTask<D> {
     async fn run(self) {
         let link = &self.0;
-        let dial = caught(async { link.dialer.dial(Arc::clone(&link.broken)).await });
+        let dial = catch_panic(async { link.dialer.dial(Arc::clone(&link.broken)).await });
         // A retry may succeed after a panic: another server may answer.
         let outcome = dial.await.unwrap_or_else(|panicked| {
             Err(EngineError::new(Fault::Retry, format!("cannot connect: {panicked}")))

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::{
     BoxFuture, ClaimId, Clock, EngineError, Instant, Mailbox, Notification, REQUEST_TIMEOUT,
     client::runtime::{sleep, spawn, within},
-    driver::tasks::lasting,
+    driver::tasks::run_with_restarts,
 };
 
 /// The longest sleep: timers stop while the machine is suspended, the clock does not.
@@ -45,7 +45,7 @@ pub fn maintain<C: Maintain>(client: Weak<C>, clock: Arc<dyn Clock>, due_earlier
             client.mailbox().push(Notification::AskAll);
         }
     };
-    spawn(lasting("maintenance", start, after_panic, sleep));
+    spawn(run_with_restarts("maintenance", start, after_panic, sleep));
 }
 
 /// Runs rounds of the upkeep until the client is gone.
@@ -70,7 +70,7 @@ pub fn end_claims<C: Maintain>(client: &Arc<C>, overdue: Vec<ClaimId>) {
     for id in overdue {
         let client = Arc::downgrade(client);
         let start = move || end_claim(Weak::clone(&client), id);
-        spawn(lasting("end of a claim", start, || (), sleep));
+        spawn(run_with_restarts("end of a claim", start, || (), sleep));
     }
 }
 

@@ -16,9 +16,11 @@ use crate::{
     Claim, ClaimId, Engine, Error, ErrorKind, Instant, Name, Profile,
     contract::observe::Observer,
     contract::process,
-    driver::keeper::{Env, Keeper, KeeperJob, LossCallbacks, Pending, TimerAction, TimerKey, Timers, Wake},
-    driver::local::{NewestTokens, Table, Terms},
-    driver::tasks::{Panicked, caught_unless},
+    driver::keeper::{
+        Env, Keeper, KeeperJob, KeeperWake, LossCallbacks, Pending, TimerAction, TimerKey, Timers,
+    },
+    driver::local::{NameTable, NewestTokens, Terms},
+    driver::tasks::{Panicked, catch_panic_unless},
 };
 
 /// How long a pushed grant lasts until the next request of its waiter (R15), or the whole ttl if that is shorter.
@@ -36,8 +38,9 @@ pub(crate) struct Shared {
     pub(crate) env: Env,
     pub(crate) observer: Observer,
     /// The local state of each name.
-    pub(crate) table: Table,
+    pub(crate) table: NameTable,
     pub(crate) newest_tokens: NewestTokens,
+    /// The timers that the keeper fires.
     pub(crate) timers: Timers,
     /// Counts the work that has to be finished before the keeper or the process may end.
     pub(crate) pending: Pending,
@@ -51,13 +54,13 @@ pub(crate) struct Shared {
     /// out; it has done nothing since.
     pub(crate) unresponsive: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
-    pub(crate) doubted: AtomicU64,
+    pub(crate) last_doubt: AtomicU64,
     pub(crate) keeper: Keeper,
     /// The callbacks of users for lost holds.
     pub(crate) loss_callbacks: LossCallbacks,
     /// The label of requests without an owner of their own.
     owner: Arc<str>,
-    /// The jobs that the keeper has not started yet; `None` when no keeper will start a job any more.
+    /// The jobs that the keeper has not started yet; `None` after the keeper has ended.
     jobs: Mutex<Option<Vec<KeeperJob>>>,
     /// Held while the keeper is started, so that it is started once.
     starting: Mutex<()>,
@@ -69,13 +72,13 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     /// The next ticket of a local queue.
     tickets: AtomicU64,
-    /// How many requests in a row found nothing else pending.
-    pub(crate) solo_requests: AtomicU64,
+    /// How many requests in a row were made while nothing else was pending.
+    pub(crate) lone_requests_in_a_row: AtomicU64,
     /// The process that made the `Locks`: see [`process::generation`].
     generation: u32,
 }
 
-/// The parameters set by the builder.
+/// The parts of a `Locks` that its builder sets.
 pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) env: Env,
@@ -90,7 +93,7 @@ impl Shared {
         Self {
             profile: parts.engine.profile().clone(),
             engine: parts.engine,
-            table: Table::new(parts.env.random()),
+            table: NameTable::new(parts.env.random()),
             env: parts.env,
             observer: parts.observer,
             newest_tokens: NewestTokens::default(),
@@ -100,7 +103,7 @@ impl Shared {
             connect_timeout: parts.connect_timeout,
             reached: AtomicBool::new(false),
             unresponsive: AtomicBool::new(false),
-            doubted: AtomicU64::new(0),
+            last_doubt: AtomicU64::new(0),
             keeper: parts.keeper,
             loss_callbacks: LossCallbacks::default(),
             owner: parts.owner,
@@ -110,7 +113,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             tickets: AtomicU64::new(0),
-            solo_requests: AtomicU64::new(0),
+            lone_requests_in_a_row: AtomicU64::new(0),
             generation: process::generation(),
         }
     }
@@ -143,7 +146,7 @@ impl Shared {
     }
 
     /// Starts the keeper if it does not run yet: before anything is claimed, so that no hold is ever without a keeper.
-    pub(crate) fn ready(self: &Arc<Self>) -> Result<(), Error> {
+    pub(crate) fn ensure_served(self: &Arc<Self>) -> Result<(), Error> {
         if !self.is_served() && self.is_own_process() {
             let _starting = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
             if !self.is_served() {
@@ -154,6 +157,7 @@ impl Shared {
         self.check_open()
     }
 
+    /// Whether the keeper was started.
     pub(crate) fn is_served(&self) -> bool {
         self.serving.load(Ordering::Acquire)
     }
@@ -170,6 +174,7 @@ impl Shared {
         self.stopping.load(Ordering::Acquire)
     }
 
+    /// A new ticket for a local queue.
     pub(crate) fn next_ticket(&self) -> u64 {
         self.tickets.fetch_add(1, Ordering::Relaxed)
     }
@@ -195,7 +200,7 @@ impl Shared {
     /// Adds a timer, and wakes the keeper if the timer is earlier than its next wake-up.
     pub(crate) fn add_timer(self: &Arc<Self>, at: Instant, action: TimerAction) -> TimerKey {
         let (key, wake) = self.timers.add(at, action);
-        if matches!(wake, Wake::Now) {
+        if matches!(wake, KeeperWake::Now) {
             self.wake.notify_one();
         }
         key
@@ -209,8 +214,8 @@ impl Shared {
             return drop(job);
         }
         let dropped_job = match &mut *self.lock_jobs() {
-            Some(list) => {
-                list.push(job);
+            Some(jobs) => {
+                jobs.push(job);
                 None
             }
             None => Some(job),
@@ -250,15 +255,15 @@ impl Shared {
         // An async function that takes a future reserves room for it twice: unboxed, a task of 2 kB took 8 kB.
         let task = Box::pin(task);
         async move {
-            if let Err(panicked) = shared.caught(task).await {
+            if let Err(panicked) = shared.catch_panic(task).await {
                 shared.end_after_panic(&panicked);
             }
         }
     }
 
     /// The result of `work`, or its panic. On a runtime of the caller, the runtime reports the panic itself.
-    pub(crate) async fn caught<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
-        caught_unless(self.keeper.reports_panics(), work).await
+    pub(crate) async fn catch_panic<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
+        catch_panic_unless(self.keeper.reports_panics(), work).await
     }
 
     fn lock_jobs(&self) -> std::sync::MutexGuard<'_, Option<Vec<KeeperJob>>> {

@@ -17,14 +17,14 @@ use std::{
 use crate::{EngineError, Fault};
 
 /// The pause before a task that panicked is started again.
-const PAUSE: Duration = Duration::from_millis(500);
+const RESTART_PAUSE: Duration = Duration::from_millis(500);
 
 /// The message of a panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Panicked(String);
 
 impl Panicked {
-    fn of(payload: &(dyn Any + Send)) -> Self {
+    fn from_payload(payload: &(dyn Any + Send)) -> Self {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("without a word");
         Self(text.lines().next().unwrap_or_default().to_owned())
@@ -46,14 +46,17 @@ impl fmt::Display for Panicked {
 ///
 /// # Errors
 /// The message of the panic. No code of `work` runs after it.
-pub async fn caught<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
+pub async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Panicked> {
     // No code sees the unfinished state after a panic: `work` is dropped.
     let pass_on = false;
-    caught_unless(pass_on, work).await
+    catch_panic_unless(pass_on, work).await
 }
 
-/// As [`caught`]; but if `pass_on`, a panic is passed on to a runtime that reports it.
-pub(crate) async fn caught_unless<T>(pass_on: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
+/// As [`catch_panic`]; but if `pass_on`, a panic is passed on to a runtime that reports it.
+pub(crate) async fn catch_panic_unless<T>(
+    pass_on: bool,
+    work: impl Future<Output = T>,
+) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| {
         if pass_on {
@@ -61,7 +64,7 @@ pub(crate) async fn caught_unless<T>(pass_on: bool, work: impl Future<Output = T
         }
         match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
-            Err(payload) => Poll::Ready(Err(Panicked::of(&*payload))),
+            Err(payload) => Poll::Ready(Err(Panicked::from_payload(&*payload))),
         }
     })
     .await
@@ -69,7 +72,7 @@ pub(crate) async fn caught_unless<T>(pass_on: bool, work: impl Future<Output = T
 
 /// Runs the work that `begin` starts until it returns. When the work panics, `panicked` is called, to make other parts
 /// check what the work may have left undone, and after a pause by `sleep` the work is started again.
-pub async fn lasting<W, S>(
+pub async fn run_with_restarts<W, S>(
     what: &str,
     mut begin: impl FnMut() -> W,
     mut panicked: impl FnMut(),
@@ -78,10 +81,10 @@ pub async fn lasting<W, S>(
     W: Future<Output = ()>,
     S: Future<Output = ()>,
 {
-    while let Err(error) = caught(async { begin().await }).await {
+    while let Err(error) = catch_panic(async { begin().await }).await {
         tracing::error!(what, panicked = %error, "a task panicked and is restarted");
         panicked();
-        sleep(PAUSE).await;
+        sleep(RESTART_PAUSE).await;
     }
 }
 
@@ -93,7 +96,7 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_an_error_with_its_message() {
-        let outcome = |work: fn() -> u8| pollster::block_on(caught(async move { work() }));
+        let outcome = |work: fn() -> u8| pollster::block_on(catch_panic(async move { work() }));
         assert_eq!(outcome(|| 7), Ok(7));
         assert_eq!(outcome(|| panic!("plain")), Err(Panicked("plain".to_owned())));
         let many_lines = outcome(|| panic!("{} of\nmany", "one"));
@@ -104,15 +107,15 @@ mod tests {
     #[test]
     fn work_is_restarted_until_it_returns() {
         let log = RefCell::new(Vec::new());
-        pollster::block_on(lasting(
+        pollster::block_on(run_with_restarts(
             "a test",
             || async {
                 log.borrow_mut().push("started");
                 assert!(log.borrow().len() > 4, "not yet");
             },
-            || log.borrow_mut().push("fell"),
+            || log.borrow_mut().push("panicked"),
             |_| std::future::ready(()),
         ));
-        assert_eq!(*log.borrow(), ["started", "fell", "started", "fell", "started"]);
+        assert_eq!(*log.borrow(), ["started", "panicked", "started", "panicked", "started"]);
     }
 }

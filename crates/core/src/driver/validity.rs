@@ -20,8 +20,8 @@ pub(crate) struct Validity {
     /// The end of the lease, also while the hold is in doubt: until when the hold lasts if the engine still has it.
     /// Nanoseconds since boot; 0 once the hold is lost.
     lease_end: AtomicU64,
-    /// Nanoseconds that the engine granted last.
-    granted: AtomicU64,
+    /// The time that the engine granted last, in nanoseconds.
+    granted_nanos: AtomicU64,
     /// The end of this guard's own `max_hold`.
     max_hold_end: Instant,
     token: Token,
@@ -73,17 +73,19 @@ impl Validity {
     pub(crate) fn new(lease: &Lease, max_hold_end: Instant, token: Token, owner: Option<Owner>) -> Self {
         let deadline = AtomicU64::new(lease.valid_until().min(max_hold_end).as_nanos());
         let lease_end = AtomicU64::new(lease.deadline().min(max_hold_end).as_nanos());
-        let granted = AtomicU64::new(nanos(lease.granted_time()));
+        let granted_nanos = AtomicU64::new(nanos(lease.granted_time()));
         let (loss, reported, rare_fields) = Default::default();
-        Self { deadline, lease_end, granted, max_hold_end, token, owner, loss, reported, rare_fields }
+        Self { deadline, lease_end, granted_nanos, max_hold_end, token, owner, loss, reported, rare_fields }
     }
 
+    /// The token of this guard.
     pub(crate) const fn token(&self) -> Token {
         self.token
     }
 
+    /// Whether the guard belongs to this owner, so that the owner may take the hold again.
     pub(crate) fn is_owned_by(&self, owner: &Owner) -> bool {
-        self.owner.as_ref().is_some_and(|own| own.is(owner))
+        self.owner.as_ref().is_some_and(|guard_owner| guard_owner.is(owner))
     }
 
     /// Until when the hold is valid.
@@ -98,7 +100,7 @@ impl Validity {
 
     /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
     pub(crate) fn granted(&self) -> Duration {
-        Duration::from_nanos(self.granted.load(Ordering::Acquire))
+        Duration::from_nanos(self.granted_nanos.load(Ordering::Acquire))
     }
 
     /// The end of this guard's own `max_hold`.
@@ -107,13 +109,14 @@ impl Validity {
     }
 
     /// Copies the ends of a lease that was renewed or put in doubt. This never revives a lost hold.
-    pub(crate) fn extend(&self, lease: &Lease) {
-        let ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
-        for (stored, new_end) in ends {
+    pub(crate) fn copy_ends(&self, lease: &Lease) {
+        let new_ends = [(&self.deadline, lease.valid_until()), (&self.lease_end, lease.deadline())];
+        for (stored_end, new_end) in new_ends {
             let new = new_end.min(self.max_hold_end).as_nanos();
-            let _ = stored.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
+            let _ =
+                stored_end.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| (old != 0).then_some(new));
         }
-        self.granted.store(nanos(lease.granted_time()), Ordering::Release);
+        self.granted_nanos.store(nanos(lease.granted_time()), Ordering::Release);
     }
 
     /// Stores the error of a renewal. For a hold whose loss was reported, the earlier error stays.
@@ -137,12 +140,12 @@ impl Validity {
     pub(crate) fn lose(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
-        let notification = self.loss.set(loss).is_ok();
-        if notification {
+        let is_first_report = self.loss.set(loss).is_ok();
+        if is_first_report {
             self.reported.notify_waiters();
             self.run_callbacks(loss);
         }
-        notification
+        is_first_report
     }
 
     /// Calls `callback` once, when the loss is reported; at once if the loss was reported already.
@@ -179,8 +182,8 @@ impl Validity {
         if now < deadline || (deadline == DOUBT && now < self.max_hold_end) {
             return None;
         }
-        let passed = if now >= self.max_hold_end { Loss::MaxHold } else { Loss::Lapsed };
-        Some(self.loss.get().copied().unwrap_or(passed))
+        let loss_by_time = if now >= self.max_hold_end { Loss::MaxHold } else { Loss::Lapsed };
+        Some(self.loss.get().copied().unwrap_or(loss_by_time))
     }
 
     /// The loss, with the error of the last renewal if the hold lapsed because of it.
@@ -231,12 +234,12 @@ mod tests {
         let validity =
             Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.renewed(at(50), at(60), Some(secs(20)), None);
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
         assert_eq!(validity.loss(at(150)), None);
         assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "reported once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));
         assert_eq!(validity.lease_end(), at(0));
     }
@@ -249,7 +252,7 @@ mod tests {
         let validity =
             Validity::new(&lease, Instant::NEVER, Token { lineage: Lineage::new(1), number: 1 }, None);
         lease.doubt(at(50));
-        validity.extend(&lease);
+        validity.copy_ends(&lease);
         assert_eq!(
             (validity.deadline(), validity.lease_end(), validity.loss(at(60))),
             (DOUBT, lease.deadline(), None)

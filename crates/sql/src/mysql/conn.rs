@@ -160,7 +160,7 @@ impl Conn {
 pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
     let malformed_answer =
         |_| ExecuteError::AnswerLost("its answer is malformed: is it a MySQL server?".to_owned());
-    leasehold_core::caught(work).await.map_err(malformed_answer)
+    leasehold_core::catch_panic(work).await.map_err(malformed_answer)
 }
 
 /// Adds a row to the collected rows of an answer while there is room. Once the answer exceeds the size limit, drops all

@@ -92,8 +92,8 @@ impl Drop for PendingUndo<'_> {
     }
 }
 
-/// One try, with a new claim. `Ok` is the final result of the request; `Err` is an error after which the next try may
-/// succeed, with the engine's hint.
+/// One try, with a new claim. `Ok` is the final result of the request, a guard or an error; `Err` is an error after
+/// which the next try may succeed, with the engine's hint.
 async fn try_once(
     handle: &Arc<SharedHandle>,
     spec: &RequestSpec,
@@ -103,7 +103,7 @@ async fn try_once(
         return Ok(Err(closed));
     }
     if handle.is_blocked_locally(spec) {
-        return Err((taken_error(handle, spec, 1), Hint::default()));
+        return Err((taken_error(handle, spec), Hint::default()));
     }
     let (may_queue, others_wait) = (false, false);
     let claim = handle.new_claim(&spec.name, &spec.terms, may_queue, others_wait);
@@ -112,12 +112,12 @@ async fn try_once(
         SentClaim { sent_at: handle.now(), newest_token: handle.newest_tokens.newest(&spec.name) };
     let answer = handle.ask(&pending_undo.claim, How::Create, handle.connect_deadline(since)).await;
     if answer.is_ok() {
-        handle.mark_reached();
+        handle.set_reached();
     }
     match answer {
         Ok(Answer::Held(grant)) => {
             pending_undo.outcome_known = true;
-            Ok(handle.adopt(handle, spec, &pending_undo.claim, &grant, sent_claim))
+            Ok(handle.guard_of_try(handle, spec, &pending_undo.claim, &grant, sent_claim))
         }
         Ok(Answer::Taken(hint)) => {
             pending_undo.outcome_known = true;
@@ -125,7 +125,7 @@ async fn try_once(
         }
         // An engine that queues a claim without `may_queue` breaks its contract; the claim is undone here all the same.
         Ok(Answer::Waiting(hint)) => Err((blocked_error(handle, spec, hint), hint)),
-        Ok(Answer::Gone) => Err((taken_error(handle, spec, 1), Hint::default())),
+        Ok(Answer::Gone) => Err((taken_error(handle, spec), Hint::default())),
         Err(error) => {
             pending_undo.outcome_known = !error.fault.may_be_applied();
             let may_retry = matches!(error.fault, Fault::Retry | Fault::Full | Fault::Unknown);
@@ -135,6 +135,7 @@ async fn try_once(
     }
 }
 
+/// The error of a request whose time limit ends before the first answer.
 fn unanswered_error(shared: &Shared, spec: &RequestSpec) -> Error {
     let (engine, name) = (shared.profile.engine, spec.name.as_str());
     let message = format!("{engine} lock {name:?}: not acquired: the engine has not answered in time");
@@ -144,19 +145,15 @@ fn unanswered_error(shared: &Shared, spec: &RequestSpec) -> Error {
 /// The error for a name that is taken, or blocked by something that may never end.
 fn blocked_error(shared: &Shared, spec: &RequestSpec, hint: Hint) -> Error {
     match hint.obstacle {
-        None => taken_error(shared, spec, 1),
-        Some(what) => {
-            let error = EngineError::new(Fault::Misconfigured, what);
+        None => taken_error(shared, spec),
+        Some(obstacle) => {
+            let error = EngineError::new(Fault::Misconfigured, obstacle);
             Error::from_engine(error, &spec.name, shared.profile.engine)
         }
     }
 }
 
-fn taken_error(shared: &Shared, spec: &RequestSpec, tries: u32) -> Error {
+fn taken_error(shared: &Shared, spec: &RequestSpec) -> Error {
     let (engine, name) = (shared.profile.engine, spec.name.as_str());
-    let after = if tries > 1 { format!(" after {tries} tries") } else { String::new() };
-    Error::new(
-        ErrorKind::Taken,
-        format!("{engine} lock {name:?}: not acquired{after}: it is held by another"),
-    )
+    Error::new(ErrorKind::Taken, format!("{engine} lock {name:?}: not acquired: it is held by another"))
 }

@@ -6,7 +6,7 @@ use crate::Hold;
 
 /// The most holds renewed by one request: large enough that 100,000 holds need few requests, small enough that one slow
 /// part of a request does not make many other renewals unknown.
-const BATCH: usize = 128;
+const MAX_BATCH_SIZE: usize = 128;
 
 /// Divides `holds` into batches of leases of similar length, because the shortest lease of a batch decides how long the
 /// answer may take. The holds of one `group` stay in one batch, if they fit.
@@ -17,10 +17,10 @@ pub(super) fn batches(holds: Vec<Hold>, group: impl Fn(&Hold) -> Option<u16>) ->
     let mut batches = Vec::new();
     while let Some(((shortest, _), _)) = holds.first() {
         let longest = *shortest * 2;
-        let fitting = holds.partition_point(|((ttl, _), _)| *ttl <= longest);
-        let later = holds.split_off(batch_end(&holds, fitting.min(BATCH)));
+        let similar_count = holds.partition_point(|((ttl, _), _)| *ttl <= longest);
+        let remaining = holds.split_off(batch_end(&holds, similar_count.min(MAX_BATCH_SIZE)));
         batches.push(holds.into_iter().map(|(_, hold)| hold).collect());
-        holds = later;
+        holds = remaining;
     }
     batches
 }
@@ -32,8 +32,8 @@ type BatchKey = (Duration, Option<u16>);
 /// unless it is the only group.
 fn batch_end(holds: &[(BatchKey, Hold)], max_holds: usize) -> usize {
     match (&holds[max_holds - 1], holds.get(max_holds)) {
-        ((last, _), Some((next, _))) if last == next && last.1.is_some() => {
-            let begin = holds.partition_point(|(key, _)| key < last);
+        ((last_key, _), Some((next_key, _))) if last_key == next_key && last_key.1.is_some() => {
+            let begin = holds.partition_point(|(key, _)| key < last_key);
             if begin > 0 { begin } else { max_holds }
         }
         _ => max_holds,
@@ -64,6 +64,7 @@ mod tests {
         hold.name.as_str().parse().ok()
     }
 
+    /// The numbers of the holds in each batch.
     fn numbers(batches: &[Vec<Hold>]) -> Vec<Vec<u128>> {
         let number = |hold: &Hold| u128::from_be_bytes(hold.id.0);
         batches.iter().map(|batch| batch.iter().map(number).collect()).collect()
@@ -110,10 +111,10 @@ mod tests {
         /// is in more batches than it has lengths of leases.
         #[test]
         fn every_hold_is_in_one_batch(
-            came in prop::collection::vec((1_u32..5, prop::option::of(0_u16..40)), 0..600),
+            leases in prop::collection::vec((1_u32..5, prop::option::of(0_u16..40)), 0..600),
         ) {
             let name = |group: &Option<u16>| group.map_or("none".to_owned(), |group| group.to_string());
-            let all: Vec<Hold> = came
+            let all: Vec<Hold> = leases
                 .iter()
                 .enumerate()
                 .map(|(number, (secs, group))| hold(number, SECOND * *secs, &name(group)))
@@ -124,19 +125,20 @@ mod tests {
             seen.sort_unstable();
             prop_assert!(seen.into_iter().eq(0..count));
             for batch in &batches {
-                prop_assert!(!batch.is_empty() && batch.len() <= BATCH);
+                prop_assert!(!batch.is_empty() && batch.len() <= MAX_BATCH_SIZE);
                 prop_assert!(batch.last().unwrap().ttl <= batch[0].ttl * 2);
             }
-            for key in came {
-                if key.1.is_none() || batches.iter().flatten().filter(|hold| is(hold, key)).count() > BATCH {
+            for key in leases {
+                if key.1.is_none() || batches.iter().flatten().filter(|hold| has_key(hold, key)).count() > MAX_BATCH_SIZE {
                     continue;
                 }
-                prop_assert_eq!(batches.iter().filter(|batch| batch.iter().any(|hold| is(hold, key))).count(), 1);
+                prop_assert_eq!(batches.iter().filter(|batch| batch.iter().any(|hold| has_key(hold, key))).count(), 1);
             }
         }
     }
 
-    fn is(hold: &Hold, (secs, of): (u32, Option<u16>)) -> bool {
-        hold.ttl == SECOND * secs && group(hold) == of
+    /// Whether a hold has this ttl in seconds and this group.
+    fn has_key(hold: &Hold, (secs, key_group): (u32, Option<u16>)) -> bool {
+        hold.ttl == SECOND * secs && group(hold) == key_group
     }
 }

@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use super::exit::PendingItem;
 use crate::{
     EngineError, Error, Fault, Instant, Loss, Name, Release, Released,
-    driver::keeper::{KeeperJob, at_once_all},
+    driver::keeper::{KeeperJob, released_at_once},
     driver::local::release_result,
     driver::shared::Shared,
 };
 
 /// The most releases sent by one request.
-const BATCH: usize = 1000;
+const MAX_BATCH_SIZE: usize = 1000;
 /// The pause before a release is sent again. It doubles each time, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -25,16 +25,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// A release that is still to be sent, or was not answered yet.
 pub(crate) struct Cleanup {
     release: Release,
-    /// The name of the engine, for errors.
+    /// The name of the engine, for error messages.
     engine: &'static str,
     /// When the cleanup began.
-    began: Instant,
+    began_at: Instant,
     /// When nothing of the claim can be left on the engine any more, whatever happened to the requests.
-    give_up: Instant,
+    give_up_at: Instant,
     /// This release was sent before, and may have arrived: an answer "not there" may be the effect of that request.
     was_sent: bool,
     /// `None` for the release of a claim that no user held.
-    hold: Option<HoldRelease>,
+    hold_release: Option<HoldRelease>,
     /// Counted as pending until it is done, so that closing can wait for it.
     _pending: PendingItem,
 }
@@ -50,17 +50,25 @@ struct HoldRelease {
 impl Cleanup {
     pub(crate) fn new(shared: &Shared, release: Release, ttl: Duration) -> Self {
         // A queue entry may outlive a short lease, and so may the entry of a pushed grant that lapsed.
-        let began = shared.now();
-        let give_up = began.after(ttl.max(shared.profile.entry_life) + shared.profile.request_life);
+        let began_at = shared.now();
+        let give_up_at = began_at.after(ttl.max(shared.profile.entry_life) + shared.profile.request_life);
         let engine = shared.profile.engine;
-        Self { release, engine, began, give_up, was_sent: false, hold: None, _pending: shared.pending.add() }
+        Self {
+            release,
+            engine,
+            began_at,
+            give_up_at,
+            was_sent: false,
+            hold_release: None,
+            _pending: shared.pending.add(),
+        }
     }
 
     pub(crate) fn name(&self) -> &Name {
         &self.release.name
     }
 
-    /// Marks the release as sent before.
+    /// Records that the release was sent before.
     pub(crate) fn already_sent(mut self) -> Self {
         self.was_sent = true;
         self
@@ -68,22 +76,22 @@ impl Cleanup {
 
     /// Makes this the cleanup of a hold that was valid until `deadline`, with the outcome sent to `reply`.
     pub(crate) fn for_hold(mut self, deadline: Instant, reply: oneshot::Sender<Result<(), Error>>) -> Self {
-        self.hold = Some(HoldRelease { deadline, reply });
+        self.hold_release = Some(HoldRelease { deadline, reply });
         self
     }
 
-    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `doubted`: when
+    /// Reports a certain answer of the engine to the releasing caller. `freed`: the hold was there; `last_doubt`: when
     /// holds were last put in doubt.
-    fn done(self, freed: bool, now: Instant, doubted: Instant) {
-        let Some(HoldRelease { deadline, reply }) = self.hold else { return };
-        let unknown = |what| unknown(self.engine, &self.release, what);
+    fn report_answer(self, freed: bool, now: Instant, last_doubt: Instant) {
+        let Some(HoldRelease { deadline, reply }) = self.hold_release else { return };
+        let unknown_error = |what| unknown_error(self.engine, &self.release, what);
         let result = match freed {
             true => Ok(()),
             false if !self.was_sent => release_result(&self.release.name, Some(Loss::Gone.into())),
             // I10: this release certainly freed the hold only while the lease could not have lapsed and nothing else
             // had ended it.
-            false if now < deadline && doubted <= self.began => Ok(()),
-            false => Err(unknown("was answered after the hold may have ended by itself")),
+            false if now < deadline && last_doubt <= self.began_at => Ok(()),
+            false => Err(unknown_error("was answered after the hold may have ended by itself")),
         };
         let _ = reply.send(result);
     }
@@ -91,13 +99,13 @@ impl Cleanup {
     /// Handles an error of the engine. The releasing caller gets it at once if a later try will not help either; and,
     /// for a release with a minimum hold time, also if the engine refuses only for now: that may last longer than the
     /// process.
-    fn refused(mut self, error: &EngineError) -> Self {
+    fn handle_error(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {
             Fault::Denied | Fault::Misconfigured => true,
             Fault::Refused => self.release.min_hold.is_some(),
             Fault::Retry | Fault::Full | Fault::Unknown | Fault::Internal => false,
         };
-        if is_final && let Some(HoldRelease { reply, .. }) = self.hold.take() {
+        if is_final && let Some(HoldRelease { reply, .. }) = self.hold_release.take() {
             let _ =
                 reply.send(Err(Error::from_engine(error.without_source(), &self.release.name, self.engine)));
         }
@@ -106,8 +114,8 @@ impl Cleanup {
 
     /// Reports that the release was not answered before its end.
     fn abandon(self) {
-        if let Some(hold) = self.hold {
-            let _ = hold.reply.send(Err(unknown(
+        if let Some(hold_release) = self.hold_release {
+            let _ = hold_release.reply.send(Err(unknown_error(
                 self.engine,
                 &self.release,
                 "was not answered: it is free when its lease has run out",
@@ -116,17 +124,18 @@ impl Cleanup {
     }
 }
 
-fn unknown(engine: &str, release: &Release, what: &str) -> Error {
+/// The error for a release whose outcome is unknown.
+fn unknown_error(engine: &str, release: &Release, what: &str) -> Error {
     let error = EngineError::new(Fault::Unknown, format!("the release {what}"));
     Error::from_engine(error, &release.name, engine)
 }
 
 /// Starts the cleanups, in batches.
-pub(crate) fn send(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
+pub(crate) fn start_cleanups(shared: &Arc<Shared>, mut cleanups: Vec<Cleanup>) {
     while !cleanups.is_empty() {
-        let rest = cleanups.split_off(cleanups.len().min(BATCH));
+        let remaining = cleanups.split_off(cleanups.len().min(MAX_BATCH_SIZE));
         shared.spawn(run_cleanups(Arc::clone(shared), cleanups));
-        cleanups = rest;
+        cleanups = remaining;
     }
 }
 
@@ -136,10 +145,10 @@ pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>
     loop {
         cleanups = send_once(&shared, cleanups).await;
         let now = shared.now();
-        let (expired, rest): (Vec<_>, Vec<_>) =
-            cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up);
+        let (expired, remaining): (Vec<_>, Vec<_>) =
+            cleanups.into_iter().partition(|cleanup| now >= cleanup.give_up_at);
         expired.into_iter().for_each(Cleanup::abandon);
-        cleanups = rest;
+        cleanups = remaining;
         if cleanups.is_empty() {
             return;
         }
@@ -151,31 +160,33 @@ pub(crate) async fn run_cleanups(shared: Arc<Shared>, mut cleanups: Vec<Cleanup>
 /// Sends one request; returns the cleanups that have to be sent again.
 async fn send_once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup> {
     let releases: Vec<Release> = cleanups.iter().map(|cleanup| cleanup.release.clone()).collect();
-    let request = shared.caught(async { shared.engine.release(&releases).await });
-    let answers = shared.within(shared.profile.request_timeout, request).await;
+    let request = shared.catch_panic(async { shared.engine.release(&releases).await });
+    let answers = shared.with_timeout(shared.profile.request_timeout, request).await;
     // If the engine panicked, the releases may or may not have been applied.
     let mut answers = answers.and_then(Result::ok).unwrap_or_default().into_iter();
     let now = shared.now();
-    let doubted = Instant::from_nanos(shared.doubted.load(Ordering::Relaxed));
-    let mut rest = Vec::new();
+    let last_doubt = Instant::from_nanos(shared.last_doubt.load(Ordering::Relaxed));
+    let mut remaining = Vec::new();
     for cleanup in cleanups {
         let answer = answers.next();
         if matches!(answer, Some(Released::Freed | Released::NotThere)) {
-            shared.mark_responsive();
+            shared.set_responsive();
         }
         match answer {
-            Some(Released::Freed) => cleanup.done(true, now, doubted),
-            Some(Released::NotThere) => cleanup.done(false, now, doubted),
+            Some(answer @ (Released::Freed | Released::NotThere)) => {
+                let freed = matches!(answer, Released::Freed);
+                cleanup.report_answer(freed, now, last_doubt);
+            }
             Some(Released::Unknown(error)) => {
                 if matches!(error.fault, Fault::Refused | Fault::Denied | Fault::Misconfigured) {
-                    shared.mark_unresponsive();
+                    shared.set_unresponsive();
                 }
-                rest.push(cleanup.refused(&error).already_sent());
+                remaining.push(cleanup.handle_error(&error).already_sent());
             }
-            None => rest.push(cleanup.already_sent()),
+            None => remaining.push(cleanup.already_sent()),
         }
     }
-    rest
+    remaining
 }
 
 impl Shared {
@@ -183,7 +194,7 @@ impl Shared {
     /// through the keeper.
     pub(crate) fn clean_up(self: &Arc<Self>, release: Release, ttl: Duration) {
         if self.profile.inline {
-            let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
+            let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));
             if matches!(released, Some(Released::Freed | Released::NotThere)) {
                 return;
             }

@@ -16,12 +16,12 @@ pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
     }
     let (tx, rx) = tokio::sync::oneshot::channel();
     let until = shared.now().after(limit);
-    let closing = Arc::clone(shared);
+    let task_shared = Arc::clone(shared);
     shared.queue_job(super::KeeperJob::Spawn(Box::pin(async move {
-        while closing.now() < until && !(closing.table.len() == 0 && closing.pending.is_zero()) {
-            closing.keeper.sleep(CHECK_INTERVAL).await;
+        while task_shared.now() < until && !(task_shared.table.len() == 0 && task_shared.pending.is_zero()) {
+            task_shared.keeper.sleep(CHECK_INTERVAL).await;
         }
-        let _ = tx.send(closing.lose_all(Loss::Closed));
+        let _ = tx.send(task_shared.lose_all(Loss::Closed));
     })));
     rx.await.unwrap_or_else(|_| shared.lose_all(Loss::Closed))
 }
@@ -45,19 +45,19 @@ impl Shared {
                 "the wait for {:?} ended: its Locks was closed, or its keeper is gone",
                 name.as_str()
             );
-            self.fail(&name, waiter, Error::new(ErrorKind::Closed, message));
+            self.fail_request(&name, waiter, Error::new(ErrorKind::Closed, message));
         }
     }
 
     /// Reports to every guard that its hold is lost; returns the number of holds.
     pub(crate) fn lose_all(&self, loss: Loss) -> usize {
-        let mut lost = 0;
+        let mut lost_holds = 0;
         for mut shard in self.table.shards() {
             for hold in shard.values_mut().flat_map(|state| &mut state.holds) {
                 hold.lose(loss);
-                lost += 1;
+                lost_holds += 1;
             }
         }
-        lost
+        lost_holds
     }
 }

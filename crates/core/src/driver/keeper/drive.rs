@@ -26,19 +26,19 @@ pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,
     control: Arc<Control>,
-    first: FirstAnswer,
+    first_answer: FirstAnswer,
 ) -> impl Future<Output = ()> + Send {
     let pending = shared.pending.add();
-    let mut drive = Drive { may_be_on_engine: false, shared, claim, control };
+    let mut driver = ClaimDriver { may_be_on_engine: false, shared, claim, control };
     // A block instead of an `async fn`, whose future would reserve room for its arguments twice.
     async move {
         let _pending = pending;
-        drive.run(first).await;
+        driver.run(first_answer).await;
     }
 }
 
 /// The claim that is driven, and its connections to the rest of the keeper.
-struct Drive {
+struct ClaimDriver {
     shared: Arc<Shared>,
     claim: Claim,
     control: Arc<Control>,
@@ -46,15 +46,16 @@ struct Drive {
     may_be_on_engine: bool,
 }
 
-impl Drive {
-    async fn run(&mut self, mut first: FirstAnswer) {
+impl ClaimDriver {
+    /// Asks until the claim is decided.
+    async fn run(&mut self, mut first_answer: FirstAnswer) {
         let mut wait = Wait::new(&self.shared.profile, self.connect_deadline());
         let mut asked_to_extend = false;
         loop {
             let was_on_engine = self.may_be_on_engine;
-            let (sent, answer) = match first.take() {
-                Some(first) => first,
-                None => match self.call(wait.how()).await {
+            let (sent_at, answer) = match first_answer.take() {
+                Some(first_answer) => first_answer,
+                None => match self.send_request(wait.how()).await {
                     Some(answered) => answered,
                     None => return self.give_up(),
                 },
@@ -64,26 +65,26 @@ impl Drive {
             self.note_answer(&answer);
             let now = self.shared.now();
             let next = match wait.answered(answer, now, self.shared.env.jitter()) {
-                WaitAction::Held(grant) if is_stale(sent, &grant, now) => WaitAction::Restart,
+                WaitAction::Held(grant) if is_stale(sent_at, &grant, now) => WaitAction::Restart,
                 next => next,
             };
             match next {
                 // Extended only once: if all answers take so long, the next one will not be better.
-                WaitAction::Held(grant) if !asked_to_extend && is_half_over(sent, &grant, now) => {
+                WaitAction::Held(grant) if !asked_to_extend && is_half_over(sent_at, &grant, now) => {
                     asked_to_extend = true
                 }
-                WaitAction::Held(grant) => return self.granted(&grant, Arrival::Answered(sent)),
+                WaitAction::Held(grant) => return self.deliver_grant(&grant, Arrival::Answered(sent_at)),
                 WaitAction::Fail(error) => {
                     if self.may_be_on_engine {
                         self.shared.undo(&self.claim);
                     }
-                    return self.shared.refused(&self.claim, error);
+                    return self.shared.refuse_claim(&self.claim, error);
                 }
                 WaitAction::Restart if !self.restart_with_new_id() => return,
                 WaitAction::Restart => wait = wait.with_new_id(&self.shared.profile, self.connect_deadline()),
                 WaitAction::Call { at, .. } => {
                     if let Some((grant, since)) = self.wait_for_notification(at).await {
-                        return self.granted(&grant, Arrival::Pushed(since));
+                        return self.deliver_grant(&grant, Arrival::Pushed(since));
                     }
                 }
             }
@@ -95,13 +96,13 @@ impl Drive {
 
     /// Sends one request. `None` when the claim was cancelled meanwhile: its outcome is then unknown, and the claim is
     /// cleaned up.
-    async fn call(&mut self, how: How) -> Option<(Instant, Result<Answer, EngineError>)> {
+    async fn send_request(&mut self, how: How) -> Option<(Instant, Result<Answer, EngineError>)> {
         if self.control.is_cancelled() {
             return None;
         }
         self.may_be_on_engine = true;
-        let sent = self.shared.now();
-        self.control.set_request_sent(sent);
+        let sent_at = self.shared.now();
+        self.control.set_request_sent(sent_at);
         let mut request = pin!(self.shared.ask(&self.claim, how, self.connect_deadline()));
         let mut was_notified = false;
         let answer = loop {
@@ -121,7 +122,7 @@ impl Drive {
             // A notification during a request may be newer than its answer: keep it for afterwards.
             self.control.wake.notify_one();
         }
-        Some((sent, answer))
+        Some((sent_at, answer))
     }
 
     /// Waits for a notification, until `at` at the latest. Returns a pushed grant, with a time before which it did not
@@ -138,8 +139,9 @@ impl Drive {
         (!is_half_over(since, &grant, self.shared.now())).then_some((grant, since))
     }
 
-    fn granted(&self, grant: &Grant, arrival: Arrival) {
-        self.shared.run(self.shared.granted(&self.claim, grant, arrival));
+    /// Passes a grant on to the request that waits for it.
+    fn deliver_grant(&self, grant: &Grant, arrival: Arrival) {
+        self.shared.start_claim(self.shared.deliver_grant(&self.claim, grant, arrival));
     }
 
     /// Gives the claim a new id; false if its request was dropped. The old claim is released even when the
@@ -148,7 +150,7 @@ impl Drive {
     fn restart_with_new_id(&mut self) -> bool {
         self.shared.undo(&self.claim);
         self.may_be_on_engine = false;
-        self.shared.rename_claim(&mut self.claim)
+        self.shared.give_new_id(&mut self.claim)
     }
 
     /// Releases what the claim may have on the engine.
@@ -158,19 +160,21 @@ impl Drive {
         }
     }
 
+    /// Until when this claim waits for a connection; `None` if the engine was reached.
     fn connect_deadline(&self) -> Option<Instant> {
         self.shared.connect_deadline(self.control.since)
     }
 
+    /// Records what an answer tells about the engine.
     fn note_answer(&self, answer: &Result<Answer, EngineError>) {
         if answer.is_ok() {
-            self.shared.mark_reached();
+            self.shared.set_reached();
         }
         Shared::note_last_error(&self.control, answer);
     }
 }
 
-/// R1, F02: an answer that arrives after the granted time has ended is worthless.
+/// Whether the granted time has ended. R1, F02: an answer that arrives so late is worthless.
 fn is_stale(since: Instant, grant: &Grant, now: Instant) -> bool {
     grant.ttl.is_some_and(|ttl| lease::deadline(since, ttl) <= now)
 }
@@ -206,20 +210,20 @@ impl Shared {
             // Pinned here: an async function that takes a future reserves room for it twice.
             let request = pin!(async { self.engine.claim(claim, how).await });
             let request = pin!(async {
-                let answer = self.caught(request).await;
+                let answer = self.catch_panic(request).await;
                 answer.unwrap_or_else(|panicked| Err(panicked.into_error()))
             });
             if self.profile.inline {
                 return request.await;
             }
             match connect_deadline {
-                None => Ok(self.within(timeout, request).await),
-                Some(limit) => {
-                    let not_connected = Box::pin(self.not_connected(limit));
+                None => Ok(self.with_timeout(timeout, request).await),
+                Some(deadline) => {
+                    let connect_failure = Box::pin(self.connect_failure(deadline));
                     tokio::select! {
                         biased;
-                        answer = self.within(timeout, request) => Ok(answer),
-                        error = not_connected => Err(error),
+                        answer = self.with_timeout(timeout, request) => Ok(answer),
+                        error = connect_failure => Err(error),
                     }
                 }
             }
@@ -232,10 +236,10 @@ impl Shared {
             .unwrap_or_else(|| Err(EngineError::new(Fault::Unknown, format!("no answer within {timeout:?}"))))
     }
 
-    /// Resolves when the time for connecting is over and no connection was ever made.
-    async fn not_connected(&self, limit: Instant) -> EngineError {
+    /// Resolves with an error when the time for connecting is over and no connection was ever made; else never.
+    async fn connect_failure(&self, deadline: Instant) -> EngineError {
         if let Some(contact) = &self.profile.contact {
-            self.sleep_until(limit.after(REPORT_MARGIN)).await;
+            self.sleep_until(deadline.after(REPORT_MARGIN)).await;
             if !contact.was_reached() {
                 return contact.unreachable_error(self.connect_timeout);
             }

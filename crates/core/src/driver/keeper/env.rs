@@ -69,10 +69,10 @@ impl Shared {
     }
 
     /// The result of `work`, or `None` after `limit`.
-    pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn with_timeout<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
-            done = work => Some(done),
+            result = work => Some(result),
             () = self.keeper.sleep(limit) => None,
         }
     }

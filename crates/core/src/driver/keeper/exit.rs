@@ -23,14 +23,15 @@ pub(crate) struct Pending(Arc<Inner>);
 struct Inner {
     count: Mutex<Count>,
     /// Notified when the count becomes zero.
-    zero: Condvar,
+    became_zero: Condvar,
 }
 
 #[derive(Default)]
 struct Count {
+    /// How many pieces of work are pending.
     pending: usize,
     /// How many threads wait for zero: when there are none, the wake-up and its system call are skipped.
-    awaited: usize,
+    waiting_threads: usize,
 }
 
 /// One piece of pending work: it counts until it is dropped.
@@ -43,6 +44,7 @@ impl Pending {
         PendingItem(Arc::clone(&self.0))
     }
 
+    /// Whether at most `count` pieces of work are pending.
     pub(crate) fn is_at_most(&self, count: usize) -> bool {
         self.lock().pending <= count
     }
@@ -54,10 +56,10 @@ impl Pending {
     /// Blocks until nothing is pending, for at most `limit`; true if nothing is.
     fn block_until_zero(&self, limit: Duration) -> bool {
         let mut count = self.lock();
-        count.awaited += 1;
-        let wait = self.0.zero.wait_timeout_while(count, limit, |count| count.pending > 0);
+        count.waiting_threads += 1;
+        let wait = self.0.became_zero.wait_timeout_while(count, limit, |count| count.pending > 0);
         let (mut count, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        count.awaited -= 1;
+        count.waiting_threads -= 1;
         count.pending == 0
     }
 
@@ -70,8 +72,8 @@ impl Drop for PendingItem {
     fn drop(&mut self) {
         let mut count = self.0.count.lock().unwrap_or_else(PoisonError::into_inner);
         count.pending -= 1;
-        if count.pending == 0 && count.awaited > 0 {
-            self.0.zero.notify_all();
+        if count.pending == 0 && count.waiting_threads > 0 {
+            self.0.became_zero.notify_all();
         }
     }
 }
@@ -79,8 +81,8 @@ impl Drop for PendingItem {
 impl Shared {
     /// How long the end of the process waits for the work pending here, as known now.
     pub(crate) fn exit_wait(&self) -> Duration {
-        let answers = self.was_reached() && !self.unresponsive.load(Ordering::Relaxed);
-        if answers { EXIT_WAIT } else { EXIT_WAIT_UNRESPONSIVE }
+        let engine_answers = self.was_reached() && !self.unresponsive.load(Ordering::Relaxed);
+        if engine_answers { EXIT_WAIT } else { EXIT_WAIT_UNRESPONSIVE }
     }
 }
 
@@ -96,19 +98,19 @@ pub(crate) fn register(shared: &Arc<Shared>) {
 
 /// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
 #[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
-pub(crate) fn exit_wait() {
+pub(crate) fn wait_at_exit() {
     // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
     let Ok(registered) = REGISTERED.try_lock() else { return };
-    let begin = std::time::Instant::now();
-    let own: Vec<_> =
+    let started = std::time::Instant::now();
+    let own_shared: Vec<_> =
         registered.iter().filter_map(Weak::upgrade).filter(|shared| shared.is_own_process()).collect();
     drop(registered);
-    for shared in &own {
+    for shared in &own_shared {
         shared.stop_waiting();
     }
-    for shared in &own {
+    for shared in &own_shared {
         loop {
-            let time_left = shared.exit_wait().saturating_sub(begin.elapsed());
+            let time_left = shared.exit_wait().saturating_sub(started.elapsed());
             if time_left.is_zero() || shared.pending.block_until_zero(time_left.min(CHECK_INTERVAL)) {
                 break;
             }

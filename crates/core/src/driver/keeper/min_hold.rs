@@ -12,8 +12,9 @@ use crate::{
     driver::validity::Validity,
 };
 
-/// The keeper's own use of a hold, beside the guards. It has no owner, so no request can join the hold through it.
-struct MinHold {
+/// A hold that the keeper keeps after its guard was released: the keeper uses it beside the guards. It has no owner, so
+/// no request can join the hold through it.
+struct KeptHold {
     handle: Arc<SharedHandle>,
     validity: Arc<Validity>,
     name: Name,
@@ -34,17 +35,18 @@ pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome
         return None;
     }
     let validity = handle.add_keeper_guard(guard, now)?;
-    let min_hold =
-        MinHold { handle: Arc::clone(handle), validity, name: guard.name.clone(), id: guard.id, until };
+    let kept_hold =
+        KeptHold { handle: Arc::clone(handle), validity, name: guard.name.clone(), id: guard.id, until };
     let (reply, answer) = oneshot::channel();
-    handle
-        .queue_job(KeeperJob::Spawn(Box::pin(async move { drop(reply.send(min_hold.see_through().await)) })));
+    handle.queue_job(KeeperJob::Spawn(Box::pin(async move {
+        drop(reply.send(kept_hold.release_when_over().await))
+    })));
     Some(ReleaseOutcome::Sent(answer))
 }
 
-impl MinHold {
-    /// Releases when the time has come, or when the hold is lost.
-    async fn see_through(self) -> Result<(), Error> {
+impl KeptHold {
+    /// Releases when the minimum hold time is over, or when the hold is lost.
+    async fn release_when_over(self) -> Result<(), Error> {
         let Self { handle, validity, name, id, until } = self;
         tokio::select! {
             biased;

@@ -7,12 +7,12 @@
 
 mod attempt;
 mod batches;
-mod calls;
 mod clean;
 mod close;
 mod drive;
 pub(crate) mod env;
 mod exit;
+mod loss_callbacks;
 mod min_hold;
 mod notifications;
 mod on_caller;
@@ -22,17 +22,17 @@ mod thread;
 mod timers;
 
 pub(crate) use attempt::try_without_queue;
-pub(crate) use calls::LossCallbacks;
 pub(crate) use clean::{Cleanup, run_cleanups};
 pub(crate) use close::close;
 pub(crate) use drive::{REPORT_MARGIN, drive};
 pub use env::{Entropy, Env};
-pub(crate) use exit::{Pending, exit_wait, register};
+pub(crate) use exit::{Pending, register, wait_at_exit};
+pub(crate) use loss_callbacks::LossCallbacks;
 pub(crate) use min_hold::hold_until;
 pub use on_caller::is_on_calling_thread;
 pub(crate) use serve::{KeeperJob, serve};
 pub use thread::{Keeper, Runtime};
-pub(crate) use timers::{Key as TimerKey, TimerAction, Timers, Wake};
+pub(crate) use timers::{KeeperWake, TimerAction, TimerKey, Timers};
 
 use std::{
     pin::Pin,
@@ -51,14 +51,16 @@ pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) ->
 }
 
 /// The answer of an engine that promised to answer at once.
-pub(crate) fn at_once(mut answer: BoxFuture<'_, Result<Answer, EngineError>>) -> Result<Answer, EngineError> {
+pub(crate) fn answer_at_once(
+    mut answer: BoxFuture<'_, Result<Answer, EngineError>>,
+) -> Result<Answer, EngineError> {
     // The claim may have been applied: dropping its future makes the outcome unknown, and the keeper asks again.
-    let unkept =
+    let late_answer_error =
         || Err(EngineError::new(Fault::Unknown, "the engine did not answer at once, as its profile says"));
-    poll_once(answer.as_mut()).unwrap_or_else(unkept)
+    poll_once(answer.as_mut()).unwrap_or_else(late_answer_error)
 }
 
 /// The first answer of a batch of one, from an engine that promised to answer at once.
-pub(crate) fn at_once_all(mut answers: BoxFuture<'_, Vec<Released>>) -> Option<Released> {
+pub(crate) fn released_at_once(mut answers: BoxFuture<'_, Vec<Released>>) -> Option<Released> {
     poll_once(answers.as_mut()).and_then(|answers| answers.into_iter().next())
 }

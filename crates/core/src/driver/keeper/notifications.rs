@@ -6,8 +6,9 @@ use std::sync::{Arc, PoisonError};
 use crate::{ClaimId, Name, Notification, driver::local::Control, driver::shared::Shared};
 
 impl Shared {
+    /// Handles a batch of notifications.
     pub(crate) fn receive(self: &Arc<Self>, batch: Vec<Notification>) {
-        self.mark_reached();
+        self.set_reached();
         for notification in batch {
             match notification {
                 Notification::Granted { name, id, grant, since } => {

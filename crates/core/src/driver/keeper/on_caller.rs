@@ -11,8 +11,9 @@ use std::{
 use crate::driver::shared::Shared;
 
 /// After this number of requests in a row with nothing else pending, requests are started on the caller's thread.
-const SOLO_REQUESTS: u64 = 4;
+const MIN_LONE_REQUESTS: u64 = 4;
 
+/// A task of the keeper.
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
@@ -31,11 +32,11 @@ pub fn is_on_calling_thread() -> bool {
 /// A task that was started on the caller's thread, as the target of its wake-ups.
 struct CallerTask {
     shared: Arc<Shared>,
-    stage: Mutex<Stage>,
+    stage: Mutex<TaskStage>,
 }
 
 /// The stages of a task that was started on the caller's thread.
-enum Stage {
+enum TaskStage {
     /// The caller's thread polls it for the first time.
     Polled,
     /// It was woken during its first poll.
@@ -54,41 +55,42 @@ impl Shared {
         if !self.profile.direct {
             return false;
         }
-        let Some(answered) = self.keeper.lends_threads() else { return false };
-        if !self.pending.is_at_most(own_pending + answered) {
-            self.solo_requests.store(0, Ordering::Relaxed);
+        let Some(answered_still_pending) = self.keeper.answered_still_pending() else { return false };
+        if !self.pending.is_at_most(own_pending + answered_still_pending) {
+            self.lone_requests_in_a_row.store(0, Ordering::Relaxed);
             return false;
         }
-        self.solo_requests.fetch_add(1, Ordering::Relaxed) >= SOLO_REQUESTS && self.has_no_jobs()
+        self.lone_requests_in_a_row.fetch_add(1, Ordering::Relaxed) >= MIN_LONE_REQUESTS && self.has_no_jobs()
     }
 
     /// Polls a new task once on this thread. If it is not done then, the keeper continues it after its wake-up.
     pub(crate) fn start_on_caller(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         let mut task: Task = Box::pin(self.guarded(task));
-        let started = Arc::new(CallerTask { shared: Arc::clone(self), stage: Mutex::new(Stage::Polled) });
-        let is_done = self.keeper.within(|| {
-            let waker = Waker::from(Arc::clone(&started));
+        let caller_task =
+            Arc::new(CallerTask { shared: Arc::clone(self), stage: Mutex::new(TaskStage::Polled) });
+        let is_done = self.keeper.in_runtime(|| {
+            let waker = Waker::from(Arc::clone(&caller_task));
             ON_CALLER.set(true);
             let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
             ON_CALLER.set(false);
             polled.is_ready()
         });
         if !is_done {
-            started.wait(task);
+            caller_task.keep_until_woken(task);
         }
     }
 }
 
 impl CallerTask {
     /// Keeps the task until its wake-up, or passes it to the keeper if it was woken already.
-    fn wait(&self, task: Task) {
+    fn keep_until_woken(&self, task: Task) {
         let mut stage = self.lock();
-        if matches!(*stage, Stage::Woken) {
-            *stage = Stage::HandedOver;
+        if matches!(*stage, TaskStage::Woken) {
+            *stage = TaskStage::HandedOver;
             drop(stage);
             self.hand_over(task);
         } else {
-            *stage = Stage::Waits(task);
+            *stage = TaskStage::Waits(task);
         }
     }
 
@@ -98,7 +100,7 @@ impl CallerTask {
         let _ = self.shared.keeper.spawn(task);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Stage> {
+    fn lock(&self) -> MutexGuard<'_, TaskStage> {
         self.stage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -110,13 +112,13 @@ impl Wake for CallerTask {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let mut stage = self.lock();
-        match std::mem::replace(&mut *stage, Stage::HandedOver) {
-            Stage::Polled | Stage::Woken => *stage = Stage::Woken,
-            Stage::Waits(task) => {
+        match std::mem::replace(&mut *stage, TaskStage::HandedOver) {
+            TaskStage::Polled | TaskStage::Woken => *stage = TaskStage::Woken,
+            TaskStage::Waits(task) => {
                 drop(stage);
                 self.hand_over(task);
             }
-            Stage::HandedOver => {}
+            TaskStage::HandedOver => {}
         }
     }
 }
@@ -137,7 +139,7 @@ mod tests {
         let store = MemoryStore::new(env.lineage(), env.clock);
         let locks = Locks::new(Arc::new(MemoryEngine::new(store)));
         let shared = locks.shared();
-        shared.ready().unwrap();
+        shared.ensure_served().unwrap();
         let (sender, receiver) = channel();
         let mut polls = 0;
         shared.start_on_caller(poll_fn(move |context| {

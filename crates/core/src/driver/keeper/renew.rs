@@ -20,7 +20,7 @@ const ANSWER_FRACTION: u32 = 6;
 pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     let mut holds = Vec::new();
     for (name, timer) in due {
-        match shared.step(&name, timer) {
+        match shared.next_lease_step(&name, timer) {
             Some(LeaseStep::Renew(hold)) => holds.push(hold),
             Some(LeaseStep::Lost(id, loss)) => shared.lose(&name, id, loss),
             None => {}
@@ -29,24 +29,26 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     shared.spawn_renewals(holds);
 }
 
-/// The due step of one hold's lease.
+/// What to do for the lease of a hold whose timer fired.
 enum LeaseStep {
+    /// Renew the hold.
     Renew(Hold),
+    /// Report to the guards that the hold of this claim is lost.
     Lost(ClaimId, Loss),
 }
 
 /// Sends one request for a batch and applies its answers; returns the last error, if there was one.
 async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> {
-    let sent = shared.now();
-    let shortest = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
-    let timeout = shared.profile.request_timeout.min(shortest / ANSWER_FRACTION);
-    let request = shared.caught(async { shared.engine.renew(holds).await });
+    let sent_at = shared.now();
+    let shortest_ttl = holds.iter().map(|hold| hold.ttl).min().unwrap_or_default();
+    let timeout = shared.profile.request_timeout.min(shortest_ttl / ANSWER_FRACTION);
+    let request = shared.catch_panic(async { shared.engine.renew(holds).await });
     let answered = match shared.profile.inline {
         true => Some(request.await),
-        false => shared.within(timeout, request).await,
+        false => shared.with_timeout(timeout, request).await,
     };
     let no_answer_error = || EngineError::new(Fault::Unknown, format!("no answer within {timeout:.0?}"));
-    let (answers, mut first_missing) = match answered {
+    let (answers, mut missing_answer_error) = match answered {
         Some(Ok(answers)) => (answers, Some(no_answer_error())),
         Some(Err(panicked)) => (Vec::new(), Some(panicked.into_error())),
         None => (Vec::new(), Some(no_answer_error())),
@@ -58,23 +60,23 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     for hold in holds {
         let answer = answers.next();
         if matches!(answer, Some(Renewed::Extended { .. } | Renewed::Lost(_))) {
-            shared.mark_responsive();
+            shared.set_responsive();
         }
         match answer {
             Some(Renewed::Extended { ttl }) => {
                 extended += 1;
-                shared.renewed(&hold.name, hold.id, sent, ttl);
+                shared.apply_renewal(&hold.name, hold.id, sent_at, ttl);
             }
             Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
-                shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
+                shared.note_failed_renewal(&hold.name, hold.id, single_line(&mut shared_text, &error));
                 last_error = Some(error);
             }
             None => {
                 unknown += 1;
-                let error = first_missing.take().unwrap_or_else(no_answer_error);
-                shared.not_renewed(&hold.name, hold.id, single_line(&mut shared_text, &error));
+                let error = missing_answer_error.take().unwrap_or_else(no_answer_error);
+                shared.note_failed_renewal(&hold.name, hold.id, single_line(&mut shared_text, &error));
                 last_error = last_error.or(Some(error));
             }
         }
@@ -83,14 +85,17 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
     last_error.map_or(Ok(()), Err)
 }
 
-/// The error on one line. Most holds of a batch have the same error, and share the text.
+/// The message of an error on one line. Most holds of a batch have the same error, and share the text: `shared_text`
+/// has the last message and its text on one line.
 fn single_line<'a>(shared_text: &'a mut Option<(String, Arc<str>)>, error: &EngineError) -> &'a Arc<str> {
     if shared_text.as_ref().is_some_and(|(message, _)| *message != error.message) {
         *shared_text = None;
     }
     let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let new = || (error.message.clone(), error.message.chars().map(printable).collect::<String>().into());
-    &shared_text.get_or_insert_with(new).1
+    let message_and_text =
+        || (error.message.clone(), error.message.chars().map(printable).collect::<String>().into());
+    let (_, text) = shared_text.get_or_insert_with(message_and_text);
+    text
 }
 
 /// A confirmation request, until it is answered or its caller stops waiting. When dropped, it records whether the
@@ -107,17 +112,17 @@ impl Drop for ConfirmRequest<'_> {
     fn drop(&mut self) {
         let unanswered = || self.shared.now().since(self.since) >= UNRESPONSIVE_AFTER;
         if self.is_outage.unwrap_or_else(unanswered) {
-            self.shared.mark_unresponsive();
+            self.shared.set_unresponsive();
         }
     }
 }
 
 impl Shared {
     /// The next action for the lease of the hold whose `timer` fired. Sets the next timer.
-    fn step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<LeaseStep> {
+    fn next_lease_step(self: &Arc<Self>, name: &Name, timer: TimerKey) -> Option<LeaseStep> {
         let mut shard = self.table.shard(name);
         let mut holds = shard.get_mut(name)?.holds.iter_mut();
-        let hold = holds.find(|hold| hold.timer == Some(timer)).filter(|hold| !hold.ending)?;
+        let hold = holds.find(|hold| hold.timer == Some(timer)).filter(|hold| !hold.is_ending)?;
         let now = self.now();
         hold.timer = None;
         match hold.lease.step(now) {
@@ -134,18 +139,24 @@ impl Shared {
         }
     }
 
-    /// Extends a hold after the engine confirmed a renewal that was sent at `sent`.
-    fn renewed(self: &Arc<Self>, name: &Name, id: ClaimId, sent: Instant, ttl: Option<std::time::Duration>) {
+    /// Extends a hold after the engine confirmed a renewal that was sent at `sent_at`.
+    fn apply_renewal(
+        self: &Arc<Self>,
+        name: &Name,
+        id: ClaimId,
+        sent_at: Instant,
+        ttl: Option<std::time::Duration>,
+    ) {
         let group = self.engine.group(name);
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
-        if hold.ending || hold.lease.lost().is_some() {
+        if hold.is_ending || hold.lease.lost().is_some() {
             return;
         }
         let now = self.now();
-        hold.lease.renewed(sent, now, ttl, group);
+        hold.lease.renewed(sent_at, now, ttl, group);
         for validity in &hold.guards {
-            validity.extend(&hold.lease);
+            validity.copy_ends(&hold.lease);
             validity.renewal_succeeded();
         }
         self.set_lease_timer(name, hold, now);
@@ -153,7 +164,7 @@ impl Shared {
 
     /// Stores the error of a renewal that the engine did not confirm. If no later renewal is confirmed before the
     /// deadline, the guards report this error.
-    fn not_renewed(&self, name: &Name, id: ClaimId, renewal_error: &Arc<str>) {
+    fn note_failed_renewal(&self, name: &Name, id: ClaimId, renewal_error: &Arc<str>) {
         let mut shard = self.table.shard(name);
         if let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) {
             hold.guards.iter().for_each(|validity| validity.renewal_failed(renewal_error));
@@ -173,7 +184,7 @@ impl Shared {
                 None => in_use = true,
             }
         }
-        if !in_use && !hold.ending {
+        if !in_use && !hold.is_ending {
             hold.lease.stop_renewal();
             self.set_lease_timer(name, hold, now);
         }
@@ -216,12 +227,12 @@ impl Shared {
         let now = self.now();
         // Stored first, so that a hold granted during the loop below is put in doubt either by the loop or by this
         // value: both lock the shard.
-        self.doubted.fetch_max(now.as_nanos(), Ordering::Relaxed);
+        self.last_doubt.fetch_max(now.as_nanos(), Ordering::Relaxed);
         for mut shard in self.table.shards() {
             for (name, state) in shard.iter_mut() {
-                for hold in state.holds.iter_mut().filter(|hold| !hold.ending) {
+                for hold in state.holds.iter_mut().filter(|hold| !hold.is_ending) {
                     hold.lease.doubt(now);
-                    hold.guards.iter().for_each(|validity| validity.extend(&hold.lease));
+                    hold.guards.iter().for_each(|validity| validity.copy_ends(&hold.lease));
                     self.set_lease_timer(name, hold, now);
                 }
             }
@@ -230,14 +241,15 @@ impl Shared {
 
     /// Renews every hold now: notifications about holds may have been missed.
     pub(crate) fn renew_all(self: &Arc<Self>) {
-        let (mut all, now) = (Vec::new(), self.now());
+        let (mut live_holds, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {
             for (name, state) in shard.iter() {
-                let live = state.holds.iter().filter(|hold| !hold.ending && hold.lease.is_renewed());
-                all.extend(live.map(|hold| hold.as_hold(name, now)));
+                let live_of_name =
+                    state.holds.iter().filter(|hold| !hold.is_ending && hold.lease.is_renewed());
+                live_holds.extend(live_of_name.map(|hold| hold.as_hold(name, now)));
             }
         }
-        self.spawn_renewals(all);
+        self.spawn_renewals(live_holds);
     }
 }
 

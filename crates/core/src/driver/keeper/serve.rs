@@ -19,8 +19,13 @@ const TIMERS_AT_ONCE: usize = 4096;
 
 /// A job that other threads leave to the keeper.
 pub(crate) enum KeeperJob {
-    /// Make a claim and drive it to its end. `first` is the first answer, from an engine that answers at once.
-    Drive { claim: Claim, control: Arc<Control>, first: Option<(Instant, Result<Answer, EngineError>)> },
+    /// Make a claim and drive it to its end. `first_answer` is the answer to its first request, from an engine that
+    /// answers at once.
+    Drive {
+        claim: Claim,
+        control: Arc<Control>,
+        first_answer: Option<(Instant, Result<Answer, EngineError>)>,
+    },
     /// Send a release.
     Release(Cleanup),
     /// Run this future.
@@ -32,14 +37,14 @@ pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 's
     // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let end_on_drop = EndOnDrop(shared);
     async move {
-        if let Err(panicked) = end_on_drop.0.caught(serve_on(&end_on_drop.0)).await {
+        if let Err(panicked) = end_on_drop.0.catch_panic(main_loop(&end_on_drop.0)).await {
             end_on_drop.0.end_after_panic(&panicked);
         }
     }
 }
 
 /// The main loop.
-async fn serve_on(shared: &Arc<Shared>) {
+async fn main_loop(shared: &Arc<Shared>) {
     loop {
         start_jobs(shared);
         fire_timers(shared);
@@ -51,7 +56,7 @@ async fn serve_on(shared: &Arc<Shared>) {
         // are handled.
         tokio::select! {
             biased;
-            batch = shared.engine.notifications() => shared.receive(batch),
+            notifications = shared.engine.notifications() => shared.receive(notifications),
             () = shared.wake.notified() => {}
             () = shared.sleep_until(until) => {}
         }
@@ -61,18 +66,18 @@ async fn serve_on(shared: &Arc<Shared>) {
 /// Starts all queued jobs. The queued releases are sent in one batch, before any claim of the same queue.
 fn start_jobs(shared: &Arc<Shared>) {
     let mut cleanups = Vec::new();
-    let mut others = Vec::new();
-    for work in shared.take_jobs() {
-        match work {
+    let mut other_jobs = Vec::new();
+    for job in shared.take_jobs() {
+        match job {
             KeeperJob::Release(cleanup) => cleanups.push(cleanup),
-            other => others.push(other),
+            other => other_jobs.push(other),
         }
     }
-    super::clean::send(shared, cleanups);
-    for work in others {
-        match work {
-            KeeperJob::Drive { claim, control, first } => {
-                shared.spawn(super::drive::drive(Arc::clone(shared), claim, control, first));
+    super::clean::start_cleanups(shared, cleanups);
+    for job in other_jobs {
+        match job {
+            KeeperJob::Drive { claim, control, first_answer } => {
+                shared.spawn(super::drive::drive(Arc::clone(shared), claim, control, first_answer));
             }
             KeeperJob::Spawn(task) => shared.spawn(task),
             KeeperJob::Release(_) => {}
@@ -83,12 +88,18 @@ fn start_jobs(shared: &Arc<Shared>) {
 /// Runs the actions of the timers that are due.
 fn fire_timers(shared: &Arc<Shared>) {
     let mut renewals = Vec::new();
-    let due = shared.timers.take_due(shared.now(), TIMERS_AT_ONCE);
-    for (key, action) in due {
+    let due_timers = shared.timers.take_due(shared.now(), TIMERS_AT_ONCE);
+    for (key, action) in due_timers {
         match action {
             TimerAction::Lease(name) => renewals.push((name, key)),
-            TimerAction::MaxHold(due) => shared.end_max_hold(&due.0, due.1),
-            TimerAction::Limit(due) => shared.limit_is_due(&due.0, due.1),
+            TimerAction::MaxHold(max_hold) => {
+                let (name, id) = *max_hold;
+                shared.end_max_hold(&name, id);
+            }
+            TimerAction::Limit(limit) => {
+                let (name, ticket) = *limit;
+                shared.handle_limit_timer(&name, ticket);
+            }
         }
     }
     renew_due(shared, renewals);
@@ -113,25 +124,25 @@ impl Shared {
 
     /// Ends all waits with an error, reports all holds lost, and drops the queued jobs.
     fn end_all(self: &Arc<Self>) {
-        let undone = self.end_jobs();
+        let unstarted_jobs = self.end_jobs();
         self.stop_waiting();
         self.lose_all(Loss::Closed);
-        drop(undone);
+        drop(unstarted_jobs);
     }
 
     /// Records that the engine answered: from now on requests wait until an outage ends.
-    pub(crate) fn mark_reached(&self) {
+    pub(crate) fn set_reached(&self) {
         self.reached.store(true, Ordering::Relaxed);
-        self.mark_responsive();
+        self.set_responsive();
     }
 
     /// Records that the engine carried out a request.
-    pub(crate) fn mark_responsive(&self) {
+    pub(crate) fn set_responsive(&self) {
         self.unresponsive.store(false, Ordering::Relaxed);
     }
 
     /// Records that the engine did not answer a request before its caller gave up, or refused the pending work.
-    pub(crate) fn mark_unresponsive(&self) {
+    pub(crate) fn set_unresponsive(&self) {
         self.unresponsive.store(true, Ordering::Relaxed);
     }
 }

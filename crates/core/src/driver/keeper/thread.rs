@@ -30,7 +30,7 @@ pub trait Runtime: Send + Sync + 'static {
 #[derive(Clone)]
 pub struct Keeper {
     inner: Arc<Inner>,
-    /// The process to which the threads belong.
+    /// The process to which the threads belong: see [`process::generation`].
     generation: u32,
 }
 
@@ -41,7 +41,7 @@ enum Inner {
     /// On a thread that starts when `begin` is called.
     Deferred(Mutex<Deferred>),
     /// On a tokio runtime of the caller.
-    Handle(Handle),
+    Tokio(Handle),
     /// On another runtime of the caller.
     Other(Arc<dyn Runtime>),
 }
@@ -87,8 +87,8 @@ impl Keeper {
         if deferred.running.is_some() {
             return Ok(());
         }
-        self.check_home()?;
-        let running = start()?;
+        self.check_process()?;
+        let running = start_thread()?;
         for task in deferred.tasks.drain(..) {
             running.handle.spawn(task);
         }
@@ -102,7 +102,7 @@ impl Keeper {
     /// runtime needs its time and I/O drivers.
     #[must_use]
     pub fn on(handle: Handle) -> Self {
-        Self::new(Inner::Handle(handle))
+        Self::new(Inner::Tokio(handle))
     }
 
     /// A keeper on a runtime other than tokio.
@@ -116,7 +116,7 @@ impl Keeper {
     }
 
     /// An error in a child of the process that made the keeper.
-    fn check_home(&self) -> Result<(), Error> {
+    fn check_process(&self) -> Result<(), Error> {
         if self.generation == process::generation() {
             return Ok(());
         }
@@ -124,10 +124,11 @@ impl Keeper {
         Err(Error::new(ErrorKind::Forked, message))
     }
 
+    /// Runs a task, after starting the keeper's thread if need be.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> Result<(), Error> {
-        self.check_home()?;
+        self.check_process()?;
         match &*self.inner {
-            Inner::Handle(handle) => {
+            Inner::Tokio(handle) => {
                 handle.spawn(task);
             }
             Inner::Other(runtime) => runtime.spawn(Box::pin(task)),
@@ -141,7 +142,7 @@ impl Keeper {
             Inner::Thread(running) => {
                 let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 if running.is_none() {
-                    *running = Some(start()?);
+                    *running = Some(start_thread()?);
                 }
                 if let Some(running) = &*running {
                     running.handle.spawn(task);
@@ -151,10 +152,10 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether tasks of this keeper may be started on this thread: `None` if not, else how many requests that are
-    /// answered already may still count as pending.
-    pub(crate) fn lends_threads(&self) -> Option<usize> {
-        let answered = match &*self.inner {
+    /// How many requests that are answered already may still count as pending; `None` if no task of this keeper may be
+    /// started on this thread.
+    pub(crate) fn answered_still_pending(&self) -> Option<usize> {
+        let answered_count = match &*self.inner {
             Inner::Thread(running) => {
                 let running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 running.as_ref().filter(|running| running.thread != std::thread::current().id())?;
@@ -162,22 +163,22 @@ impl Keeper {
                 // already here.
                 1
             }
-            Inner::Handle(_) => 0,
+            Inner::Tokio(_) => 0,
             Inner::Deferred(_) | Inner::Other(_) => return None,
         };
         // A thread that is ending has already destroyed the thread-local that entering the keeper's runtime needs.
         let is_ending = Handle::try_current().is_err_and(|error| error.is_thread_local_destroyed());
-        (!is_ending).then_some(answered)
+        (!is_ending).then_some(answered_count)
     }
 
     /// Calls `work` in the context of the keeper's runtime, with its timers, tasks and connections.
-    pub(crate) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn in_runtime<T>(&self, work: impl FnOnce() -> T) -> T {
         let handle = match &*self.inner {
             Inner::Thread(running) => {
                 let running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 running.as_ref().map(|running| running.handle.clone())
             }
-            Inner::Handle(handle) => Some(handle.clone()),
+            Inner::Tokio(handle) => Some(handle.clone()),
             Inner::Deferred(_) | Inner::Other(_) => None,
         };
         let _entered = handle.as_ref().map(Handle::enter);
@@ -195,21 +196,21 @@ impl Keeper {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return value;
         }
-        self.assert_not_blocked();
+        self.assert_may_block();
         pollster::block_on(future)
     }
 
-    /// Panics where blocking this thread would stop the keeper.
+    /// Panics if blocking this thread would stop the keeper.
     #[track_caller]
-    fn assert_not_blocked(&self) {
-        let Inner::Handle(handle) = &*self.inner else { return };
-        let inner = Handle::try_current().is_ok_and(|here| here.id() == handle.id());
-        if inner && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
+    fn assert_may_block(&self) {
+        let Inner::Tokio(handle) = &*self.inner else { return };
+        let is_inside = Handle::try_current().is_ok_and(|current| current.id() == handle.id());
+        if is_inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell them from its
             // tasks, in which this call panics and says that a function attempted to block the thread that drives them.
-            let (done, wait) = oneshot::channel();
-            let _ = done.send(());
-            let _ = wait.blocking_recv();
+            let (tx, rx) = oneshot::channel();
+            let _ = tx.send(());
+            let _ = rx.blocking_recv();
         }
     }
 
@@ -221,7 +222,7 @@ impl Keeper {
     /// Sleeps for `duration`, in a task of this keeper.
     pub(crate) async fn sleep(&self, duration: Duration) {
         match &*self.inner {
-            Inner::Thread(_) | Inner::Deferred(_) | Inner::Handle(_) => super::env::sleep(duration).await,
+            Inner::Thread(_) | Inner::Deferred(_) | Inner::Tokio(_) => super::env::sleep(duration).await,
             Inner::Other(runtime) => runtime.sleep(duration).await,
         }
     }
@@ -229,14 +230,14 @@ impl Keeper {
 
 #[expect(clippy::disallowed_methods, reason = "part of the keeper")]
 /// Starts a keeper thread.
-fn start() -> Result<Running, Error> {
-    let failed = |error: std::io::Error| {
+fn start_thread() -> Result<Running, Error> {
+    let start_error = |error: std::io::Error| {
         Error::new(
             ErrorKind::Refused,
             format!("cannot start the keeper thread: {error}: raise the limit of threads or open files"),
         )
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(start_error)?;
     let handle = runtime.handle().clone();
     let (alive, gone) = oneshot::channel::<()>();
     let run = move || {
@@ -244,7 +245,7 @@ fn start() -> Result<Running, Error> {
         // left.
         let _ = runtime.block_on(gone);
     };
-    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(failed)?;
+    let thread = std::thread::Builder::new().name("leasehold".into()).spawn(run).map_err(start_error)?;
     Ok(Running { handle, thread: thread.thread().id(), _alive: alive })
 }
 
@@ -252,7 +253,7 @@ impl fmt::Debug for Keeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &*self.inner {
             Inner::Thread(_) | Inner::Deferred(_) => "Keeper(own thread)",
-            Inner::Handle(_) | Inner::Other(_) => "Keeper(runtime of the caller)",
+            Inner::Tokio(_) | Inner::Other(_) => "Keeper(runtime of the caller)",
         })
     }
 }

@@ -15,7 +15,7 @@ pub(crate) enum TimerAction {
 }
 
 /// When a timer fires, and a number that makes the key unique.
-pub(crate) type Key = (Instant, NonZeroU64);
+pub(crate) type TimerKey = (Instant, NonZeroU64);
 
 /// All timers of one `Locks`.
 #[derive(Default)]
@@ -23,7 +23,7 @@ pub(crate) struct Timers(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    entries: BTreeMap<Key, TimerAction>,
+    entries: BTreeMap<TimerKey, TimerAction>,
     /// How many timers were ever added.
     added: u64,
     /// Until when the keeper sleeps: an earlier entry must wake it.
@@ -32,28 +32,34 @@ struct Inner {
 
 /// Whether the keeper must be woken for a new entry.
 #[must_use]
-pub(crate) enum Wake {
+pub(crate) enum KeeperWake {
+    /// It sleeps until after the new entry.
     Now,
+    /// It wakes early enough by itself.
     NotNeeded,
 }
 
 impl Timers {
     /// Adds a timer that fires at `at`.
-    pub(crate) fn add(&self, at: Instant, action: TimerAction) -> (Key, Wake) {
+    pub(crate) fn add(&self, at: Instant, action: TimerAction) -> (TimerKey, KeeperWake) {
         let mut inner = self.lock();
         inner.added += 1;
         let key = (at, NonZeroU64::MIN.saturating_add(inner.added));
         inner.entries.insert(key, action);
-        let wake = if inner.wake_at.is_none_or(|wake_at| at < wake_at) { Wake::Now } else { Wake::NotNeeded };
+        let wake = if inner.wake_at.is_none_or(|wake_at| at < wake_at) {
+            KeeperWake::Now
+        } else {
+            KeeperWake::NotNeeded
+        };
         (key, wake)
     }
 
-    pub(crate) fn remove(&self, key: Key) {
+    pub(crate) fn remove(&self, key: TimerKey) {
         self.lock().entries.remove(&key);
     }
 
     /// Removes and returns the entries due at `now`, at most `max_entries` of them.
-    pub(crate) fn take_due(&self, now: Instant, max_entries: usize) -> Vec<(Key, TimerAction)> {
+    pub(crate) fn take_due(&self, now: Instant, max_entries: usize) -> Vec<(TimerKey, TimerAction)> {
         let mut inner = self.lock();
         let mut due_entries = Vec::new();
         while due_entries.len() < max_entries

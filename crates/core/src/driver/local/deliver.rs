@@ -4,13 +4,13 @@ use std::sync::{Arc, PoisonError, atomic::Ordering};
 
 use super::{
     grant::Delivery,
-    state::{Control, InFlight, LocalHold, NameState, Start, Terms},
+    state::{ClaimInFlight, Control, LocalHold, NameState, PreparedClaim, Terms},
 };
 use crate::{
     Answer, Claim, ClaimId, EngineError, Error, ErrorKind, Fault, Grant, How, Instant, Loss, Mode, Name,
     Previous, Release, Token,
     contract::observe::Event,
-    driver::keeper::{KeeperJob, at_once, drive},
+    driver::keeper::{KeeperJob, answer_at_once, drive},
     driver::shared::Shared,
     pure::lease::Lease,
 };
@@ -25,10 +25,10 @@ pub(crate) enum Arrival {
 }
 
 impl Shared {
-    /// Starts a claim for the head of the local queue, unless one is in flight or a hold of this process conflicts with
-    /// it.
+    /// Prepares a claim for the head of the local queue, unless one is in flight or a hold of this process conflicts
+    /// with it.
     #[must_use]
-    pub(crate) fn advance(&self, name: &Name, state: &mut NameState) -> Option<Start> {
+    pub(crate) fn prepare_next_claim(&self, name: &Name, state: &mut NameState) -> Option<PreparedClaim> {
         if state.claim.is_some() || self.is_closed() {
             return None;
         }
@@ -42,34 +42,44 @@ impl Shared {
         let may_queue = true;
         let claim = self.new_claim(name, &terms, may_queue, others_wait);
         let newest_before = self.newest_tokens.newest(name);
-        state.claim =
-            Some(Box::new(InFlight { id: claim.id, terms, control: Arc::clone(&control), newest_before }));
-        Some(Start { claim, control })
+        state.claim = Some(Box::new(ClaimInFlight {
+            id: claim.id,
+            terms,
+            control: Arc::clone(&control),
+            newest_before,
+        }));
+        Some(PreparedClaim { claim, control })
     }
 
-    /// Carries out the decision of `advance`: on this thread where the engine never waits, else through the keeper,
-    /// which may get the first request already sent.
-    pub(crate) fn run(self: &Arc<Self>, start: Option<Start>) {
-        let mut start = start;
-        while let Some(Start { claim, control }) = start.take() {
+    /// Sends the first request of a prepared claim: on this thread where the engine never waits, else through the
+    /// keeper. Where that request was sent already, the keeper gets its answer.
+    pub(crate) fn start_claim(self: &Arc<Self>, prepared: Option<PreparedClaim>) {
+        let mut prepared = prepared;
+        while let Some(PreparedClaim { claim, control }) = prepared.take() {
             if self.may_start_on_caller(0) {
                 return self.start_on_caller(drive(Arc::clone(self), claim, control, None));
             }
             if !self.profile.inline {
-                self.queue_job(KeeperJob::Drive { claim, control, first: None });
+                self.queue_job(KeeperJob::Drive { claim, control, first_answer: None });
                 return;
             }
-            let sent = self.now();
-            match at_once(self.engine.claim(&claim, How::Create)) {
-                Ok(Answer::Held(grant)) => start = self.granted(&claim, &grant, Arrival::Answered(sent)),
+            let sent_at = self.now();
+            match answer_at_once(self.engine.claim(&claim, How::Create)) {
+                Ok(Answer::Held(grant)) => {
+                    prepared = self.deliver_grant(&claim, &grant, Arrival::Answered(sent_at))
+                }
                 answer => {
                     Self::note_last_error(&control, &answer);
                     if let Err(error) = self.keeper.begin() {
                         // No keeper would complete it.
                         self.undo(&claim);
-                        return self.failed(&claim, error);
+                        return self.fail_head(&claim, error);
                     }
-                    return self.queue_job(KeeperJob::Drive { claim, control, first: Some((sent, answer)) });
+                    return self.queue_job(KeeperJob::Drive {
+                        claim,
+                        control,
+                        first_answer: Some((sent_at, answer)),
+                    });
                 }
             }
         }
@@ -77,80 +87,86 @@ impl Shared {
 
     /// Gives a grant to the head of the local queue, if the head still wants a hold with these terms; else releases it.
     #[must_use]
-    pub(crate) fn granted(self: &Arc<Self>, claim: &Claim, grant: &Grant, arrival: Arrival) -> Option<Start> {
+    pub(crate) fn deliver_grant(
+        self: &Arc<Self>,
+        claim: &Claim,
+        grant: &Grant,
+        arrival: Arrival,
+    ) -> Option<PreparedClaim> {
         let mut deliveries = Vec::new();
-        let mut start = None;
+        let mut prepared = None;
         let name = &claim.name;
-        let (mut undo, mut failed) = (true, None);
+        let (mut must_undo, mut failed_waiter) = (true, None);
         {
             let mut shard = self.table.shard(name);
             if let Some(state) = shard.get_mut(name)
                 && state.claim.as_ref().is_some_and(|in_flight| in_flight.id == claim.id)
             {
-                let InFlight { terms, newest_before, .. } = *state.claim.take().expect("just seen");
+                let ClaimInFlight { terms, newest_before, .. } =
+                    *state.claim.take().expect("it was there under the same lock");
                 if let Some(waiter) = state.queue.take_head_if(|head| head.terms == terms) {
                     if self.token_went_back(name, newest_before, grant) {
-                        failed = Some(waiter);
+                        failed_waiter = Some(waiter);
                     } else {
                         let now = self.now();
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
-                        let local = false;
+                        let handed_over = false;
                         let delivery =
-                            self.deliver_guard(name, &mut hold, waiter, grant.previous, local, now);
+                            self.deliver_guard(name, &mut hold, waiter, grant.previous, handed_over, now);
                         deliveries.extend(delivery);
                         self.join_readers(name, state, &mut hold, &mut deliveries, now);
                         self.set_lease_timer(name, &mut hold, now);
                         state.holds.reserve_exact(1);
                         state.holds.push(hold);
-                        undo = false;
+                        must_undo = false;
                     }
                 }
-                start = self.advance(name, state);
+                prepared = self.prepare_next_claim(name, state);
                 if state.is_idle() {
                     shard.remove(name);
                 }
             }
         }
         deliveries.into_iter().for_each(Delivery::send);
-        if let Some(waiter) = failed {
-            self.fail(name, waiter, went_back_error(name));
+        if let Some(waiter) = failed_waiter {
+            self.fail_request(name, waiter, token_went_back_error(name));
         }
-        if undo {
+        if must_undo {
             self.undo(claim);
         }
-        start
+        prepared
     }
 
     /// Fails the head of the local queue with the error of its claim, and starts a claim for the next request.
-    pub(crate) fn refused(self: &Arc<Self>, claim: &Claim, error: EngineError) {
-        self.failed(claim, Error::from_engine(error, &claim.name, self.profile.engine));
+    pub(crate) fn refuse_claim(self: &Arc<Self>, claim: &Claim, error: EngineError) {
+        self.fail_head(claim, Error::from_engine(error, &claim.name, self.profile.engine));
     }
 
-    /// As [`refused`](Self::refused), for an error in its final form.
-    fn failed(self: &Arc<Self>, claim: &Claim, error: Error) {
-        let mut start = None;
-        let mut refused = None;
+    /// As [`refuse_claim`](Self::refuse_claim), for an error in its final form.
+    fn fail_head(self: &Arc<Self>, claim: &Claim, error: Error) {
+        let mut prepared = None;
+        let mut refused_waiter = None;
         {
             let mut shard = self.table.shard(&claim.name);
             if let Some(state) = shard.get_mut(&claim.name)
                 && state.claim.as_ref().is_some_and(|in_flight| in_flight.id == claim.id)
             {
                 state.claim = None;
-                refused = state.queue.take_head_if(|_| true);
-                start = self.advance(&claim.name, state);
+                refused_waiter = state.queue.take_head_if(|_| true);
+                prepared = self.prepare_next_claim(&claim.name, state);
                 if state.is_idle() {
                     shard.remove(&claim.name);
                 }
             }
         }
-        if let Some(waiter) = refused {
-            self.fail(&claim.name, waiter, error);
+        if let Some(waiter) = refused_waiter {
+            self.fail_request(&claim.name, waiter, error);
         }
-        self.run(start);
+        self.start_claim(prepared);
     }
 
     /// Gives the claim in flight a new id; false if no request waits for this claim any more.
-    pub(crate) fn rename_claim(&self, claim: &mut Claim) -> bool {
+    pub(crate) fn give_new_id(&self, claim: &mut Claim) -> bool {
         let old = claim.id;
         claim.id = ClaimId(self.env.random());
         let newest_before = self.newest_tokens.newest(&claim.name);
@@ -189,13 +205,15 @@ impl Shared {
         now: Instant,
     ) -> LocalHold {
         let (mut lease, since) = match arrival {
-            Arrival::Answered(sent) => (Lease::granted(sent, grant.ttl, terms.ttl, terms.renewal), sent),
+            Arrival::Answered(sent_at) => {
+                (Lease::granted(sent_at, grant.ttl, terms.ttl, terms.renewal), sent_at)
+            }
             Arrival::Pushed(since) => (Lease::pushed(since, grant.ttl, terms.ttl, terms.renewal), since),
         };
-        let doubted = Instant::from_nanos(self.doubted.load(Ordering::Relaxed));
-        if since < doubted {
+        let last_doubt = Instant::from_nanos(self.last_doubt.load(Ordering::Relaxed));
+        if since < last_doubt {
             // The doubt arrived before the answer, by another path or on another thread.
-            lease.doubt(doubted);
+            lease.doubt(last_doubt);
         }
         LocalHold::new(id, terms.clone(), grant, lease, now)
     }
@@ -204,11 +222,11 @@ impl Shared {
     /// grant is rejected.
     pub(super) fn token_went_back(&self, name: &Name, newest_before: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
-        !self.newest_tokens.advance(name, newest_before, grant.token, Token { number, ..grant.token })
+        !self.newest_tokens.record_if_newer(name, newest_before, grant.token, Token { number, ..grant.token })
     }
 
     /// Fails a waiting request.
-    pub(crate) fn fail(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
+    pub(crate) fn fail_request(&self, name: &Name, waiter: super::state::Waiter, error: Error) {
         if let Some(timer) = waiter.limit_timer {
             self.timers.remove(timer);
         }
@@ -231,7 +249,7 @@ impl Shared {
     }
 }
 
-pub(super) fn went_back_error(name: &Name) -> Error {
+pub(super) fn token_went_back_error(name: &Name) -> Error {
     let loss = Loss::TokenWentBack;
     Error::new(ErrorKind::Lost(loss), format!("the grant of {:?} is not valid: {loss}", name.as_str()))
 }

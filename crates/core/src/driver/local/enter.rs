@@ -20,6 +20,7 @@ use crate::{
 pub(crate) struct RequestSpec {
     pub(crate) name: Name,
     pub(crate) terms: Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
 }
 
@@ -49,7 +50,7 @@ impl Shared {
         tries: Tries,
     ) -> Entered {
         let shared: &Arc<Self> = handle;
-        if let Err(error) = shared.ready() {
+        if let Err(error) = shared.ensure_served() {
             return Entered::Now(Err(error));
         }
         let now = shared.now();
@@ -82,10 +83,10 @@ impl Shared {
             tx,
         };
         let state = shard.entry(spec.name.clone()).or_default();
-        state.queue.join(ticket, waiter);
-        let start = shared.advance(&spec.name, state);
+        state.queue.push(ticket, waiter);
+        let prepared = shared.prepare_next_claim(&spec.name, state);
         drop(shard);
-        shared.run(start);
+        shared.start_claim(prepared);
         if let Some(until) = until {
             shared.set_limit_timer(&spec.name, ticket, shared.first_limit_check(now, until));
         }
@@ -114,7 +115,7 @@ impl Shared {
         if terms.mode != Mode::Shared || !state.queue.is_empty() {
             return None;
         }
-        let hold = state.holds.iter_mut().find(|hold| hold.can_hand_on(terms, now))?;
+        let hold = state.holds.iter_mut().find(|hold| hold.can_hand_over(terms, now))?;
         let token = hold.take_token()?;
         Some(Ok(self.new_guard(name, hold, &requester, token, Previous::Clean, now)))
     }
@@ -181,13 +182,14 @@ impl Shared {
 
 /// The index of a valid hold that belongs to `owner`.
 fn hold_index_of_owner(state: &NameState, owner: &Owner, now: Instant) -> Option<usize> {
-    let live = |hold: &super::state::LocalHold| !hold.ending && hold.lease.lost().is_none();
+    let is_live = |hold: &super::state::LocalHold| !hold.is_ending && hold.lease.lost().is_none();
     state.holds.iter().position(|hold| {
-        live(hold)
+        is_live(hold)
             && hold.guards.iter().any(|validity| validity.is_owned_by(owner) && validity.loss(now).is_none())
     })
 }
 
+/// The error for a mode of another kind than the one in use.
 fn clash_error(name: &Name, wanted: Mode, other: Mode) -> Error {
     Error::misconfigured(format!(
         "lock {:?}: wanted {wanted}, but this process uses it as {other}: one name has one kind of lock and one limit",

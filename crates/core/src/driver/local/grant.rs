@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Arrival, RequestSpec, Terms,
-    deliver::went_back_error,
+    deliver::token_went_back_error,
     state::{LocalHold, NameState, Waiter},
 };
 use crate::{
@@ -25,7 +25,7 @@ pub(crate) struct Delivery {
     guard: Guard,
     waited: Duration,
     /// The hold was handed over inside the process.
-    local: bool,
+    handed_over: bool,
 }
 
 impl Delivery {
@@ -37,7 +37,7 @@ impl Delivery {
             mode: self.guard.mode(),
             token: self.guard.token(),
             waited: self.waited,
-            local: self.local,
+            local: self.handed_over,
         };
         shared.observer.event(&event);
         let _ = self.tx.send(Ok(self.guard));
@@ -55,6 +55,7 @@ pub(crate) struct SentClaim {
 pub(crate) struct Requester<'a> {
     pub(crate) handle: &'a Arc<SharedHandle>,
     pub(crate) terms: &'a Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
 }
 
@@ -69,10 +70,11 @@ impl Shared {
         previous: Previous,
         now: Instant,
     ) -> Guard {
-        let end = requester.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
-        let validity = Arc::new(Validity::new(&hold.lease, end, token, requester.terms.owner.clone()));
-        let timer = (end != Instant::NEVER)
-            .then(|| self.add_timer(end, TimerAction::MaxHold(Box::new((name.clone(), hold.id)))));
+        let max_hold_end = requester.max_hold.map_or(Instant::NEVER, |max_hold| now.after(max_hold));
+        let validity =
+            Arc::new(Validity::new(&hold.lease, max_hold_end, token, requester.terms.owner.clone()));
+        let timer = (max_hold_end != Instant::NEVER)
+            .then(|| self.add_timer(max_hold_end, TimerAction::MaxHold(Box::new((name.clone(), hold.id)))));
         hold.guards.push(Arc::clone(&validity));
         Guard {
             handle: Arc::clone(requester.handle),
@@ -91,7 +93,7 @@ impl Shared {
     /// renewed from now on.
     pub(crate) fn add_keeper_guard(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
-        let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.ending)?;
+        let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.is_ending)?;
         hold.lease.start_renewal(now);
         let validity = Arc::new(Validity::new(&hold.lease, Instant::NEVER, guard.token(), None));
         hold.guards.push(Arc::clone(&validity));
@@ -99,15 +101,15 @@ impl Shared {
         Some(validity)
     }
 
-    /// Makes a guard on `hold`, with the next token, for a request of the local queue. `local`: the hold is handed over
-    /// inside the process.
+    /// Makes a guard on `hold`, with the next token, for a request of the local queue. `handed_over`: the hold is
+    /// handed over inside the process.
     pub(super) fn deliver_guard(
         self: &Arc<Self>,
         name: &Name,
         hold: &mut LocalHold,
         waiter: Waiter,
         previous: Previous,
-        local: bool,
+        handed_over: bool,
         now: Instant,
     ) -> Option<Delivery> {
         let token = hold.take_token()?;
@@ -117,7 +119,7 @@ impl Shared {
         let requester = Requester { handle: &waiter.handle, terms: &waiter.terms, max_hold: waiter.max_hold };
         let guard = self.new_guard(name, hold, &requester, token, previous, now);
         let waited = now.since(waiter.since);
-        Some(Delivery { tx: waiter.tx, guard, waited, local })
+        Some(Delivery { tx: waiter.tx, guard, waited, handed_over })
     }
 
     /// Sets the timer for the lease of a hold.
@@ -127,8 +129,8 @@ impl Shared {
             LeaseAction::Sleep(at) => at,
             LeaseAction::Renew | LeaseAction::Lost(_) => now,
         };
-        if let Some(old) = hold.timer.take() {
-            self.timers.remove(old);
+        if let Some(old_timer) = hold.timer.take() {
+            self.timers.remove(old_timer);
         }
         hold.timer = Some(self.add_timer(at, TimerAction::Lease(name.clone())));
     }
@@ -144,23 +146,23 @@ impl Shared {
         now: Instant,
     ) {
         while hold.terms.mode == crate::Mode::Shared
-            && let Some(waiter) = state.queue.take_head_if(|head| hold.can_hand_on(&head.terms, now))
+            && let Some(waiter) = state.queue.take_head_if(|head| hold.can_hand_over(&head.terms, now))
         {
-            let local = true;
-            deliveries.extend(self.deliver_guard(name, hold, waiter, Previous::Clean, local, now));
+            let handed_over = true;
+            deliveries.extend(self.deliver_guard(name, hold, waiter, Previous::Clean, handed_over, now));
         }
     }
 }
 
 impl Shared {
-    /// Whether this process itself holds, or waits for, the name that a try asks for.
+    /// Whether a hold or a waiting request of this process blocks a try.
     pub(crate) fn is_blocked_locally(&self, spec: &RequestSpec) -> bool {
         let shard = self.table.shard(&spec.name);
         shard.get(&spec.name).is_some_and(|state| !state.queue.is_empty() || state.conflicts(spec.terms.mode))
     }
 
-    /// Makes the guard of a successful try. The claim is undone if the grant is not valid.
-    pub(crate) fn adopt(
+    /// Makes the guard of a try that was granted. If the grant is not valid, undoes the claim and returns an error.
+    pub(crate) fn guard_of_try(
         self: &Arc<Self>,
         handle: &Arc<SharedHandle>,
         spec: &RequestSpec,
@@ -170,21 +172,21 @@ impl Shared {
     ) -> Result<Guard, Error> {
         let RequestSpec { name, terms, max_hold } = spec;
         let now = self.now();
-        let refused = |error| {
+        let undo_and_fail = |error| {
             self.undo(claim);
             Err(error)
         };
         if grant.ttl.is_some_and(|ttl| lease::deadline(sent_claim.sent_at, ttl) <= now) {
             let message = format!("the grant of {:?} arrived after its lease had run out", name.as_str());
-            return refused(Error::new(ErrorKind::Unreachable, message));
+            return undo_and_fail(Error::new(ErrorKind::Unreachable, message));
         }
         if self.token_went_back(name, sent_claim.newest_token, grant) {
-            return refused(went_back_error(name));
+            return undo_and_fail(token_went_back_error(name));
         }
         let mut shard = self.table.shard(name);
         if let Err(error) = self.check_open() {
             drop(shard);
-            return refused(error);
+            return undo_and_fail(error);
         }
         let mut hold = self.new_hold(claim.id, terms, grant, Arrival::Answered(sent_claim.sent_at), now);
         let token = hold.take_token().unwrap_or(grant.token);

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use super::state::{NameState, Start, Ticket, Waiter};
+use super::state::{NameState, PreparedClaim, Ticket, Waiter};
 use crate::{Error, ErrorKind, Fault, Instant, Name, driver::keeper::TimerAction, driver::shared::Shared};
 
 /// An engine that leaves a request unanswered for this time counts as unresponsive: its earlier answers may be
@@ -14,15 +14,15 @@ pub(crate) const UNRESPONSIVE_AFTER: Duration = Duration::from_millis(500);
 
 /// How long before the end of a wait an engine with a long poll interval is asked once more, to find out whether it
 /// still answers.
-const LAST_ASK: Duration = Duration::from_secs(1);
+const LAST_ASK_BEFORE_END: Duration = Duration::from_secs(1);
 /// Engines with a shorter poll interval need no last question.
 const LONG_POLL: Duration = Duration::from_secs(2);
 
 impl Shared {
     /// When the first timer of a request whose wait ends at `until` fires.
     pub(super) fn first_limit_check(&self, now: Instant, until: Instant) -> Instant {
-        let polls_rarely = *self.profile.poll.end() > LONG_POLL && until.since(now) > LAST_ASK * 2;
-        if polls_rarely { until.before(LAST_ASK) } else { until }
+        let polls_rarely = *self.profile.poll.end() > LONG_POLL && until.since(now) > LAST_ASK_BEFORE_END * 2;
+        if polls_rarely { until.before(LAST_ASK_BEFORE_END) } else { until }
     }
 
     /// Sets a timer to check at `at` whether the wait of a request has ended, if the request still waits.
@@ -35,7 +35,7 @@ impl Shared {
     }
 
     /// Handles the timer of a wait: asks the engine once more, or ends the wait.
-    pub(crate) fn limit_is_due(self: &Arc<Self>, name: &Name, ticket: Ticket) {
+    pub(crate) fn handle_limit_timer(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
             let mut shard = self.table.shard(name);
@@ -59,43 +59,47 @@ impl Shared {
             return;
         }
         // The waiter holds a `SharedHandle`, so it is dropped here, after its shard is unlocked.
-        let _gone = self.leave(name, ticket);
+        let _removed = self.remove_request(name, ticket);
     }
 
     /// Fails a request whose wait has ended. The error reports the engine's last answer.
     fn time_out(self: &Arc<Self>, name: &Name, ticket: Ticket) {
-        let Some((waiter, last_error)) = self.leave(name, ticket) else { return };
-        let (engine, text) = (self.profile.engine, name.as_str());
+        let Some((waiter, last_error)) = self.remove_request(name, ticket) else { return };
+        let (engine, name_text) = (self.profile.engine, name.as_str());
         let error = match last_error {
             Some((kind, last_error)) => {
-                Error::new(kind, format!("{engine} lock {text:?}: not acquired in time: {last_error}"))
+                Error::new(kind, format!("{engine} lock {name_text:?}: not acquired in time: {last_error}"))
             }
             None => Error::new(
                 ErrorKind::TimedOut,
-                format!("{engine} lock {text:?}: not acquired in time: it is held by another"),
+                format!("{engine} lock {name_text:?}: not acquired in time: it is held by another"),
             ),
         };
-        self.fail(name, waiter, error);
+        self.fail_request(name, waiter, error);
     }
 
     /// Removes a request from the local queue, and returns it with the last error of the engine.
-    fn leave(self: &Arc<Self>, name: &Name, ticket: Ticket) -> Option<(Waiter, Option<(ErrorKind, String)>)> {
+    fn remove_request(
+        self: &Arc<Self>,
+        name: &Name,
+        ticket: Ticket,
+    ) -> Option<(Waiter, Option<(ErrorKind, String)>)> {
         let mut shard = self.table.shard(name);
         let state = shard.get_mut(name)?;
-        let waiter = state.queue.leave(ticket)?;
+        let waiter = state.queue.remove(ticket)?;
         let last_error = state.claim.as_ref().and_then(|claim| {
-            let unanswered_for = claim.control.unanswered(self.now());
+            let unanswered_for = claim.control.unanswered_for(self.now());
             if unanswered_for >= UNRESPONSIVE_AFTER {
-                self.mark_unresponsive();
+                self.set_unresponsive();
                 return Some((ErrorKind::Unreachable, format!("no answer for {unanswered_for:.1?}")));
             }
             let last_error = claim.control.last_error.lock().unwrap_or_else(PoisonError::into_inner);
             if last_error.as_ref().is_some_and(|last_error| last_error.fault.is_outage()) {
-                self.mark_unresponsive();
+                self.set_unresponsive();
             }
-            last_error.as_ref().map(|last_error| (kind_of(last_error.fault), last_error.to_string()))
+            last_error.as_ref().map(|last_error| (kind_at_time_out(last_error.fault), last_error.to_string()))
         });
-        let start = self.realign(name, state);
+        let prepared = self.fit_claim_to_head(name, state);
         if state.is_idle() {
             shard.remove(name);
         }
@@ -103,13 +107,13 @@ impl Shared {
         if let Some(timer) = waiter.limit_timer {
             self.timers.remove(timer);
         }
-        self.run(start);
+        self.start_claim(prepared);
         Some((waiter, last_error))
     }
 
     /// Adapts the claim in flight to a new head of the local queue: a claim that does not fit the head is cancelled,
     /// and a claim for the head is started.
-    pub(crate) fn realign(&self, name: &Name, state: &mut NameState) -> Option<Start> {
+    pub(crate) fn fit_claim_to_head(&self, name: &Name, state: &mut NameState) -> Option<PreparedClaim> {
         if let Some(claim) = &state.claim {
             let fits = state.queue.head().is_some_and(|head| head.terms == claim.terms);
             if fits {
@@ -118,13 +122,13 @@ impl Shared {
             claim.control.cancel();
             state.claim = None;
         }
-        self.advance(name, state)
+        self.prepare_next_claim(name, state)
     }
 }
 
 /// The kind of error at the end of a wait, from the last error of its claim: an outage, unless the cause never ends by
 /// itself.
-const fn kind_of(fault: Fault) -> ErrorKind {
+const fn kind_at_time_out(fault: Fault) -> ErrorKind {
     match fault {
         Fault::Misconfigured => ErrorKind::Misconfigured,
         _ => ErrorKind::Unreachable,

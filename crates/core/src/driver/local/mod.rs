@@ -21,7 +21,7 @@ pub(crate) use leave::UNRESPONSIVE_AFTER;
 pub(crate) use newest_tokens::NewestTokens;
 pub(crate) use release::{GuardRelease, ReleaseOutcome, release_result, unanswered_release};
 pub(crate) use state::{Control, Ending, Terms, Ticket};
-pub(crate) use table::Table;
+pub(crate) use table::NameTable;
 
 /// For how long a hold is handed over inside the process before other processes are served (R8, R17), as long as its
 /// tokens last.

@@ -24,7 +24,7 @@ impl NewestTokens {
 
     /// Remembers `last`, the last token of a grant whose first token is `first`. False if the grant is not newer than
     /// `newest_before`, the newest token when its claim was sent.
-    pub(crate) fn advance(
+    pub(crate) fn record_if_newer(
         &self,
         name: &Name,
         newest_before: Option<Token>,

@@ -13,7 +13,7 @@ type Waiters = BTreeMap<Ticket, Box<Waiter>>;
 
 impl LocalQueue {
     /// Adds a request at the end of the queue.
-    pub(super) fn join(&mut self, ticket: Ticket, waiter: Waiter) {
+    pub(super) fn push(&mut self, ticket: Ticket, waiter: Waiter) {
         self.0.get_or_insert_default().insert(ticket, Box::new(waiter));
     }
 
@@ -38,14 +38,14 @@ impl LocalQueue {
     pub(super) fn take_head_if(&mut self, fits: impl FnOnce(&Waiter) -> bool) -> Option<Waiter> {
         let head = self.0.as_mut()?.first_entry().filter(|head| fits(head.get()))?;
         let waiter = head.remove();
-        self.shrink();
+        self.free_if_empty();
         Some(*waiter)
     }
 
     /// Removes and returns a request.
-    pub(super) fn leave(&mut self, ticket: Ticket) -> Option<Waiter> {
+    pub(super) fn remove(&mut self, ticket: Ticket) -> Option<Waiter> {
         let waiter = self.0.as_mut()?.remove(&ticket)?;
-        self.shrink();
+        self.free_if_empty();
         Some(*waiter)
     }
 
@@ -54,7 +54,7 @@ impl LocalQueue {
     }
 
     /// Frees an empty queue.
-    fn shrink(&mut self) {
+    fn free_if_empty(&mut self) {
         self.0.take_if(|waiters| waiters.is_empty());
     }
 }

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     ClaimId, Error, ErrorKind, Instant, Loss, Name, Previous, Release, Released,
-    driver::keeper::{Cleanup, KeeperJob, at_once_all, run_cleanups},
+    driver::keeper::{Cleanup, KeeperJob, released_at_once, run_cleanups},
     driver::shared::Shared,
     driver::validity::{LossReport, Validity},
 };
@@ -30,6 +30,7 @@ pub(crate) struct GuardRelease<'a> {
     pub(crate) validity: &'a Arc<Validity>,
     /// How the guard ended.
     pub(crate) ending: Ending,
+    /// When the guard ended.
     pub(crate) now: Instant,
 }
 
@@ -38,12 +39,12 @@ impl Shared {
     pub(crate) fn release_guard(self: &Arc<Self>, guard_release: &GuardRelease<'_>) -> ReleaseOutcome {
         let GuardRelease { name, id, validity, ending, now } = *guard_release;
         let mut shard = self.table.shard(name);
-        let lost = validity.loss_report(now);
+        let loss_report = validity.loss_report(now);
         let Some(state) = shard.get_mut(name) else {
-            return ReleaseOutcome::Done(release_result(name, lost));
+            return ReleaseOutcome::Done(release_result(name, loss_report));
         };
         let Some(hold_index) = state.holds.iter().position(|hold| hold.id == id) else {
-            return ReleaseOutcome::Done(release_result(name, lost));
+            return ReleaseOutcome::Done(release_result(name, loss_report));
         };
         let hold = &mut state.holds[hold_index];
         // A guard whose loss was reported, by its own `max_hold`, may exist for long, but no longer uses the hold (R6).
@@ -52,25 +53,26 @@ impl Shared {
         hold.ended = hold.ended.worse_of(ending.ended);
         if !hold.guards.is_empty() {
             // I10: the engine is not asked, so a hold that may have ended there cannot be reported as held until now.
-            let is_doubted = lost.is_none() && validity.is_in_doubt();
+            let is_doubted = loss_report.is_none() && validity.is_in_doubt();
             return ReleaseOutcome::Done(if is_doubted {
                 Err(in_doubt_error(name))
             } else {
-                release_result(name, lost)
+                release_result(name, loss_report)
             });
         }
-        if lost.is_none()
-            && let Some(delivery) = self.hand_on(name, state, hold_index, now)
+        if loss_report.is_none()
+            && let Some(delivery) = self.hand_over(name, state, hold_index, now)
         {
-            // Its request may have a claim in flight, made before a try of this process was granted the hold.
-            let start = self.realign(name, state);
+            // The request that got the hold may have a claim in flight, made before a try of this process was granted
+            // the hold.
+            let prepared = self.fit_claim_to_head(name, state);
             drop(shard);
             delivery.into_iter().for_each(Delivery::send);
-            self.run(start);
+            self.start_claim(prepared);
             return ReleaseOutcome::Done(Ok(()));
         }
         let hold = &mut state.holds[hold_index];
-        hold.ending = true;
+        hold.is_ending = true;
         hold.lease.stop_renewal();
         // R3: a hold in doubt may have ended before its deadline.
         let deadline = hold.lease.valid_until();
@@ -78,27 +80,27 @@ impl Shared {
         if let Some(timer) = hold.timer.take() {
             self.timers.remove(timer);
         }
-        let mut release = release_of(name, hold, now);
+        let mut release = engine_release(name, hold, now);
         // Where the engine cannot block the name, the keeper has already held it, as far as possible.
         release.min_hold = release.min_hold.filter(|_| self.profile.supports_min_hold);
         if self.profile.inline {
             drop(shard);
-            return self.release_inline(release, deadline, ttl, lost);
+            return self.release_inline(release, deadline, ttl, loss_report);
         }
         state.holds.swap_remove(hold_index);
-        let start = self.advance(name, state);
+        let prepared = self.prepare_next_claim(name, state);
         if state.is_idle() {
             shard.remove(name);
         }
         drop(shard);
-        let outcome = self.leave_to_keeper(Cleanup::new(self, release, ttl), deadline, lost);
-        self.run(start);
+        let outcome = self.leave_to_keeper(Cleanup::new(self, release, ttl), deadline, loss_report);
+        self.start_claim(prepared);
         outcome
     }
 
     /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from
     /// starving.
-    fn hand_on(
+    fn hand_over(
         self: &Arc<Self>,
         name: &Name,
         state: &mut NameState,
@@ -107,12 +109,13 @@ impl Shared {
     ) -> Option<Vec<Delivery>> {
         let hold = &mut state.holds[hold_index];
         let has_min_hold = hold.min_hold_until.is_some();
-        let waiter = state.queue.take_head_if(|head| !has_min_hold && hold.can_hand_on(&head.terms, now))?;
+        let waiter =
+            state.queue.take_head_if(|head| !has_min_hold && hold.can_hand_over(&head.terms, now))?;
         hold.terms = waiter.terms.clone();
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
-        let local = true;
+        let handed_over = true;
         let mut deliveries: Vec<Delivery> =
-            self.deliver_guard(name, hold, waiter, ended, local, now).into_iter().collect();
+            self.deliver_guard(name, hold, waiter, ended, handed_over, now).into_iter().collect();
         if !state.queue.is_empty() && state.holds[hold_index].terms.mode == crate::Mode::Shared {
             let mut hold = state.holds.swap_remove(hold_index);
             self.join_readers(name, state, &mut hold, &mut deliveries, now);
@@ -127,30 +130,30 @@ impl Shared {
         release: Release,
         deadline: Instant,
         ttl: std::time::Duration,
-        lost: Option<LossReport>,
+        loss_report: Option<LossReport>,
     ) -> ReleaseOutcome {
-        let released = at_once_all(self.engine.release(std::slice::from_ref(&release)));
-        let mut start = None;
+        let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));
+        let mut prepared = None;
         {
             let mut shard = self.table.shard(&release.name);
             if let Some(state) = shard.get_mut(&release.name) {
                 state.holds.retain(|hold| hold.id != release.id);
-                start = self.advance(&release.name, state);
+                prepared = self.prepare_next_claim(&release.name, state);
                 if state.is_idle() {
                     shard.remove(&release.name);
                 }
             }
         }
         let outcome = match released {
-            Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, lost)),
+            Some(Released::Freed) => ReleaseOutcome::Done(release_result(&release.name, loss_report)),
             Some(Released::NotThere) => {
-                ReleaseOutcome::Done(release_result(&release.name, lost.or(Some(Loss::Gone.into()))))
+                ReleaseOutcome::Done(release_result(&release.name, loss_report.or(Some(Loss::Gone.into()))))
             }
             Some(Released::Unknown(_)) | None => {
-                self.leave_to_keeper(Cleanup::new(self, release, ttl).already_sent(), deadline, lost)
+                self.leave_to_keeper(Cleanup::new(self, release, ttl).already_sent(), deadline, loss_report)
             }
         };
-        self.run(start);
+        self.start_claim(prepared);
         outcome
     }
 
@@ -160,10 +163,10 @@ impl Shared {
         self: &Arc<Self>,
         cleanup: Cleanup,
         deadline: Instant,
-        lost: Option<LossReport>,
+        loss_report: Option<LossReport>,
     ) -> ReleaseOutcome {
-        if lost.is_some() {
-            let outcome = release_result(cleanup.name(), lost);
+        if loss_report.is_some() {
+            let outcome = release_result(cleanup.name(), loss_report);
             self.queue_job(KeeperJob::Release(cleanup));
             return ReleaseOutcome::Done(outcome);
         }
@@ -180,13 +183,13 @@ impl Shared {
 
     /// Reports a lost hold to its guards, and starts a claim for a local waiter.
     pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
-        let (notification, renewal_error, start) = {
+        let (newly_reported, renewal_error, prepared) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
             // new all the same.
-            let notification = hold.lose(loss);
+            let newly_reported = hold.lose(loss);
             let renewal_error = hold
                 .guards
                 .iter()
@@ -195,9 +198,9 @@ impl Shared {
             if let Some(timer) = hold.timer.take() {
                 self.timers.remove(timer);
             }
-            (notification, renewal_error, self.advance(name, state))
+            (newly_reported, renewal_error, self.prepare_next_claim(name, state))
         };
-        if notification {
+        if newly_reported {
             let renewal_error = renewal_error.as_deref();
             self.observer.event(&crate::contract::observe::Event::Lost {
                 name,
@@ -205,12 +208,12 @@ impl Shared {
                 trouble: renewal_error,
             });
         }
-        self.run(start);
+        self.start_claim(prepared);
     }
 }
 
 /// The request to release `hold`.
-fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
+fn engine_release(name: &Name, hold: &LocalHold, now: Instant) -> Release {
     let min_hold = hold.min_hold_until.map(|until| until.since(now)).filter(|min_hold| !min_hold.is_zero());
     Release {
         id: hold.id,
@@ -224,28 +227,31 @@ fn release_of(name: &Name, hold: &LocalHold, now: Instant) -> Release {
 
 /// The error for the release of a guard whose hold is in doubt and has other guards.
 fn in_doubt_error(name: &Name) -> Error {
-    let text = name.as_str();
+    let name_text = name.as_str();
     Error::new(
         ErrorKind::Unknown,
         format!(
-            "it is unknown whether {text:?} was still held at its release: it was in doubt, because the server's clock was set forward, or the server was replaced or restarted"
+            "it is unknown whether {name_text:?} was still held at its release: it was in doubt, because the server's clock was set forward, or the server was replaced or restarted"
         ),
     )
 }
 
 /// The error for a release that no keeper will ever answer.
 pub(crate) fn unanswered_release(name: &Name) -> Error {
-    let text = name.as_str();
-    Error::new(ErrorKind::Unknown, format!("the release of {text:?} was not answered: its keeper is gone"))
+    let name_text = name.as_str();
+    Error::new(
+        ErrorKind::Unknown,
+        format!("the release of {name_text:?} was not answered: its keeper is gone"),
+    )
 }
 
 /// The result of a release: success, or the error for a hold that was lost before.
-pub(crate) fn release_result(name: &Name, lost: Option<LossReport>) -> Result<(), Error> {
-    match lost {
+pub(crate) fn release_result(name: &Name, loss_report: Option<LossReport>) -> Result<(), Error> {
+    match loss_report {
         None => Ok(()),
-        Some(lost) => Err(Error::new(
-            ErrorKind::Lost(lost.loss),
-            format!("the hold of {:?} was lost before its release: {lost}", name.as_str()),
+        Some(loss_report) => Err(Error::new(
+            ErrorKind::Lost(loss_report.loss),
+            format!("the hold of {:?} was lost before its release: {loss_report}", name.as_str()),
         )),
     }
 }

@@ -27,6 +27,7 @@ pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) renewal: Renewal,
     pub(crate) owner: Option<Owner>,
+    /// The process stops on SIGTERM: see [`Claim::stops_on_term`].
     pub(crate) stops_on_term: bool,
 }
 
@@ -46,6 +47,7 @@ pub(crate) type Ticket = u64;
 /// A waiting request.
 pub(crate) struct Waiter {
     pub(crate) terms: Terms,
+    /// How long the guard may use the hold, at most.
     pub(crate) max_hold: Option<Duration>,
     /// When the request was made.
     pub(crate) since: Instant,
@@ -77,7 +79,7 @@ pub(crate) struct LocalHold {
     /// When this process received the grant.
     pub(crate) granted_at: Instant,
     /// A release of the hold is being carried out.
-    pub(crate) ending: bool,
+    pub(crate) is_ending: bool,
     /// Until when the name stays taken, as asked by the guards released so far.
     pub(crate) min_hold_until: Option<Instant>,
     /// The worst end of the guards released so far.
@@ -96,7 +98,7 @@ impl LocalHold {
             tokens_left: grant.tokens.max(1),
             guards: SmallVec::new(),
             granted_at,
-            ending: false,
+            is_ending: false,
             min_hold_until: None,
             ended: Previous::Clean,
         }
@@ -111,8 +113,8 @@ impl LocalHold {
     }
 
     /// Whether this hold may be given to one more request with `terms`, now or after its guard is released.
-    pub(crate) fn can_hand_on(&self, terms: &Terms, now: Instant) -> bool {
-        !self.ending
+    pub(crate) fn can_hand_over(&self, terms: &Terms, now: Instant) -> bool {
+        !self.is_ending
             && self.tokens_left > 0
             && now.since(self.granted_at) < super::LONGEST_HANDOVERS
             && self.lease.is_fresh(now)
@@ -133,7 +135,7 @@ impl LocalHold {
 }
 
 /// The claim in flight on the engine for the head of the local queue.
-pub(crate) struct InFlight {
+pub(crate) struct ClaimInFlight {
     pub(crate) id: ClaimId,
     pub(crate) terms: Terms,
     pub(crate) control: Arc<Control>,
@@ -154,7 +156,7 @@ pub(crate) struct Control {
     /// error.
     pub(crate) last_error: Mutex<Option<EngineError>>,
     /// When the unanswered request was sent; [`Instant::NEVER`] while no request is in flight.
-    request_sent: AtomicU64,
+    request_sent_at: AtomicU64,
     /// When the request at the head of the queue was made.
     pub(crate) since: Instant,
 }
@@ -167,11 +169,12 @@ impl Control {
             cancelled: AtomicBool::new(false),
             pushed: Mutex::default(),
             last_error: Mutex::new(Some(last_error)),
-            request_sent: AtomicU64::new(Instant::NEVER.as_nanos()),
+            request_sent_at: AtomicU64::new(Instant::NEVER.as_nanos()),
             since,
         }
     }
 
+    /// Ends the claim: no request waits for it any more.
     pub(crate) fn cancel(&self) {
         self.cancelled.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -179,12 +182,12 @@ impl Control {
 
     /// Records that a request was sent at `at`; [`Instant::NEVER`]: that the request was answered.
     pub(crate) fn set_request_sent(&self, at: Instant) {
-        self.request_sent.store(at.as_nanos(), Ordering::Relaxed);
+        self.request_sent_at.store(at.as_nanos(), Ordering::Relaxed);
     }
 
     /// For how long a request has been without an answer.
-    pub(crate) fn unanswered(&self, now: Instant) -> Duration {
-        now.since(Instant::from_nanos(self.request_sent.load(Ordering::Relaxed)))
+    pub(crate) fn unanswered_for(&self, now: Instant) -> Duration {
+        now.since(Instant::from_nanos(self.request_sent_at.load(Ordering::Relaxed)))
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -197,20 +200,22 @@ impl Control {
 pub(crate) struct NameState {
     pub(crate) holds: Vec<LocalHold>,
     pub(crate) queue: LocalQueue,
-    pub(crate) claim: Option<Box<InFlight>>,
+    pub(crate) claim: Option<Box<ClaimInFlight>>,
 }
 
 /// A claim to start on the engine after a change of the local state; started after the shard is unlocked.
-pub(crate) struct Start {
+pub(crate) struct PreparedClaim {
     pub(crate) claim: Claim,
     pub(crate) control: Arc<Control>,
 }
 
 impl NameState {
+    /// Whether nothing is left of the name, so that its state can be dropped.
     pub(crate) fn is_idle(&self) -> bool {
         self.holds.is_empty() && self.queue.is_empty() && self.claim.is_none()
     }
 
+    /// The hold of this claim.
     pub(crate) fn hold(&mut self, id: ClaimId) -> Option<&mut LocalHold> {
         self.holds.iter_mut().find(|hold| hold.id == id)
     }
@@ -218,16 +223,16 @@ impl NameState {
     /// Whether a hold of this process conflicts with `mode`. A lost hold does not: for it, as for holds of other
     /// processes, the engine decides.
     pub(crate) fn conflicts(&self, mode: Mode) -> bool {
-        let mut live = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
+        let mut live_holds = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
         match mode {
-            Mode::Exclusive => live.next().is_some(),
-            Mode::Shared => live.any(|hold| hold.ending || hold.terms.mode == Mode::Exclusive),
+            Mode::Exclusive => live_holds.next().is_some(),
+            Mode::Shared => live_holds.any(|hold| hold.is_ending || hold.terms.mode == Mode::Exclusive),
             Mode::Permits { count, limit } => {
-                let used = |hold: &LocalHold| match hold.terms.mode {
+                let permits_used = |hold: &LocalHold| match hold.terms.mode {
                     Mode::Permits { count, .. } => u64::from(count),
                     Mode::Exclusive | Mode::Shared => u64::from(limit),
                 };
-                live.map(used).sum::<u64>() + u64::from(count) > u64::from(limit)
+                live_holds.map(permits_used).sum::<u64>() + u64::from(count) > u64::from(limit)
             }
         }
     }
@@ -236,8 +241,8 @@ impl NameState {
     /// one kind.
     pub(crate) fn clashing_mode(&self, mode: Mode) -> Option<Mode> {
         let hold = self.holds.first().map(|hold| hold.terms.mode);
-        let here = hold.or_else(|| Some(self.queue.head()?.terms.mode))?;
-        (!here.same_kind(mode)).then_some(here)
+        let mode_in_use = hold.or_else(|| Some(self.queue.head()?.terms.mode))?;
+        (!mode_in_use.same_kind(mode)).then_some(mode_in_use)
     }
 }
 

@@ -9,22 +9,24 @@ use std::{
 use super::state::NameState;
 use crate::Name;
 
-/// Enough that a handful of threads seldom contend for one lock, few enough to iterate over.
+/// The number of shards, each under its own mutex: enough that a handful of threads seldom contend for one, few enough
+/// to iterate over.
 const SHARDS: usize = 16;
 
-pub(crate) type Shard = HashMap<Name, NameState, Keyed>;
+/// The names of one shard, with their local state.
+pub(crate) type Shard = HashMap<Name, NameState, KeyedHasher>;
 
-pub(crate) struct Table {
+pub(crate) struct NameTable {
     shards: [Mutex<Shard>; SHARDS],
-    hasher: Keyed,
+    hasher: KeyedHasher,
 }
 
 /// Hashes with a random key: no client can choose names that collide, and with the same key the iteration order of the
 /// names is repeatable.
 #[derive(Clone)]
-pub(crate) struct Keyed(DefaultHasher);
+pub(crate) struct KeyedHasher(DefaultHasher);
 
-impl BuildHasher for Keyed {
+impl BuildHasher for KeyedHasher {
     type Hasher = DefaultHasher;
 
     fn build_hasher(&self) -> DefaultHasher {
@@ -32,11 +34,11 @@ impl BuildHasher for Keyed {
     }
 }
 
-impl Table {
+impl NameTable {
     pub(crate) fn new(key: [u8; 16]) -> Self {
-        let mut keyed = DefaultHasher::new();
-        keyed.write(&key);
-        let hasher = Keyed(keyed);
+        let mut keyed_hasher = DefaultHasher::new();
+        keyed_hasher.write(&key);
+        let hasher = KeyedHasher(keyed_hasher);
         let shards = std::array::from_fn(|_| Mutex::new(Shard::with_hasher(hasher.clone())));
         Self { shards, hasher }
     }
@@ -58,7 +60,8 @@ impl Table {
     }
 }
 
-/// No user code runs while a shard is locked, so a poisoned lock only means a bug that its panic has already reported.
+/// Locks a shard. No user code runs while a shard is locked, so a poisoned lock only means a bug that its panic has
+/// already reported.
 fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }

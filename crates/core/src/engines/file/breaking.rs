@@ -5,14 +5,14 @@ use nix::errno::Errno;
 
 use super::{
     claims::lock,
-    dir::open::Missing,
+    dir::open::Access,
     engine::FileEngine,
     kernel::Flock,
-    kernel::locks::{Key, LockFile},
-    table::layout::record_at,
-    table::record::{BROKEN, RecordState},
+    kernel::locks::{LockFile, NamePaths},
+    table::layout::record_offset,
+    table::record::{BROKEN_AT, RecordState},
     table::state::StateFile,
-    table::wait_order::IndexedRecord,
+    table::wait_order::StoredRecord,
     table::{Table, is_alive},
 };
 use crate::{Broken, EngineError, Fault, Name};
@@ -20,37 +20,37 @@ use crate::{Broken, EngineError, Fault, Name};
 /// How often the kernel's list of locks is read to find the lock of a process.
 const LIST_READS: usize = 5;
 /// How many holders that were asked to stop are remembered, to distinguish "it ended" from "it was never there".
-const MAX_ASKED: usize = 64;
+const MAX_ASKED_TO_STOP: usize = 64;
 
 impl FileEngine {
-    /// Asks the holder once to stop, and returns the result: [`Fault::Retry`] while it still holds.
+    /// The verb `break_hold`. Asks the process of the holder once to stop; [`Fault::Retry`] while it still holds.
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
-        let key = Key::new(&self.dir, name);
-        let Some(lock) = LockFile::open(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.done_or_not_held(name, token));
+        let paths = NamePaths::new(&self.dir, name);
+        let Some(lock_file) = LockFile::open(&self.dir, &paths, Access::Existing)? else {
+            return Ok(self.result_if_not_held(name, token));
         };
-        let Some(state) = self.states.get(&self.dir, &key, Missing::Leave)? else {
-            return Ok(self.done_or_not_held(name, token));
+        let Some(state_file) = self.state_files.get(&self.dir, &paths, Access::Existing)? else {
+            return Ok(self.result_if_not_held(name, token));
         };
-        let latch = lock.latch()?;
-        let table = Table::load(self, &key, &lock, &state, latch)?;
-        let held = |indexed: &&IndexedRecord| {
-            indexed.record.state == RecordState::Holding && indexed.record.carries(token)
+        let latch = lock_file.latch()?;
+        let table = Table::load(self, &paths, &lock_file, &state_file, latch)?;
+        let has_the_token = |stored: &&StoredRecord| {
+            stored.record.state == RecordState::Holding && stored.record.carries(token)
         };
-        let Some(indexed) = table.record_zero.iter().chain(&table.records).find(held) else {
-            return Ok(self.done_or_not_held(name, token));
+        let Some(stored) = table.record_zero.iter().chain(&table.records).find(has_the_token) else {
+            return Ok(self.result_if_not_held(name, token));
         };
-        if !is_alive(&lock, indexed)? {
-            return Ok(self.done_or_not_held(name, token));
+        if !is_alive(&lock_file, stored)? {
+            return Ok(self.result_if_not_held(name, token));
         }
-        self.ask_to_stop(name, token, (&lock, &state), indexed)
+        self.ask_to_stop(name, token, (&lock_file, &state_file), stored)
     }
 
-    /// Whether this process has the kernel lock on the file, as far as the kernel shows that process to the caller.
-    fn has_flock(&self, lock: &LockFile, pid: u32) -> bool {
+    /// Whether the process `pid` has the flock on the lock file, as far as the kernel shows that process to this one.
+    fn has_flock(&self, lock_file: &LockFile, pid: u32) -> bool {
         let holds = |flock: &Flock| !flock.waits && flock.pid == Some(pid);
         // The kernel's list may omit a lock while the list changes.
-        (0..LIST_READS).any(|_| lock.flocks(&self.dir).iter().any(holds))
+        (0..LIST_READS).any(|_| lock_file.flocks(&self.dir).iter().any(holds))
     }
 
     /// Sends SIGTERM to the holder, once, if its record says that it stops on this signal. Never `Ok`: the holder still
@@ -59,42 +59,43 @@ impl FileEngine {
         &self,
         name: &Name,
         token: u64,
-        (lock_file, state): (&LockFile, &StateFile),
-        indexed: &IndexedRecord,
+        (lock_file, state_file): (&LockFile, &StateFile),
+        stored: &StoredRecord,
     ) -> Result<Broken, EngineError> {
-        let (record, pid) = (&indexed.record, indexed.record.process.pid);
-        let ends_it = "a kernel lock ends only with its holder";
+        let (record, pid) = (&stored.record, stored.record.process.pid);
+        let reason = "a kernel lock ends only with its holder";
         if !(record.stops_on_term && record.process.is_running()) {
-            return Err(denied(format!(
-                "pid {pid} ({}) holds it and does not stop on request: {ends_it}; end that process",
+            return Err(denied_error(format!(
+                "pid {pid} ({}) holds it and does not stop on request: {reason}; end that process",
                 record.owner
             )));
         }
         if !record.is_broken() {
-            // Any writer of this file could have written any pid: only a process that has the kernel lock is
-            // signalled.
+            // Any writer of this file could have written any pid: SIGTERM is sent only to a process that has the kernel
+            // lock.
             if !self.has_flock(lock_file, pid) {
-                return Err(denied(format!(
-                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {ends_it}; find \
+                return Err(denied_error(format!(
+                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {reason}; find \
                      out who holds it",
                     record.owner
                 )));
             }
-            let at = record_at(indexed.slot) + BROKEN;
-            state.write(&record.token.to_le_bytes(), at)?;
-            let asked = record.process.terminate(|| self.has_flock(lock_file, pid));
-            if !matches!(asked, Ok(true)) {
-                state.write(&[0; 8], at)?;
+            let broken_offset = record_offset(stored.slot) + BROKEN_AT;
+            state_file.write(&record.token.to_le_bytes(), broken_offset)?;
+            let signal_sent = record.process.terminate(|| self.has_flock(lock_file, pid));
+            if !matches!(signal_sent, Ok(true)) {
+                // The hold is not broken after all: clears the token that was just written.
+                state_file.write(&[0; 8], broken_offset)?;
             }
-            match asked {
+            match signal_sent {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                    return Err(denied(format!(
+                    return Err(denied_error(format!(
                         "pid {pid} ({}) holds it and is another user's",
                         record.owner
                     )));
                 }
                 Err(error) if error.raw_os_error() != Some(Errno::ESRCH as i32) => {
-                    return Err(denied(format!(
+                    return Err(denied_error(format!(
                         "pid {pid} ({}) cannot be asked to stop: {error}",
                         record.owner
                     )));
@@ -103,9 +104,9 @@ impl FileEngine {
                 Ok(_) | Err(_) => {}
             }
         }
-        let mut asked = lock(&self.asked);
-        if !asked.iter().any(|(other, number)| other == name && *number == token) {
-            if asked.len() >= MAX_ASKED {
+        let mut asked = lock(&self.asked_to_stop);
+        if !asked.iter().any(|(asked_name, asked_token)| asked_name == name && *asked_token == token) {
+            if asked.len() >= MAX_ASKED_TO_STOP {
                 asked.remove(0);
             }
             asked.push((name.clone(), token));
@@ -116,15 +117,16 @@ impl FileEngine {
         ))
     }
 
-    /// The token is not held: [`Broken::Done`] if its holder was asked to stop, otherwise [`Broken::NotHeld`].
-    fn done_or_not_held(&self, name: &Name, token: u64) -> Broken {
-        let mut asked = lock(&self.asked);
+    /// The result of a break whose token is not held: [`Broken::Done`] if its holder was asked to stop before,
+    /// otherwise [`Broken::NotHeld`].
+    fn result_if_not_held(&self, name: &Name, token: u64) -> Broken {
+        let mut asked = lock(&self.asked_to_stop);
         let len_before = asked.len();
-        asked.retain(|(other, number)| other != name || *number != token);
+        asked.retain(|(asked_name, asked_token)| asked_name != name || *asked_token != token);
         if asked.len() < len_before { Broken::Done } else { Broken::NotHeld }
     }
 }
 
-fn denied(message: String) -> EngineError {
+fn denied_error(message: String) -> EngineError {
     EngineError::new(Fault::Denied, message)
 }

@@ -5,11 +5,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::kernel::locks::{Key, LockFile};
+use super::kernel::locks::{LockFile, NamePaths};
 use crate::{Claim, ClaimId, Previous, Token};
 
-/// The maximum number of tombstones. Requests to this engine never leave the process, so a late request is only as late
-/// as the queue of its caller is long.
+/// The maximum number of tombstones. Requests to this engine never leave the process, so only a request that another
+/// thread of the process was about to make can be late.
 const MAX_TOMBSTONES: usize = 1024;
 
 /// Locks a mutex, also after a panic elsewhere: the guarded data is consistent between any two statements.
@@ -17,12 +17,13 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One claim of this engine.
+/// One claim of this engine that waits or holds.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ClaimEntry {
     pub(super) claim: Claim,
-    pub(super) key: Arc<Key>,
-    pub(super) lock: LockFile,
+    pub(super) paths: Arc<NamePaths>,
+    /// Its own opened lock file, which carries its kernel locks.
+    pub(super) lock_file: LockFile,
     pub(super) claim_state: ClaimState,
 }
 
@@ -40,9 +41,9 @@ pub(super) enum ClaimState {
     Holding {
         /// The slot of its record; 0 for an exclusive hold.
         slot: u32,
-        /// The first token.
+        /// The first token of the grant.
         token: Token,
-        /// The number of tokens.
+        /// The number of tokens in the grant.
         tokens: u32,
         /// How the previous hold ended.
         previous: Previous,
@@ -58,14 +59,14 @@ impl ClaimState {
     }
 }
 
-/// The state of an id. The cell of a claim is locked while a verb works on the claim.
+/// What the engine knows of a claim id. The cell of a claim is locked while a verb works on the claim.
 #[derive(Debug)]
 pub(super) enum ClaimCell {
-    /// Its first `claim` is still running.
+    /// The first call of the verb `claim` with this id has not returned yet.
     Fresh,
-    /// It waits or holds.
-    Live(Box<Entry>),
-    /// It ended.
+    /// The claim waits or holds.
+    Live(Box<ClaimEntry>),
+    /// The claim ended.
     Gone,
 }
 
@@ -78,17 +79,17 @@ pub(super) struct Claims(Mutex<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     cells: HashMap<ClaimId, SharedCell>,
-    /// The tombstones.
-    released: HashSet<ClaimId>,
-    /// The tombstones, oldest first.
-    order: VecDeque<ClaimId>,
+    /// The ids of the claims that were released.
+    tombstones: HashSet<ClaimId>,
+    /// The same ids in the order of their releases, oldest first.
+    tombstone_order: VecDeque<ClaimId>,
 }
 
 impl Claims {
     /// The cell of `id`, created if there is none; `None` for an id that was released before.
-    pub(super) fn enter(&self, id: ClaimId) -> Option<SharedCell> {
+    pub(super) fn get_or_create(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
-        if inner.released.contains(&id) {
+        if inner.tombstones.contains(&id) {
             return None;
         }
         Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(ClaimCell::Fresh)))))
@@ -104,12 +105,12 @@ impl Claims {
         lock(&self.0).cells.remove(&id);
     }
 
-    /// Calls `look` for every claim that waits or holds.
+    /// Calls `visit` for every claim that waits or holds.
     #[cfg(test)]
-    pub(super) fn each(&self, mut look: impl FnMut(&Entry)) {
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&ClaimEntry)) {
         for cell in lock(&self.0).cells.values() {
             if let ClaimCell::Live(entry) = &*lock(cell) {
-                look(entry);
+                visit(entry);
             }
         }
     }
@@ -118,11 +119,11 @@ impl Claims {
     pub(super) fn add_tombstone(&self, id: ClaimId) -> Option<SharedCell> {
         let mut inner = lock(&self.0);
         let cell = inner.cells.remove(&id);
-        if inner.released.insert(id) {
-            inner.order.push_back(id);
-            if inner.order.len() > MAX_TOMBSTONES {
-                let oldest = inner.order.pop_front();
-                inner.released.remove(&oldest.expect("the queue is longer than the bound"));
+        if inner.tombstones.insert(id) {
+            inner.tombstone_order.push_back(id);
+            if inner.tombstone_order.len() > MAX_TOMBSTONES {
+                let oldest = inner.tombstone_order.pop_front();
+                inner.tombstones.remove(&oldest.expect("the queue is longer than the bound"));
             }
         }
         cell
@@ -137,14 +138,14 @@ mod tests {
     fn a_released_id_cannot_be_used_again_and_memory_is_bounded() {
         let claims = Claims::default();
         let id = |n: u32| ClaimId(u128::from(n).to_be_bytes());
-        assert!(claims.enter(id(0)).is_some());
+        assert!(claims.get_or_create(id(0)).is_some());
         assert!(claims.add_tombstone(id(0)).is_some() && claims.add_tombstone(id(0)).is_none());
-        assert!(claims.enter(id(0)).is_none() && claims.find(id(0)).is_none());
+        assert!(claims.get_or_create(id(0)).is_none() && claims.find(id(0)).is_none());
         for n in 1..=MAX_TOMBSTONES as u32 {
             claims.add_tombstone(id(n));
         }
-        assert_eq!(lock(&claims.0).released.len(), MAX_TOMBSTONES);
-        assert!(claims.enter(id(0)).is_some(), "the oldest was forgotten");
-        assert!(claims.enter(id(1)).is_none());
+        assert_eq!(lock(&claims.0).tombstones.len(), MAX_TOMBSTONES);
+        assert!(claims.get_or_create(id(0)).is_some(), "the oldest was forgotten");
+        assert!(claims.get_or_create(id(1)).is_none());
     }
 }

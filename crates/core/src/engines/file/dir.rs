@@ -27,20 +27,20 @@ use nix::{
 };
 
 use super::{
-    dir::lock_dir::{LockDir, STATES, get_or_try_init},
-    dir::open::Missing,
+    dir::lock_dir::{LockDir, STATE_DIR, get_or_try_init},
+    dir::open::Access,
     error::{classify, classify_errno},
 };
 use crate::{EngineError, Fault};
 
 /// The default lock directory of root.
-const FOR_ROOT: &str = "/var/lib/leasehold";
+const ROOT_DIR: &str = "/var/lib/leasehold";
 /// The default lock directory of every other user, in the home directory.
-const FOR_OTHERS: &str = ".local/state/leasehold";
-/// The flags to open a directory, and nothing else.
-pub(super) const DIRECTORY: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+const USER_DIR: &str = ".local/state/leasehold";
+/// The flags of `open(2)` that open a directory and refuse every other kind of file.
+pub(super) const DIRECTORY_FLAGS: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A lock directory. The first claim creates what is missing; inspection leaves no trace.
+/// A lock directory, which may not exist yet. The first claim creates what is missing; inspection creates nothing.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
@@ -56,85 +56,89 @@ impl Dir {
             None => default_path()?,
         };
         if !path.is_absolute() {
-            let shown = path.display();
-            return Err(misconfigured(format!("the lock directory {shown} is relative: give it from / on")));
+            let shown_path = path.display();
+            return Err(misconfigured(format!(
+                "the lock directory {shown_path} is relative: give it from / on"
+            )));
         }
         // Without a trailing slash, which would follow a symbolic link.
         let dir = Self { path: path.components().collect(), lock_dir: OnceLock::new() };
-        dir.lock_dir(Missing::Leave)?;
+        dir.lock_dir(Access::Existing)?;
         Ok(dir)
     }
 
-    /// The opened directory; `None` when it does not exist and `missing` does not ask to create it.
-    pub(super) fn lock_dir(&self, missing: Missing) -> Result<Option<&LockDir>, EngineError> {
+    /// The opened directory; `None` when it does not exist and `access` does not allow to create it.
+    pub(super) fn lock_dir(&self, access: Access) -> Result<Option<&LockDir>, EngineError> {
         get_or_try_init(&self.lock_dir, || {
-            let shown = self.path.display().to_string();
-            refuse_link(&self.path, &shown)?;
-            if missing == Missing::Create {
+            let shown_path = self.path.display().to_string();
+            refuse_non_directory(&self.path, &shown_path)?;
+            if access == Access::CreateIfMissing {
                 DirBuilder::new()
                     .recursive(true)
                     .mode(0o700)
                     .create(&self.path)
-                    .map_err(|error| classify("cannot create the lock directory", &shown, error))?;
+                    .map_err(|error| classify("cannot create the lock directory", &shown_path, error))?;
             }
-            match open(&self.path, DIRECTORY, Mode::empty()) {
-                Ok(locks) => LockDir::check(locks, shown).map(Some),
-                Err(Errno::ENOENT) if missing != Missing::Create => Ok(None),
-                Err(errno) => Err(classify_errno("cannot open the lock directory", &shown, errno)),
+            match open(&self.path, DIRECTORY_FLAGS, Mode::empty()) {
+                Ok(fd) => LockDir::check(fd, shown_path).map(Some),
+                Err(Errno::ENOENT) if access != Access::CreateIfMissing => Ok(None),
+                Err(errno) => Err(classify_errno("cannot open the lock directory", &shown_path, errno)),
             }
         })
     }
 
     /// The number of the file system type of this directory; if it is missing, of the file system in which it will be
     /// created.
-    pub(super) fn fs(&self) -> Option<i64> {
-        let opened = self.lock_dir(Missing::Look).ok().flatten().map(|lock_dir| lock_dir.fs);
+    pub(super) fn file_system_type(&self) -> Option<i64> {
+        let known_type =
+            self.lock_dir(Access::ExistingToRead).ok().flatten().map(|lock_dir| lock_dir.fs_type);
         #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
-        let number = |dir: &Path| statfs(dir).ok().map(|stat| stat.filesystem_type().0 as i64);
-        opened.or_else(|| self.path.ancestors().find_map(number))
+        let type_at = |path: &Path| statfs(path).ok().map(|stat| stat.filesystem_type().0 as i64);
+        known_type.or_else(|| self.path.ancestors().find_map(type_at))
     }
 
     /// The full path of a lock file, for system calls.
-    pub(super) fn path_of(&self, file: &str) -> CString {
+    pub(super) fn lock_file_path(&self, file_name: &str) -> CString {
         let mut bytes = self.path.as_os_str().as_bytes().to_vec();
         bytes.push(b'/');
-        bytes.extend_from_slice(file.as_bytes());
+        bytes.extend_from_slice(file_name.as_bytes());
         CString::new(bytes).expect("an open path and an encoded name hold no NUL")
     }
 
     /// The path of a state file, for messages.
-    pub(super) fn state_path(&self, file: &str) -> String {
-        self.path.join(STATES).join(file).display().to_string()
+    pub(super) fn state_path(&self, file_name: &str) -> String {
+        self.path.join(STATE_DIR).join(file_name).display().to_string()
     }
 }
 
+/// The lock directory of a user who has named none.
 fn default_path() -> Result<PathBuf, EngineError> {
     let uid = geteuid();
     if uid.is_root() {
-        return Ok(FOR_ROOT.into());
+        return Ok(ROOT_DIR.into());
     }
     let user = User::from_uid(uid)
         .map_err(|errno| classify_errno("cannot look up the home of user", &uid.to_string(), errno))?
         .ok_or_else(|| {
             misconfigured(format!("user {uid} has no passwd entry: name a lock directory (file:///dir)"))
         })?;
-    Ok(user.dir.join(FOR_OTHERS))
+    Ok(user.dir.join(USER_DIR))
 }
 
 /// Refuses a symbolic link and a file in the place of the directory.
-fn refuse_link(path: &Path, shown: &str) -> Result<(), EngineError> {
+fn refuse_non_directory(path: &Path, shown_path: &str) -> Result<(), EngineError> {
     match lstat(path) {
         Ok(stat) if stat.st_mode & libc::S_IFMT == libc::S_IFLNK => Err(EngineError::new(
             Fault::Denied,
             format!(
-                "the lock directory {shown} is a symbolic link, which is never followed: name the directory itself"
+                "the lock directory {shown_path} is a symbolic link, which is never followed: name the directory itself"
             ),
         )),
         Ok(stat) if stat.st_mode & libc::S_IFMT != libc::S_IFDIR => {
-            Err(misconfigured(format!("the lock directory {shown} is not a directory")))
+            Err(misconfigured(format!("the lock directory {shown_path} is not a directory")))
         }
         Ok(_) | Err(Errno::ENOENT) => Ok(()),
-        Err(errno) => Err(classify_errno("cannot open the lock directory", shown, errno)),
+        Err(errno) => Err(classify_errno("cannot open the lock directory", shown_path, errno)),
     }
 }
 
@@ -149,14 +153,14 @@ pub(super) fn check_permissions(stat: &FileStat, user: Uid) -> Result<Option<Gid
             "is writable by all users, and any of them could replace a lock file: chmod o-w it".into()
         );
     }
-    let shared = stat.st_mode & WRITABLE_BY_GROUP != 0;
-    if stat.st_uid != user.as_raw() && !user.is_root() && !shared {
+    let is_shared = stat.st_mode & WRITABLE_BY_GROUP != 0;
+    if stat.st_uid != user.as_raw() && !user.is_root() && !is_shared {
         let owner = stat.st_uid;
         return Err(format!(
             "belongs to user {owner} and is not shared: use a directory of your own, or share it (chgrp GROUP, chmod 2770)"
         ));
     }
-    Ok(shared.then(|| Gid::from_raw(stat.st_gid)))
+    Ok(is_shared.then(|| Gid::from_raw(stat.st_gid)))
 }
 
 /// File systems whose locks another host may not see, or that may lose them: NFS, SMB, CIFS, SMB2, 9P, FUSE, AFS,
@@ -185,15 +189,15 @@ const NOT_LOCAL: [(u32, &str); 20] = [
 ];
 
 /// The number of the file system type of the lock directory; an error if its locks do not hold between hosts.
-pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, EngineError> {
-    let stat =
-        fstatfs(dir).map_err(|errno| classify_errno("cannot look at the file system of", shown, errno))?;
+pub(super) fn local_file_system(dir: &OwnedFd, shown_path: &str) -> Result<i64, EngineError> {
+    let stat = fstatfs(dir)
+        .map_err(|errno| classify_errno("cannot look at the file system of", shown_path, errno))?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
-    let fs = stat.filesystem_type().0 as i64;
-    match not_local(fs) {
-        None => Ok(fs),
+    let fs_type = stat.filesystem_type().0 as i64;
+    match non_local_kind(fs_type) {
+        None => Ok(fs_type),
         Some(kind) => Err(misconfigured(format!(
-            "the lock directory {shown} is on {kind}, whose locks may not exclude other hosts: use a local directory, or an engine for several hosts"
+            "the lock directory {shown_path} is on {kind}, whose locks may not exclude other hosts: use a local directory, or an engine for several hosts"
         ))),
     }
 }
@@ -205,13 +209,14 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown: &str) -> Result<i64, Engin
 pub fn network_file_system(dir: &Path) -> std::io::Result<Option<&'static str>> {
     let stat = statfs(dir)?;
     #[allow(clippy::unnecessary_cast, reason = "the type differs between targets")]
-    let fs = stat.filesystem_type().0 as i64;
-    Ok(not_local(fs))
+    let fs_type = stat.filesystem_type().0 as i64;
+    Ok(non_local_kind(fs_type))
 }
 
-fn not_local(fs: i64) -> Option<&'static str> {
+/// The name of a file system type whose locks do not hold between hosts; `None` for every other type.
+fn non_local_kind(fs_type: i64) -> Option<&'static str> {
     // Some targets extend the sign: only the low 32 bits are the number.
-    NOT_LOCAL.iter().find(|(number, _)| *number == fs as u32).map(|(_, kind)| *kind)
+    NOT_LOCAL.iter().find(|(number, _)| *number == fs_type as u32).map(|(_, kind)| *kind)
 }
 
 fn misconfigured(message: String) -> EngineError {
@@ -243,8 +248,8 @@ mod tests {
 
     #[test]
     fn network_file_systems_are_recognised_by_signed_magic_numbers() {
-        assert_eq!(not_local(0x6969), Some("NFS"));
-        assert_eq!(not_local(i64::from(0xFF53_4D42_u32 as i32)), Some("CIFS"));
-        assert_eq!(not_local(0xEF53), None, "ext4 is local");
+        assert_eq!(non_local_kind(0x6969), Some("NFS"));
+        assert_eq!(non_local_kind(i64::from(0xFF53_4D42_u32 as i32)), Some("CIFS"));
+        assert_eq!(non_local_kind(0xEF53), None, "ext4 is local");
     }
 }

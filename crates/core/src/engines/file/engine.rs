@@ -5,35 +5,39 @@ use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 use super::{
     claims::{ClaimCell, ClaimState, Claims, lock},
     dir::Dir,
-    dir::idle::Idle,
-    error::opening,
+    dir::idle::IdleFiles,
+    dir::open::Access,
+    error::open_error,
     kernel::clock::machine_clock,
+    kernel::locks::NamePaths,
     kernel::proc::{Process, boot_id},
-    table::state::States,
+    table::state::StateFiles,
     wake::listener::Listener,
+    wake::wake_pipe,
 };
 use crate::{
     Answer, BoxFuture, Breaking, Claim, ClaimId, Engine, EngineError, Env, Error, Hold, How, Life, Lineage,
     Name, Notification, Profile, Release, Released, Renewed,
 };
 
-/// One token for the hold itself, and one for each of 64 hand-overs between tasks of this process before another
-/// process is granted: after so many, the hand-over to another process costs little in comparison.
-const TOKENS: u32 = 1 + 64;
+/// The tokens of one grant: one for the hold itself, and one for each of 64 hand-overs between tasks of this process
+/// before another process is granted. After so many, the hand-over to another process costs little in comparison.
+const TOKENS_PER_GRANT: u32 = 1 + 64;
 
 /// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).
 pub struct FileEngine {
     pub(super) dir: Dir,
     pub(super) env: Env,
-    /// The boot of the machine, which every state file names.
-    pub(super) boot: [u8; 16],
+    /// The id of the current boot of the machine, which every state file names.
+    pub(super) boot_id: [u8; 16],
+    /// This process, as its records name it.
     pub(super) process: Process,
     pub(super) claims: Claims,
-    pub(super) states: States,
-    pub(super) idle: Idle,
+    pub(super) state_files: StateFiles,
+    pub(super) idle_files: IdleFiles,
     pub(super) listener: Listener,
     /// Holds whose holder was asked to stop: name and token.
-    pub(super) asked: Mutex<Vec<(Name, u64)>>,
+    pub(super) asked_to_stop: Mutex<Vec<(Name, u64)>>,
     profile: Profile,
 }
 
@@ -48,22 +52,22 @@ impl FileEngine {
     /// all users can write or that is another user's, and missing permissions;
     /// [`Refused`](crate::ErrorKind::Refused) for a full or read-only file system.
     pub fn open(dir: Option<PathBuf>, env: Env) -> Result<Self, Error> {
-        let boot = boot_id().map_err(opening)?;
+        let boot_id = boot_id().map_err(open_error)?;
         let env = Env { clock: machine_clock(env.clock), ..env };
-        Self::open_in_boot(dir, env, boot)
+        Self::open_in_boot(dir, env, boot_id)
     }
 
-    /// As [`open`](Self::open), with `boot` as the id of the current boot.
-    pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot: [u8; 16]) -> Result<Self, Error> {
+    /// As [`open`](Self::open), with `boot_id` as the id of the current boot.
+    pub(super) fn open_in_boot(dir: Option<PathBuf>, env: Env, boot_id: [u8; 16]) -> Result<Self, Error> {
         Ok(Self {
-            dir: Dir::open(dir).map_err(opening)?,
-            boot,
+            dir: Dir::open(dir).map_err(open_error)?,
+            boot_id,
             process: Process::own(),
             claims: Claims::default(),
-            states: States::default(),
-            idle: Idle::default(),
+            state_files: StateFiles::default(),
+            idle_files: IdleFiles::default(),
             listener: Listener::new(env.clone()),
-            asked: Mutex::default(),
+            asked_to_stop: Mutex::default(),
             env,
             profile: profile(),
         })
@@ -79,7 +83,7 @@ impl FileEngine {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
         match &*lock(&cell) {
             ClaimCell::Live(entry) if matches!(entry.claim_state, ClaimState::Holding { .. }) => {
-                entry.lock.without_source().map(Some)
+                entry.lock_file.duplicate().map(Some)
             }
             _ => Ok(None),
         }
@@ -92,35 +96,39 @@ impl FileEngine {
         Lineage::new(u128::from_be_bytes(bytes))
     }
 
-    /// The waiting claims whose records are marked as signalled.
-    fn signalled(&self) -> Vec<Notification> {
-        let mut signalled = Vec::new();
+    /// A notification for each waiting claim that was signalled: its record has the time of a signal that it has not
+    /// answered.
+    fn recheck_signalled(&self) -> Vec<Notification> {
+        let mut notifications = Vec::new();
         let waiting = self.listener.waiting();
         // With a single waiting claim, the signal can only be for that one.
         if let [(id, name, _)] = &waiting[..] {
             return vec![Notification::Recheck { name: name.clone(), id: *id }];
         }
         for (id, name, slot) in waiting {
-            let key = super::kernel::locks::Key::new(&self.dir, &name);
-            let state = self.states.get(&self.dir, &key, super::dir::open::Missing::Leave);
-            // Ask, too, when the record cannot be read.
-            if !matches!(state, Ok(Some(state)) if !super::wake::wake_pipe::is_signalled(&state, slot)) {
-                signalled.push(Notification::Recheck { name, id });
+            let paths = NamePaths::new(&self.dir, &name);
+            let state_file = self.state_files.get(&self.dir, &paths, Access::Existing);
+            // A claim whose record cannot be read asks too.
+            let is_not_signalled =
+                matches!(state_file, Ok(Some(state_file)) if !wake_pipe::is_signalled(&state_file, slot));
+            if !is_not_signalled {
+                notifications.push(Notification::Recheck { name, id });
             }
         }
-        signalled
+        notifications
     }
 
+    /// The verb `notifications`: waits until a claim of this engine should ask.
     async fn listen(&self) -> Vec<Notification> {
         loop {
             let wakeups = self.listener.listen().await;
-            if wakeups.overflow {
+            if wakeups.events_lost {
                 return vec![Notification::AskAll];
             }
             let mut notifications: Vec<Notification> =
-                wakeups.due.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
-            if wakeups.wake_pipe {
-                notifications.extend(self.signalled());
+                wakeups.due_claims.into_iter().map(|(id, name)| Notification::Recheck { name, id }).collect();
+            if wakeups.wake_pipe_written {
+                notifications.extend(self.recheck_signalled());
             }
             if !notifications.is_empty() {
                 return notifications;
@@ -139,7 +147,7 @@ impl Engine for FileEngine {
     }
 
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>> {
-        Box::pin(async move { self.take(claim, how) })
+        Box::pin(async move { self.claim_now(claim, how) })
     }
 
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>> {
@@ -169,7 +177,7 @@ fn profile() -> Profile {
     // hold time.
     profile.poll = Duration::from_millis(5)..=super::take::FAR_INTERVAL;
     profile.inline = true;
-    profile.tokens = TOKENS;
+    profile.tokens = TOKENS_PER_GRANT;
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.breaking = Breaking::Ask;

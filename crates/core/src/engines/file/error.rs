@@ -6,8 +6,8 @@ use nix::errno::Errno;
 
 use crate::{EngineError, Error, ErrorKind, Fault};
 
-/// Classifies an error of the operating system: the operation `what` failed on `file`.
-pub(super) fn classify(what: &str, file: &str, error: io::Error) -> EngineError {
+/// Classifies an error of the operating system: the operation `operation` failed on `file`.
+pub(super) fn classify(operation: &str, file: &str, error: io::Error) -> EngineError {
     let errno = Errno::from_raw(error.raw_os_error().unwrap_or(0));
     let (fault, advice) = match errno {
         Errno::EACCES | Errno::EPERM => {
@@ -26,24 +26,25 @@ pub(super) fn classify(what: &str, file: &str, error: io::Error) -> EngineError 
         Errno::ENXIO | Errno::ENODEV => (Fault::Misconfigured, "it is not a regular file: remove it"),
         _ => (Fault::Refused, "see the cause"),
     };
-    EngineError::new(fault, format!("{what} {file}: {error}: {advice}")).with_source(error)
+    EngineError::new(fault, format!("{operation} {file}: {error}: {advice}")).with_source(error)
 }
 
 /// As [`classify`], for an [`Errno`].
-pub(super) fn classify_errno(what: &str, file: &str, errno: Errno) -> EngineError {
-    classify(what, file, errno.into())
+pub(super) fn classify_errno(operation: &str, file: &str, errno: Errno) -> EngineError {
+    classify(operation, file, errno.into())
 }
 
-/// The error for a file in the place of our file that leasehold did not write, or wrote in another version.
-pub(super) fn foreign(file: &str, what: &str) -> EngineError {
+/// The error for a file in the place of our file that leasehold did not write, or wrote in another version. `problem`
+/// says what is wrong with it.
+pub(super) fn foreign_file_error(file: &str, problem: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
-        format!("{file} {what}: nothing was changed; move it away or use another lock directory"),
+        format!("{file} {problem}: nothing was changed; move it away or use another lock directory"),
     )
 }
 
-/// The error of opening an engine, when no name is known yet.
-pub(super) fn opening(error: EngineError) -> Error {
+/// The error with which opening an engine fails: no name is known yet.
+pub(super) fn open_error(error: EngineError) -> Error {
     let kind = match error.fault {
         Fault::Retry | Fault::Full => ErrorKind::Unreachable,
         Fault::Unknown => ErrorKind::Unknown,

@@ -3,20 +3,20 @@
 
 use super::{
     dir::encode::{Decoded, decode, file_name},
-    table::layout::{HEAD, Head, RECORD, name_bytes},
+    table::layout::{HEAD_SIZE, Head, RECORD_SIZE, name_bytes},
     table::record::Record,
 };
 
 /// A state file: its head, and the records after it.
 pub fn state(bytes: &[u8]) {
-    let mut head = [0; HEAD];
+    let mut head = [0; HEAD_SIZE];
     head.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
-    if let Ok(known) = Head::from_bytes(&head, bytes.len() as u64) {
-        let _ = (known, name_bytes(&head).len());
+    if let Ok(parsed) = Head::from_bytes(&head, bytes.len() as u64) {
+        let _ = (parsed, name_bytes(&head).len());
     }
-    for records in bytes.get(HEAD..).unwrap_or_default().chunks(RECORD) {
-        let mut record = [0; RECORD];
-        record.iter_mut().zip(records).for_each(|(target, byte)| *target = *byte);
+    for chunk in bytes.get(HEAD_SIZE..).unwrap_or_default().chunks(RECORD_SIZE) {
+        let mut record = [0; RECORD_SIZE];
+        record.iter_mut().zip(chunk).for_each(|(target, byte)| *target = *byte);
         for bytes in [Record::with_checksum(&record), record] {
             if let Ok(Some(record)) = Record::from_bytes(&bytes) {
                 assert_eq!(
@@ -31,9 +31,9 @@ pub fn state(bytes: &[u8]) {
 
 /// The name of a file in the lock directory.
 pub fn file(bytes: &[u8]) {
-    let Ok(name) = std::str::from_utf8(bytes) else { return };
-    if let Some(Decoded::Name(known)) = decode(name) {
-        assert_eq!(file_name(&known), name, "a name has one file");
+    let Ok(file) = std::str::from_utf8(bytes) else { return };
+    if let Some(Decoded::Name(name)) = decode(file) {
+        assert_eq!(file_name(&name), file, "a name has one file");
     }
 }
 
@@ -51,8 +51,8 @@ mod tests {
     fn state_files_are_read_from_random_bytes() {
         let record = Record { state: RecordState::Waiting, owner: "me@here:7".into(), ..record() };
         let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
-        let whole = [&head[..], &record.to_bytes(), &record.to_bytes()].concat();
-        fuzz::run(&[head.to_vec(), whole], state);
+        let state_file = [&head[..], &record.to_bytes(), &record.to_bytes()].concat();
+        fuzz::run(&[head.to_vec(), state_file], state);
     }
 
     #[test]

@@ -7,9 +7,10 @@ use nix::unistd::Gid;
 use super::kernel::OVERLAY;
 use crate::{Guarantee, Level};
 
-/// `shared`: the group that shares the directory; `fs`: the number of its file system type.
-pub(super) fn guarantee(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Guarantee {
-    let shown = dir.display();
+/// The guarantee in the directory `dir`. `sharing_group` is the group that shares it, if any; `fs_type` is the number
+/// of its file system type.
+pub(super) fn guarantee(dir: &Path, sharing_group: Option<Gid>, fs_type: Option<i64>) -> Guarantee {
+    let shown_dir = dir.display();
     let mut guarantee = Guarantee::new(
         Level::Exact,
         &[
@@ -19,13 +20,13 @@ pub(super) fn guarantee(dir: &Path, shared: Option<Gid>, fs: Option<i64>) -> Gua
             "--at-least and the order of waiters end at a reboot; tokens keep growing",
         ],
     );
-    guarantee.note(match shared {
-        Some(group) => format!("the directory {shown} is shared by group {group}"),
-        None => format!("{shown} serves the programs of one user only"),
+    guarantee.note(match sharing_group {
+        Some(group) => format!("the directory {shown_dir} is shared by group {group}"),
+        None => format!("{shown_dir} serves the programs of one user only"),
     });
-    if fs == Some(OVERLAY) {
+    if fs_type == Some(OVERLAY) {
         guarantee.lower(
-            &format!("the file system of {shown}"),
+            &format!("the file system of {shown_dir}"),
             "overlay",
             "that of a volume",
             "an overlay is often a layer of one container, and programs outside of the container are not excluded",

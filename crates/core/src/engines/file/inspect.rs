@@ -1,4 +1,4 @@
-//! `Inspect` for the file engine: looks at names without disturbing claims.
+//! `Inspect` for the file engine: reads the state of names and takes no lock.
 
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
@@ -6,17 +6,17 @@ use nix::sys::stat::lstat;
 
 use super::{
     dir::encode::{self, Decoded},
-    dir::open::{Missing, SAFE_FLAGS},
+    dir::open::{Access, SAFE_FLAGS},
     engine::FileEngine,
     error::classify,
     guarantee::guarantee,
-    kernel::locks::{Key, LockFile},
-    kernel::proc::program,
+    kernel::locks::{LockFile, NamePaths},
+    kernel::proc::program_name,
     kernel::{Flock, KernelLocks},
-    table::layout::{HEAD, name_bytes},
+    table::layout::{HEAD_SIZE, name_bytes},
     table::record::{Record, RecordState},
     table::state::StateFile,
-    table::wait_order::{IndexedRecord, is_in_min_hold},
+    table::wait_order::{StoredRecord, is_in_min_hold},
     table::{is_alive, read_records, record_zero},
 };
 use crate::{
@@ -24,38 +24,39 @@ use crate::{
     WaiterView, pure::lock_state::MIN_HOLD_OWNER,
 };
 
-/// How often a table that changed during the read is read again before torn records are left out.
-const TRIES: usize = 3;
-/// How often a name is inspected before a holder counts as foreign: our hold has its flock a moment before its
+/// How often a table that changes during the read is read, before torn records are left out.
+const MAX_READS: usize = 3;
+/// How often a name is inspected before a holder counts as foreign: a hold of ours has its flock a moment before its
 /// record, and `/proc/locks`, read while it changes, may list a lock twice.
 const MAX_LOOKS: usize = 3;
 
 impl Inspect for FileEngine {
     fn ping(&self) -> BoxFuture<'_, Result<(), EngineError>> {
         // The first claim creates what is missing.
-        Box::pin(async move { self.dir.lock_dir(Missing::Look).map(drop) })
+        Box::pin(async move { self.dir.lock_dir(Access::ExistingToRead).map(drop) })
     }
 
     fn guarantee(&self) -> BoxFuture<'_, Result<Guarantee, EngineError>> {
         Box::pin(async move {
-            let shared = self.dir.lock_dir(Missing::Look)?.and_then(|lock_dir| lock_dir.shared);
-            Ok(guarantee(&self.dir.path, shared, self.dir.fs()))
+            let sharing_group =
+                self.dir.lock_dir(Access::ExistingToRead)?.and_then(|lock_dir| lock_dir.sharing_group);
+            Ok(guarantee(&self.dir.path, sharing_group, self.dir.file_system_type()))
         })
     }
 
     fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<View>, EngineError>> {
         Box::pin(async move {
             let mut views = Vec::new();
-            let kernel = KernelLocks::read(self.dir.fs());
+            let kernel_locks = KernelLocks::read(self.dir.file_system_type());
             for name in self.names(prefix)? {
-                match self.look(&name, &kernel) {
+                match self.look(&name, &kernel_locks) {
                     Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                     Ok(view) => views.push(view),
                     // A damaged state file, or one of another user: it blocks claims of its name, but not the other
                     // names of this list.
                     Err(error) => {
-                        let key = Key::new(&self.dir, &name).shown();
-                        views.push(View::unreadable(name, key, &error));
+                        let lock_path = NamePaths::new(&self.dir, &name).shown_path();
+                        views.push(View::unreadable(name, lock_path, &error));
                     }
                 }
             }
@@ -65,7 +66,7 @@ impl Inspect for FileEngine {
     }
 
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>> {
-        Box::pin(async move { self.look(name, &KernelLocks::read(self.dir.fs())) })
+        Box::pin(async move { self.look(name, &KernelLocks::read(self.dir.file_system_type())) })
     }
 
     fn break_hold<'a>(
@@ -81,16 +82,16 @@ impl Inspect for FileEngine {
 impl FileEngine {
     /// The names that begin with `prefix` and have a lock file.
     fn names(&self, prefix: &str) -> Result<Vec<Name>, EngineError> {
-        let failed = |error| classify("cannot list", &self.dir.path.display().to_string(), error);
+        let list_error = |error| classify("cannot list", &self.dir.path.display().to_string(), error);
         let mut names = Vec::new();
-        if self.dir.lock_dir(Missing::Look)?.is_none() {
+        if self.dir.lock_dir(Access::ExistingToRead)?.is_none() {
             return Ok(names);
         }
-        for entry in std::fs::read_dir(&self.dir.path).map_err(failed)? {
-            let file = entry.map_err(failed)?.file_name();
+        for entry in std::fs::read_dir(&self.dir.path).map_err(list_error)? {
+            let file = entry.map_err(list_error)?.file_name();
             let name = match file.to_str().and_then(|file| Some((file, encode::decode(file)?))) {
                 Some((_, Decoded::Name(name))) => Some(name),
-                Some((file, Decoded::Hashed)) => self.hashed(file),
+                Some((file, Decoded::Hashed)) => self.name_of_hashed_file(file),
                 None => None,
             };
             names.extend(name.filter(|name| name.as_str().starts_with(prefix)));
@@ -99,94 +100,101 @@ impl FileEngine {
     }
 
     /// The name of a hashed file name, read from its state file.
-    fn hashed(&self, file: &str) -> Option<Name> {
-        let mut head = [0; HEAD];
-        let mut safely = std::fs::OpenOptions::new();
-        let state = safely.read(true).custom_flags(SAFE_FLAGS.bits()).open(self.dir.state_path(file)).ok()?;
-        state.read_exact_at(&mut head, 0).ok()?;
+    fn name_of_hashed_file(&self, file: &str) -> Option<Name> {
+        let mut head = [0; HEAD_SIZE];
+        let mut options = std::fs::OpenOptions::new();
+        let state_file =
+            options.read(true).custom_flags(SAFE_FLAGS.bits()).open(self.dir.state_path(file)).ok()?;
+        state_file.read_exact_at(&mut head, 0).ok()?;
         let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
         (encode::file_name(&name) == file).then_some(name)
     }
 
-    fn look(&self, name: &Name, kernel: &KernelLocks) -> Result<View, EngineError> {
-        let key = Key::new(&self.dir, name);
-        let mut view = self.look_once(&key, kernel)?;
+    /// The view of a name. Looks again while a holder seems to be foreign.
+    fn look(&self, name: &Name, kernel_locks: &KernelLocks) -> Result<View, EngineError> {
+        let paths = NamePaths::new(&self.dir, name);
+        let mut view = self.look_once(&paths, kernel_locks)?;
         for _ in 1..MAX_LOOKS {
             if !view.holders.iter().any(|holder| holder.foreign) {
                 break;
             }
-            view = self.look_once(&key, &KernelLocks::read(self.dir.fs()))?;
+            view = self.look_once(&paths, &KernelLocks::read(self.dir.file_system_type()))?;
         }
         Ok(view)
     }
 
-    fn look_once(&self, key: &Key, kernel: &KernelLocks) -> Result<View, EngineError> {
+    /// The view of a name, from its records and from the kernel's list of locks.
+    fn look_once(&self, paths: &NamePaths, kernel_locks: &KernelLocks) -> Result<View, EngineError> {
         let now = self.env.clock.now();
-        let mut view = View::free(key.name.clone(), key.shown());
-        let Ok(stat) = lstat(key.path.as_c_str()) else { return Ok(view) };
+        let mut view = View::free(paths.name.clone(), paths.shown_path());
+        let Ok(stat) = lstat(paths.lock_path.as_c_str()) else { return Ok(view) };
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG || stat.st_nlink > 1 {
             // Returns the same error as a claim.
-            LockFile::open(&self.dir, key, Missing::Look)?;
+            LockFile::open(&self.dir, paths, Access::ExistingToRead)?;
         }
-        let mut flocks = kernel.on(stat.st_dev, stat.st_ino);
-        let (lineage, records) = self.live_records(key)?;
+        let mut flocks = kernel_locks.flocks_on(stat.st_dev, stat.st_ino);
+        let (lineage, records) = self.live_records(paths)?;
         view.lineage = lineage;
-        for indexed in records {
-            let record = &indexed.record;
+        for stored in records {
+            let record = &stored.record;
             match record.state {
-                RecordState::Waiting => view.waiters.push(waiter(record, now)),
+                RecordState::Waiting => view.waiters.push(waiter_view(record, now)),
                 RecordState::Empty => continue,
                 RecordState::Holding | RecordState::MinHold => {
-                    view.add_holder(record.mode, holder(record, now));
+                    view.add_holder(record.mode, holder_view(record, now));
                 }
             }
-            let own = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(record.process.pid));
-            if let (RecordState::Holding, Some(own)) = (record.state, own) {
-                flocks.swap_remove(own);
+            // What is left in `flocks` belongs to no record: other programs have these flocks.
+            let index = flocks.iter().position(|flock| !flock.waits && flock.pid == Some(record.process.pid));
+            if let (RecordState::Holding, Some(index)) = (record.state, index) {
+                flocks.swap_remove(index);
             }
         }
         for flock in flocks {
-            add_foreign(&mut view, flock);
+            add_foreign_flock(&mut view, flock);
         }
         Ok(view)
     }
 
-    /// The valid records, holders first, then waiters in order, and the lineage of their tokens. Read without the
-    /// latch.
-    fn live_records(&self, key: &Key) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
-        let Some(state) = self.states.look(&self.dir, key)? else { return Ok((None, Vec::new())) };
-        let (lineage, mut records) = self.read_unlatched(&state, &key.name)?;
+    /// The records whose owners are alive or whose minimum hold time still runs: holders first, then waiters in order.
+    /// Also returns the lineage of their tokens. Reads without the latch.
+    fn live_records(&self, paths: &NamePaths) -> Result<(Option<Lineage>, Vec<StoredRecord>), EngineError> {
+        let Some(state_file) = self.state_files.get_to_inspect(&self.dir, paths)? else {
+            return Ok((None, Vec::new()));
+        };
+        let (lineage, mut records) = self.read_unlatched(&state_file, &paths.name)?;
         if records.is_empty() {
             return Ok((lineage, records));
         }
-        let Some(lock) = LockFile::open(&self.dir, key, Missing::Look)? else {
+        let Some(lock_file) = LockFile::open(&self.dir, paths, Access::ExistingToRead)? else {
             return Ok((lineage, Vec::new()));
         };
         let now = self.env.clock.now();
-        records.retain(|indexed| match indexed.record.state {
-            RecordState::MinHold => is_in_min_hold(&indexed.record, now),
-            _ => is_alive(&lock, indexed).unwrap_or(true),
+        records.retain(|stored| match stored.record.state {
+            RecordState::MinHold => is_in_min_hold(&stored.record, now),
+            _ => is_alive(&lock_file, stored).unwrap_or(true),
         });
-        records.sort_by_key(|indexed| (indexed.record.state == RecordState::Waiting, indexed.record.ticket));
+        records.sort_by_key(|stored| (stored.record.state == RecordState::Waiting, stored.record.ticket));
         Ok((lineage, records))
     }
 
+    /// All records in use and the lineage of their tokens, read without the latch.
     fn read_unlatched(
         &self,
-        state: &StateFile,
+        state_file: &StateFile,
         name: &Name,
-    ) -> Result<(Option<Lineage>, Vec<IndexedRecord>), EngineError> {
-        for last in (0..TRIES).rev() {
-            let Some((head, bytes)) = state.head(name)? else { break };
+    ) -> Result<(Option<Lineage>, Vec<StoredRecord>), EngineError> {
+        for reads_left in (0..MAX_READS).rev() {
+            let Some((head, bytes)) = state_file.head(name)? else { break };
             let (mut torn, mut records) = (false, Vec::new());
-            if head.table.in_use && head.table.boot == self.boot {
-                records = read_records(state, head.table.records, |_| {
+            if head.table.in_use && head.table.boot_id == self.boot_id {
+                records = read_records(state_file, head.table.records, |_| {
                     torn = true;
                     Ok(())
                 })?;
             }
-            if !torn || last == 0 {
-                records.extend(record_zero(&head, &bytes, self.boot));
+            if !torn || reads_left == 0 {
+                records.extend(record_zero(&head, &bytes, self.boot_id));
                 return Ok((Some(head.lineage), records));
             }
         }
@@ -194,7 +202,8 @@ impl FileEngine {
     }
 }
 
-fn holder(record: &Record, now: Instant) -> HolderView {
+/// A hold, or a minimum hold time, as an operator sees it.
+fn holder_view(record: &Record, now: Instant) -> HolderView {
     let is_min_hold = record.state == RecordState::MinHold;
     HolderView {
         id: record.id.to_string(),
@@ -207,7 +216,8 @@ fn holder(record: &Record, now: Instant) -> HolderView {
     }
 }
 
-fn waiter(record: &Record, now: Instant) -> WaiterView {
+/// A waiter as an operator sees it.
+fn waiter_view(record: &Record, now: Instant) -> WaiterView {
     WaiterView {
         id: record.id.to_string(),
         owner: record.owner.to_string(),
@@ -215,10 +225,13 @@ fn waiter(record: &Record, now: Instant) -> WaiterView {
     }
 }
 
-fn add_foreign(view: &mut View, flock: Flock) {
+/// Adds the flock of another program to the view, as a holder or as a waiter.
+fn add_foreign_flock(view: &mut View, flock: Flock) {
     let id = flock.pid.map_or_else(|| "pid unknown".to_owned(), |pid| format!("pid {pid}"));
-    let program = flock.pid.and_then(program);
-    let owner = program.map_or_else(|| id.clone(), |program| format!("{program} ({id})"));
+    let owner = match flock.pid.and_then(program_name) {
+        Some(program) => format!("{program} ({id})"),
+        None => id.clone(),
+    };
     if flock.waits {
         view.waiters.push(WaiterView { id, owner, waiting: None });
         return;

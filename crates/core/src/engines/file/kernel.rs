@@ -1,4 +1,4 @@
-//! The holders and waiters of a file as a whole, read from `/proc/locks`: reading disturbs no lock.
+//! Who holds or waits for a lock on a whole file, read from the kernel's list `/proc/locks`: reading disturbs no lock.
 
 pub(super) mod clock;
 pub(super) mod locks;
@@ -13,7 +13,7 @@ use nix::sys::stat::{major, minor};
 
 /// File systems where `stat` returns another device number than `/proc/locks`: btrfs and overlay. There only the
 /// inode is compared, which suffices in a directory of one file system.
-const OTHER_DEVICE: [i64; 2] = [0x9123_683E, OVERLAY];
+const OTHER_DEVICE_NUMBER: [i64; 2] = [0x9123_683E, OVERLAY];
 /// The size of one read, in bytes: more than the kernel returns per read, which is a page.
 const READ_SIZE: usize = 64 * 1024;
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
@@ -24,6 +24,7 @@ pub(super) const OVERLAY: i64 = 0x794C_7630;
 pub(super) struct Flock {
     /// `None`: the kernel does not report it, because the lock belongs to an open file.
     pub(super) pid: Option<u32>,
+    /// Exclusive, else shared.
     pub(super) exclusive: bool,
     /// Waits for the lock in the kernel instead of holding it.
     pub(super) waits: bool,
@@ -34,19 +35,23 @@ pub(super) struct Flock {
 pub(super) struct KernelLocks {
     /// The content of `/proc/locks`.
     text: String,
-    /// Device numbers cannot be compared on this file system.
-    inode_alone: bool,
+    /// The file system is one where device numbers cannot be compared: see [`OTHER_DEVICE_NUMBER`].
+    compares_inode_only: bool,
 }
 
 impl KernelLocks {
-    /// Reads them; none where `/proc/locks` cannot be read. The kernel does not list locks of other pid namespaces.
-    pub(super) fn read(fs: Option<i64>) -> Self {
+    /// Reads the list; it is empty where `/proc/locks` cannot be read. The kernel does not list locks of other pid
+    /// namespaces.
+    pub(super) fn read(fs_type: Option<i64>) -> Self {
         let text = read_whole("/proc/locks").unwrap_or_default();
-        Self { text, inode_alone: fs.is_some_and(|fs| OTHER_DEVICE.contains(&fs)) }
+        Self {
+            text,
+            compares_inode_only: fs_type.is_some_and(|fs_type| OTHER_DEVICE_NUMBER.contains(&fs_type)),
+        }
     }
 
-    /// The locks on one file as a whole.
-    pub(super) fn on(&self, device: libc::dev_t, inode: libc::ino_t) -> Vec<Flock> {
+    /// The flocks on one file.
+    pub(super) fn flocks_on(&self, device: libc::dev_t, inode: libc::ino_t) -> Vec<Flock> {
         let device = format!("{:02x}:{:02x}", major(device), minor(device));
         self.text.lines().filter_map(|line| self.parse(line, &device, inode)).collect()
     }
@@ -61,8 +66,9 @@ impl KernelLocks {
         }
         let exclusive = words.nth(1)? == "WRITE";
         let pid = words.next()?.parse().ok();
-        let (lock_device, number) = words.next()?.rsplit_once(':')?;
-        let is_same_file = number.parse() == Ok(inode) && (self.inode_alone || lock_device == device);
+        let (lock_device, inode_number) = words.next()?.rsplit_once(':')?;
+        let is_same_file =
+            inode_number.parse() == Ok(inode) && (self.compares_inode_only || lock_device == device);
         (is_same_file && words.nth(1)? == "EOF").then_some(Flock { pid, exclusive, waits })
     }
 }
@@ -72,11 +78,11 @@ impl KernelLocks {
 /// earlier one is removed meanwhile.
 fn read_whole(path: &str) -> io::Result<String> {
     let (mut file, mut text) = (File::open(path)?, Vec::new());
-    let mut piece = vec![0; READ_SIZE];
+    let mut buffer = vec![0; READ_SIZE];
     loop {
-        match file.read(&mut piece)? {
+        match file.read(&mut buffer)? {
             0 => return String::from_utf8(text).map_err(io::Error::other),
-            read => text.extend_from_slice(&piece[..read]),
+            read => text.extend_from_slice(&buffer[..read]),
         }
     }
 }
@@ -95,15 +101,15 @@ mod tests {
                     5: POSIX  ADVISORY  WRITE 8083 fe:00:533 0 EOF\n\
                     6: POSIX  ADVISORY  WRITE 8084 fe:00:533 0 9\n\
                     7: OFDLCK ADVISORY  READ -1 fe:00:533 0 EOF\n";
-        let mut locks = KernelLocks { text: text.into(), inode_alone: false };
+        let mut locks = KernelLocks { text: text.into(), compares_inode_only: false };
         let device = nix::sys::stat::makedev(0xfe, 0);
         let holder = Flock { pid: Some(8081), exclusive: true, waits: false };
         let waiter = Flock { pid: Some(9), exclusive: false, waits: true };
         let range = Flock { pid: Some(8083), ..holder };
         let unknown = Flock { pid: None, exclusive: false, waits: false };
-        assert_eq!(locks.on(device, 533), [holder, waiter, range, unknown]);
-        assert_eq!(locks.on(device, 534), []);
-        locks.inode_alone = true;
-        assert_eq!(locks.on(device, 533).len(), 5);
+        assert_eq!(locks.flocks_on(device, 533), [holder, waiter, range, unknown]);
+        assert_eq!(locks.flocks_on(device, 534), []);
+        locks.compares_inode_only = true;
+        assert_eq!(locks.flocks_on(device, 533).len(), 5);
     }
 }

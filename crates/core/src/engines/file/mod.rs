@@ -17,7 +17,7 @@ mod claims;
 mod dir;
 mod engine;
 mod error;
-mod far;
+mod far_back;
 #[cfg(any(test, feature = "fuzz"))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -1,17 +1,20 @@
 //! The verbs `release` and `renew`, and the signals to waiters after a release.
 
+use std::ops::Range;
+
 use super::{
-    claims::{ClaimCell, ClaimState, Entry, SharedCell, lock},
-    dir::idle::Spare,
-    dir::open::Missing,
+    claims::{ClaimCell, ClaimEntry, ClaimState, SharedCell, lock},
+    dir::idle::IdleFile,
+    dir::open::Access,
     engine::FileEngine,
     kernel::locks::LockFile,
     table::layout::{
-        ENDED, MAX_CLAIMS, RECORD, RECORD_ZERO, TABLE, TableHead, array, ended_to_byte, record_at,
+        ENDED_AT, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TableHead, bytes_at, ended_to_byte,
+        record_offset,
     },
-    table::record::{MIN_HOLD, Record, RecordState},
+    table::record::{MIN_HOLD_AT, Record, RecordState},
     table::state::StateFile,
-    table::wait_order::{IndexedRecord, to_signal},
+    table::wait_order::{StoredRecord, waiters_to_signal},
     table::{Table, is_alive, read_records},
     wake::wake_pipe,
 };
@@ -30,17 +33,19 @@ impl FileEngine {
     /// Releases one claim and leaves no trace of it.
     pub(super) fn release_one(&self, release: &Release) -> Released {
         let cell = self.claims.find(release.id).or_else(|| self.claims.add_tombstone(release.id));
-        let Some(entry) = cell.and_then(|cell| self.take_out(&cell, release.id)) else {
+        let Some(entry) = cell.and_then(|cell| self.end_claim(&cell, release.id)) else {
             return Released::NotThere;
         };
         self.listener.forget(release.id);
         let holds_token =
-            |wanted| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == wanted);
-        let is_meant = release.token.is_none_or(holds_token);
-        // The caller never knew of a hold with another token than the named one, so nothing was done under that hold.
-        let without_token = (!is_meant).then(|| Release { token: None, min_hold: None, ..release.clone() });
-        match self.unlock(&entry, without_token.as_ref().unwrap_or(release)) {
-            Ok(AfterRelease::Empty) => self.store_idle(*entry),
+            |named| matches!(entry.claim_state, ClaimState::Holding { token, .. } if token == named);
+        let token_matches = release.token.is_none_or(holds_token);
+        // If the claim holds another token than the named one, its caller never knew of that hold, so nothing was done
+        // under it: it is released without a token, as a hold that was never used.
+        let release_without_token =
+            (!token_matches).then(|| Release { token: None, min_hold: None, ..release.clone() });
+        match self.unlock(&entry, release_without_token.as_ref().unwrap_or(release)) {
+            Ok(AfterRelease::Empty) => self.keep_open(*entry),
             Ok(AfterRelease::MayHaveClaims) => {}
             // The lock itself is free: closing the file frees it in any case. Only the record stays, like the record of
             // a dead owner.
@@ -48,7 +53,7 @@ impl FileEngine {
                 tracing::debug!(%error, name = %release.name, "the record of a released claim could not be emptied");
             }
         }
-        if is_meant { Released::Freed } else { Released::NotThere }
+        if token_matches { Released::Freed } else { Released::NotThere }
     }
 
     /// Checks one hold, which never expires: returns whether it still exists.
@@ -60,22 +65,22 @@ impl FileEngine {
             ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
             _ => return Renewed::Lost(Loss::Gone),
         }
-        match self.lost(entry) {
+        match self.loss_of(entry) {
             Ok(None) => Renewed::Extended { ttl: None },
             Ok(Some(loss)) => Renewed::Lost(loss),
             Err(error) => Renewed::Unknown(error),
         }
     }
 
-    /// Why a hold is lost; `None` while it is not.
-    pub(super) fn lost(&self, entry: &Entry) -> Result<Option<Loss>, EngineError> {
-        if !entry.lock.is_current(&entry.key)? {
+    /// Why the hold of a claim is lost; `None` while it exists.
+    pub(super) fn loss_of(&self, entry: &ClaimEntry) -> Result<Option<Loss>, EngineError> {
+        if !entry.lock_file.is_at_path(&entry.paths)? {
             return Ok(Some(Loss::Replaced));
         }
-        let Some(state) = self.states.get(&self.dir, &entry.key, Missing::Leave)? else {
+        let Some(state_file) = self.state_files.get(&self.dir, &entry.paths, Access::Existing)? else {
             return Ok(Some(Loss::Replaced));
         };
-        Ok(match own_record(&state, entry)? {
+        Ok(match own_record(&state_file, entry)? {
             None => Some(Loss::Replaced),
             Some(record) if record.is_broken() => Some(Loss::Broken),
             Some(_) => None,
@@ -83,161 +88,168 @@ impl FileEngine {
     }
 
     /// Ends the claim in `cell` and returns its entry, if it waited or held.
-    fn take_out(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<Entry>> {
-        let taken = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
+    fn end_claim(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<ClaimEntry>> {
+        let ended_cell = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
         self.claims.add_tombstone(id);
-        match taken {
+        match ended_cell {
             ClaimCell::Live(entry) => Some(entry),
             ClaimCell::Fresh | ClaimCell::Gone => None,
         }
     }
 
-    /// Keeps the lock file of an ended hold open for the next one, with nothing locked on it.
-    fn store_idle(&self, entry: Entry) {
-        let Entry { key, lock, claim_state, .. } = entry;
+    /// Keeps the lock file of an ended exclusive hold open for the next hold, with nothing locked on it.
+    fn keep_open(&self, entry: ClaimEntry) {
+        let ClaimEntry { paths, lock_file, claim_state, .. } = entry;
         if let ClaimState::Holding { slot: 0, token, .. } = claim_state
-            && lock.is_ours_alone()
-            && lock.unmark(token.number)
+            && lock_file.is_ours_alone()
+            && lock_file.remove_hold_mark(token.number)
         {
-            self.idle.add(Spare { key, lock });
+            self.idle_files.add(IdleFile { paths, lock_file });
         }
     }
 
-    /// Writes that a claim has ended, and unlocks its file.
-    fn unlock(&self, entry: &Entry, release: &Release) -> Result<AfterRelease, EngineError> {
-        let until = release.min_hold.map(|time| self.env.clock.now().after(time));
-        let state = self.states.last(&self.dir, &entry.key);
-        let written = match (&state, entry.claim_state) {
-            (Ok(Some(state)), ClaimState::Waiting { .. }) => empty(state, entry, None),
-            (Ok(Some(state)), ClaimState::Holding { .. }) => end(state, entry, release, until),
+    /// Writes that a claim has ended, unlocks its file, and signals the waiters that may now be granted.
+    fn unlock(&self, entry: &ClaimEntry, release: &Release) -> Result<AfterRelease, EngineError> {
+        let min_hold_until = release.min_hold.map(|min_hold| self.env.clock.now().after(min_hold));
+        let state_file = self.state_files.get_to_release(&self.dir, &entry.paths);
+        let record_written = match (&state_file, entry.claim_state) {
+            (Ok(Some(state_file)), ClaimState::Waiting { .. }) => empty_record(state_file, entry, None),
+            (Ok(Some(state_file)), ClaimState::Holding { .. }) => {
+                end_hold(state_file, entry, release, min_hold_until)
+            }
             _ => Ok(()),
         };
         // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
         // one that arrives later tries by itself.
-        entry.lock.unflock();
-        let Some(state) = state? else { return written.map(|()| AfterRelease::MayHaveClaims) };
-        let after = if entry.claim_state.slot() == 0 {
-            self.signal_waiters(&entry.lock, &state, 0, 1)
+        entry.lock_file.unflock();
+        let Some(state_file) = state_file? else {
+            return record_written.map(|()| AfterRelease::MayHaveClaims);
+        };
+        let after_release = if entry.claim_state.slot() == 0 {
+            self.signal_waiters(&entry.lock_file, &state_file, 0..1)
         } else {
-            self.leave_table(entry, &state)?;
+            self.leave_table(entry, &state_file)?;
             AfterRelease::MayHaveClaims
         };
-        written.map(|()| after)
+        record_written.map(|()| after_release)
     }
 
-    /// After a record of the table was emptied: marks the table as empty if it was the last, and signals the waiters
+    /// After a record of the table was emptied: resets the table if that was its last record, and signals the waiters
     /// that may now be granted.
-    fn leave_table(&self, entry: &Entry, state: &StateFile) -> Result<(), EngineError> {
-        if entry.lock.is_current(&entry.key)?
-            && let Some(latch) = entry.lock.try_latch()?
+    fn leave_table(&self, entry: &ClaimEntry, state_file: &StateFile) -> Result<(), EngineError> {
+        if entry.lock_file.is_at_path(&entry.paths)?
+            && let Some(latch) = entry.lock_file.try_latch()?
         {
-            let mut table = Table::load(self, &entry.key, &entry.lock, state, latch)?;
-            table.mark_if_empty()?;
-            self.signal(table.lock, state, &table.records, 0, 2);
+            let mut table = Table::load(self, &entry.paths, &entry.lock_file, state_file, latch)?;
+            table.reset_if_empty()?;
+            self.signal(table.lock_file, state_file, &table.records, 0..2);
             return Ok(());
         }
-        self.signal_waiters(&entry.lock, state, 0, 2);
+        self.signal_waiters(&entry.lock_file, state_file, 0..2);
         Ok(())
     }
 
-    /// Signals waiters, read without the latch. A record torn by that belongs to a claim that is trying at this
-    /// moment.
+    /// Signals the waiters at these positions of the queue, which is read without the latch. A record that is torn
+    /// because of that belongs to a claim that is trying at this moment.
     pub(super) fn signal_waiters(
         &self,
-        lock: &LockFile,
-        state: &StateFile,
-        skip: usize,
-        count: usize,
+        lock_file: &LockFile,
+        state_file: &StateFile,
+        positions: Range<usize>,
     ) -> AfterRelease {
         let mut bytes = [0; TableHead::SIZE];
-        if state.read(&mut bytes, TABLE as u64).is_err() {
+        if state_file.read(&mut bytes, TABLE_AT as u64).is_err() {
             return AfterRelease::MayHaveClaims;
         }
         let table = TableHead::parse(&bytes);
         if !table.in_use {
             return AfterRelease::Empty;
         }
-        if let Ok(records) = read_records(state, table.records.min(MAX_CLAIMS), |_| Ok(())) {
-            self.signal(lock, state, &records, skip, count);
+        if let Ok(records) = read_records(state_file, table.records.min(MAX_CLAIMS), |_| Ok(())) {
+            self.signal(lock_file, state_file, &records, positions);
         }
         AfterRelease::MayHaveClaims
     }
 
-    /// Signals `count` live waiters after the first `skip`. A waiter whose signal failed is woken by its slow poll.
+    /// Signals the live waiters at these positions of the queue, of which 0 is the head. A waiter whose signal failed
+    /// is woken by its slow poll.
     pub(super) fn signal(
         &self,
-        lock: &LockFile,
-        state: &StateFile,
-        records: &[IndexedRecord],
-        skip: usize,
-        count: usize,
+        lock_file: &LockFile,
+        state_file: &StateFile,
+        records: &[StoredRecord],
+        positions: Range<usize>,
     ) {
         let now = self.env.clock.now();
-        let chosen = to_signal(records, skip, count, now, &mut |indexed| is_alive(lock, indexed));
-        for indexed in chosen.unwrap_or_default() {
-            wake_pipe::signal(&self.dir, state, &indexed, now);
+        let waiters = waiters_to_signal(records, positions, now, &mut |stored| is_alive(lock_file, stored));
+        for stored in waiters.unwrap_or_default() {
+            wake_pipe::signal(&self.dir, state_file, &stored, now);
         }
     }
 }
 
 /// The record of `entry`, if its slot still belongs to this claim.
-pub(super) fn own_record(state: &StateFile, entry: &Entry) -> Result<Option<Record>, EngineError> {
-    let mut bytes = [0; RECORD];
-    state.read(&mut bytes, record_at(entry.claim_state.slot()))?;
+pub(super) fn own_record(state_file: &StateFile, entry: &ClaimEntry) -> Result<Option<Record>, EngineError> {
+    let mut bytes = [0; RECORD_SIZE];
+    state_file.read(&mut bytes, record_offset(entry.claim_state.slot()))?;
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
 /// Writes how a hold ended, if the release names its token, and empties its record, or sets its minimum hold time.
-fn end(
-    state: &StateFile,
-    entry: &Entry,
+fn end_hold(
+    state_file: &StateFile,
+    entry: &ClaimEntry,
     release: &Release,
     min_hold_until: Option<Instant>,
 ) -> Result<(), EngineError> {
     let slot = entry.claim_state.slot();
     if slot != 0 {
-        let Some(record) = own_record(state, entry)? else { return Ok(()) };
-        if let Some(ended) = end_byte(record.is_broken(), release) {
-            state.write(&[ended], ENDED as u64)?;
+        let Some(record) = own_record(state_file, entry)? else { return Ok(()) };
+        if let Some(ended) = ended_byte(record.is_broken(), release) {
+            state_file.write(&[ended], ENDED_AT as u64)?;
         }
-        return empty(state, entry, min_hold_until);
+        return empty_record(state_file, entry, min_hold_until);
     }
     // The byte for how the last hold ended, and record 0 after it.
-    const RECORD_START: usize = RECORD_ZERO - ENDED;
-    let mut bytes = [0; RECORD_START + RECORD];
-    state.read(&mut bytes, ENDED as u64)?;
-    let record: [u8; RECORD] = array(&bytes, RECORD_START);
-    let Some(is_broken) = Record::broken_of(&record, entry.claim.id) else { return Ok(()) };
-    bytes[0] = end_byte(is_broken, release).unwrap_or(bytes[0]);
+    const RECORD_START: usize = RECORD_ZERO_AT - ENDED_AT;
+    let mut bytes = [0; RECORD_START + RECORD_SIZE];
+    state_file.read(&mut bytes, ENDED_AT as u64)?;
+    let record: [u8; RECORD_SIZE] = bytes_at(&bytes, RECORD_START);
+    let Some(is_broken) = Record::read_is_broken(&record, entry.claim.id) else { return Ok(()) };
+    bytes[0] = ended_byte(is_broken, release).unwrap_or(bytes[0]);
     let len = match min_hold_until {
         None => {
             bytes[RECORD_START] = RecordState::Empty as u8;
             RECORD_START + 1
         }
         Some(until) => {
-            let at = RECORD_START + MIN_HOLD as usize;
+            let offset = RECORD_START + MIN_HOLD_AT as usize;
             bytes[RECORD_START] = RecordState::MinHold as u8;
-            bytes[at..at + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
-            at + 8
+            bytes[offset..offset + 8].copy_from_slice(&until.as_nanos().to_le_bytes());
+            offset + 8
         }
     };
-    state.write(&bytes[..len], ENDED as u64)
+    state_file.write(&bytes[..len], ENDED_AT as u64)
 }
 
 /// Empties a record of the table, or sets its minimum hold time, if it still belongs to this claim. Needs no latch:
 /// only the owner of a record does this.
-fn empty(state: &StateFile, entry: &Entry, min_hold_until: Option<Instant>) -> Result<(), EngineError> {
-    if own_record(state, entry)?.is_none() {
+fn empty_record(
+    state_file: &StateFile,
+    entry: &ClaimEntry,
+    min_hold_until: Option<Instant>,
+) -> Result<(), EngineError> {
+    if own_record(state_file, entry)?.is_none() {
         return Ok(());
     }
-    let at = record_at(entry.claim_state.slot());
-    let Some(until) = min_hold_until else { return state.write(&[RecordState::Empty as u8], at) };
-    state.write(&until.as_nanos().to_le_bytes(), at + MIN_HOLD)?;
-    state.write(&[RecordState::MinHold as u8], at)
+    let offset = record_offset(entry.claim_state.slot());
+    let Some(until) = min_hold_until else { return state_file.write(&[RecordState::Empty as u8], offset) };
+    state_file.write(&until.as_nanos().to_le_bytes(), offset + MIN_HOLD_AT)?;
+    state_file.write(&[RecordState::MinHold as u8], offset)
 }
 
-/// How the hold ended, as reported to the next holder; `None` (no change) for a hold that was never used.
-fn end_byte(is_broken: bool, release: &Release) -> Option<u8> {
+/// The byte that tells the next holder how this hold ended; `None` (the byte stays) for a hold that was never used.
+fn ended_byte(is_broken: bool, release: &Release) -> Option<u8> {
     let ended = if is_broken { Some(Previous::Broken) } else { release.token.map(|_| release.ended) };
     ended.map(ended_to_byte)
 }

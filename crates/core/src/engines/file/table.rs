@@ -8,52 +8,53 @@ pub(super) mod wait_order;
 
 use super::{
     engine::FileEngine,
-    kernel::locks::{Key, Latch, LockFile, Mark},
+    kernel::locks::{Latch, LockFile, Mark, NamePaths},
     table::layout::{
-        ENDED, HEAD, Head, MAX_CLAIMS, RECORD, TABLE, TICKET_OR_TOKEN_LIMIT, TableHead, array, ended_to_byte,
-        record_at,
+        ENDED_AT, HEAD_SIZE, Head, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TICKET_OR_TOKEN_LIMIT,
+        TableHead, bytes_at, ended_to_byte, record_offset,
     },
     table::record::{Record, RecordState},
     table::state::StateFile,
-    table::wait_order::{Asker, IndexedRecord, Judgement, judge},
+    table::wait_order::{Asker, Judgement, StoredRecord, judge},
 };
 use crate::{EngineError, Fault, Instant, Previous};
 
-/// The state of a name, and the right to change it until dropped.
+/// The table of a name as it was read, and the right to change it until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
-    pub(super) lock: &'a LockFile,
-    pub(super) state: &'a StateFile,
+    pub(super) lock_file: &'a LockFile,
+    pub(super) state_file: &'a StateFile,
     pub(super) head: Head,
     /// Record 0, if in use. It can change at any time unless the caller has the flock.
-    pub(super) record_zero: Option<IndexedRecord>,
+    pub(super) record_zero: Option<StoredRecord>,
     /// The other records in use.
-    pub(super) records: Vec<IndexedRecord>,
+    pub(super) records: Vec<StoredRecord>,
     /// Held until the table is dropped.
     _latch: Latch<'a>,
 }
 
 impl<'a> Table<'a> {
-    /// Reads the state of `key`, or creates it. After a reboot every record is void.
+    /// Reads the state of `paths`, or creates it. After a reboot every record is void.
     pub(super) fn load(
         engine: &FileEngine,
-        key: &Key,
-        lock: &'a LockFile,
-        state: &'a StateFile,
+        paths: &NamePaths,
+        lock_file: &'a LockFile,
+        state_file: &'a StateFile,
         latch: Latch<'a>,
     ) -> Result<Self, EngineError> {
-        let (mut head, bytes) = state.head_or_new(&key.name, &latch, engine.boot, || engine.new_lineage())?;
+        let (mut head, bytes) =
+            state_file.head_or_new(&paths.name, &latch, engine.boot_id, || engine.new_lineage())?;
         let mut records = Vec::new();
-        if head.table.boot != engine.boot {
-            head.table = TableHead { in_use: false, records: 0, next_ticket: 1, boot: engine.boot };
-            state.write(&head.table.to_bytes(), TABLE as u64)?;
+        if head.table.boot_id != engine.boot_id {
+            head.table = TableHead { in_use: false, records: 0, next_ticket: 1, boot_id: engine.boot_id };
+            state_file.write(&head.table.to_bytes(), TABLE_AT as u64)?;
         } else if head.table.in_use {
-            records = read_records(state, head.table.records, |_| Err(state.damaged()))?;
+            records = read_records(state_file, head.table.records, |_| Err(state_file.damaged()))?;
         }
         Ok(Self {
-            lock,
-            state,
-            record_zero: record_zero(&head, &bytes, engine.boot),
+            lock_file,
+            state_file,
+            record_zero: record_zero(&head, &bytes, engine.boot_id),
             head,
             records,
             _latch: latch,
@@ -62,10 +63,10 @@ impl<'a> Table<'a> {
 
     /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an
     /// exclusive holder writes.
-    pub(super) fn refresh(&mut self, engine: &FileEngine, key: &Key) -> Result<(), EngineError> {
-        let (head, bytes) = self.state.head(&key.name)?.ok_or_else(|| self.state.damaged())?;
-        self.records = read_records(self.state, head.table.records, |_| Err(self.state.damaged()))?;
-        self.record_zero = record_zero(&head, &bytes, engine.boot);
+    pub(super) fn refresh(&mut self, engine: &FileEngine, paths: &NamePaths) -> Result<(), EngineError> {
+        let (head, bytes) = self.state_file.head(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
+        self.records = read_records(self.state_file, head.table.records, |_| Err(self.state_file.damaged()))?;
+        self.record_zero = record_zero(&head, &bytes, engine.boot_id);
         self.head = head;
         Ok(())
     }
@@ -74,76 +75,77 @@ impl<'a> Table<'a> {
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut changed = false;
-            let judgement = judge(&self.records, self.record_zero.as_ref(), asker, now, &mut |indexed| {
-                let alive = is_alive(self.lock, indexed)?;
-                changed |= !alive && self.has_changed(indexed)?;
-                Ok(alive)
+            let judgement = judge(&self.records, self.record_zero.as_ref(), asker, now, &mut |stored| {
+                let is_alive = is_alive(self.lock_file, stored)?;
+                changed |= !is_alive && self.has_changed(stored)?;
+                Ok(is_alive)
             })?;
             if !changed {
-                judgement.dead.iter().try_for_each(|slot| self.clear_dead(*slot))?;
+                judgement.dead_slots.iter().try_for_each(|slot| self.clear_dead_record(*slot))?;
                 return Ok(judgement);
             }
             // The loop ends: without the latch a record changes only once, when its owner releases.
-            self.records = read_records(self.state, self.head.table.records, |_| Err(self.state.damaged()))?;
+            self.records =
+                read_records(self.state_file, self.head.table.records, |_| Err(self.state_file.damaged()))?;
         }
     }
 
     /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
     /// before it unlocks.
-    fn has_changed(&self, indexed: &IndexedRecord) -> Result<bool, EngineError> {
-        if indexed.slot == 0 {
+    fn has_changed(&self, stored: &StoredRecord) -> Result<bool, EngineError> {
+        if stored.slot == 0 {
             // An exclusive claim judges record 0 once more under the flock.
             return Ok(false);
         }
-        let mut bytes = [0; RECORD];
-        self.state.read(&mut bytes, record_at(indexed.slot))?;
-        let same = |record: Record| (record.id, record.state) == (indexed.record.id, indexed.record.state);
-        Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(same))
+        let mut bytes = [0; RECORD_SIZE];
+        self.state_file.read(&mut bytes, record_offset(stored.slot))?;
+        let is_same = |record: Record| (record.id, record.state) == (stored.record.id, stored.record.state);
+        Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(is_same))
     }
 
     /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
     pub(super) fn clear_dead_holders(&mut self) -> Result<(), EngineError> {
-        let gone = |indexed: &&IndexedRecord| indexed.record.state == RecordState::Holding;
-        let slots: Vec<u32> = self.records.iter().filter(gone).map(|indexed| indexed.slot).collect();
-        slots.into_iter().try_for_each(|slot| self.clear_dead(slot))
+        let is_hold = |stored: &&StoredRecord| stored.record.state == RecordState::Holding;
+        let slots: Vec<u32> = self.records.iter().filter(is_hold).map(|stored| stored.slot).collect();
+        slots.into_iter().try_for_each(|slot| self.clear_dead_record(slot))
     }
 
     /// Clears the record of a dead owner, and stores how its hold ended.
-    fn clear_dead(&mut self, slot: u32) -> Result<(), EngineError> {
-        if let Some(indexed) = self.records.iter().find(|indexed| indexed.slot == slot) {
-            if indexed.record.state == RecordState::Holding {
-                let ended = if indexed.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
+    fn clear_dead_record(&mut self, slot: u32) -> Result<(), EngineError> {
+        if let Some(stored) = self.records.iter().find(|stored| stored.slot == slot) {
+            if stored.record.state == RecordState::Holding {
+                let ended = if stored.record.is_broken() { Previous::Broken } else { Previous::Lapsed };
                 self.set_ended(ended)?;
             }
-            self.clear(slot)?;
+            self.clear_record(slot)?;
         }
         Ok(())
     }
 
     /// Empties a record.
-    pub(super) fn clear(&mut self, slot: u32) -> Result<(), EngineError> {
-        self.state.write(&[RecordState::Empty as u8], record_at(slot))?;
-        self.records.retain(|indexed| indexed.slot != slot);
+    pub(super) fn clear_record(&mut self, slot: u32) -> Result<(), EngineError> {
+        self.state_file.write(&[RecordState::Empty as u8], record_offset(slot))?;
+        self.records.retain(|stored| stored.slot != slot);
         Ok(())
     }
 
     /// Stores how the last hold ended.
     pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
         self.head.ended = ended;
-        self.state.write(&[ended_to_byte(ended)], ENDED as u64)
+        self.state_file.write(&[ended_to_byte(ended)], ENDED_AT as u64)
     }
 
-    /// Assigns the next ticket and a free slot.
+    /// Assigns a free slot and the next ticket to a new record.
     ///
     /// # Errors
     /// [`Fault::Refused`] when [`MAX_CLAIMS`] claims are alive.
-    pub(super) fn free_slot(&mut self) -> Result<(u32, u64), EngineError> {
+    pub(super) fn assign_slot(&mut self) -> Result<(u32, u64), EngineError> {
         if self.records.len() >= MAX_CLAIMS as usize {
             self.clear_all_dead()?;
         }
-        let mut used = [false; MAX_CLAIMS as usize + 1];
-        self.records.iter().for_each(|indexed| used[indexed.slot as usize] = true);
-        let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !used[*slot as usize]) else {
+        let mut is_used = [false; MAX_CLAIMS as usize + 1];
+        self.records.iter().for_each(|stored| is_used[stored.slot as usize] = true);
+        let Some(slot) = (1..=MAX_CLAIMS).find(|slot| !is_used[*slot as usize]) else {
             return Err(EngineError::new(
                 Fault::Refused,
                 format!("the queue is full: {MAX_CLAIMS} claims hold this name or wait for it"),
@@ -158,71 +160,72 @@ impl<'a> Table<'a> {
         }
         let table = &mut self.head.table;
         (table.next_ticket, table.records, table.in_use) = (ticket + 1, table.records.max(slot), true);
-        self.state.write(&table.to_bytes(), TABLE as u64)?;
+        self.state_file.write(&table.to_bytes(), TABLE_AT as u64)?;
         Ok((slot, ticket))
     }
 
     /// Writes a record to its slot.
-    pub(super) fn put(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
-        self.state.write(&record.to_bytes(), record_at(slot))?;
-        self.records.retain(|indexed| indexed.slot != slot);
-        self.records.push(IndexedRecord { slot, record });
+    pub(super) fn write_record(&mut self, slot: u32, record: Record) -> Result<(), EngineError> {
+        self.state_file.write(&record.to_bytes(), record_offset(slot))?;
+        self.records.retain(|stored| stored.slot != slot);
+        self.records.push(StoredRecord { slot, record });
         Ok(())
     }
 
-    /// Marks the table as empty, if it is, so that the next exclusive claim need not read it.
-    pub(super) fn mark_if_empty(&mut self) -> Result<(), EngineError> {
+    /// Writes into the head that the table is not in use, if it is empty: then the next exclusive claim need not read
+    /// it.
+    pub(super) fn reset_if_empty(&mut self) -> Result<(), EngineError> {
         if self.records.is_empty() && self.head.table.in_use {
             (self.head.table.in_use, self.head.table.records) = (false, 0);
-            self.state.write(&self.head.table.to_bytes(), TABLE as u64)?;
+            self.state_file.write(&self.head.table.to_bytes(), TABLE_AT as u64)?;
         }
         Ok(())
     }
 
     /// Clears the records of all dead owners, to free slots.
     fn clear_all_dead(&mut self) -> Result<(), EngineError> {
-        let mut dead = Vec::new();
-        for indexed in self.records.iter().filter(|indexed| indexed.record.state != RecordState::MinHold) {
-            if !is_alive(self.lock, indexed)? && !self.has_changed(indexed)? {
-                dead.push(indexed.slot);
+        let mut dead_slots = Vec::new();
+        for stored in self.records.iter().filter(|stored| stored.record.state != RecordState::MinHold) {
+            if !is_alive(self.lock_file, stored)? && !self.has_changed(stored)? {
+                dead_slots.push(stored.slot);
             }
         }
-        dead.into_iter().try_for_each(|slot| self.clear_dead(slot))
+        dead_slots.into_iter().try_for_each(|slot| self.clear_dead_record(slot))
     }
 }
 
 /// Record 0, if in use. A minimum hold time of an earlier boot has ended.
-pub(super) fn record_zero(head: &Head, bytes: &[u8; HEAD], boot: [u8; 16]) -> Option<IndexedRecord> {
+pub(super) fn record_zero(head: &Head, bytes: &[u8; HEAD_SIZE], boot_id: [u8; 16]) -> Option<StoredRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
-    let record = Record::from_bytes(&array(bytes, super::table::layout::RECORD_ZERO)).ok().flatten()?;
-    let has_ended = record.state == RecordState::MinHold && head.tokens.boot != boot;
-    (!has_ended).then_some(IndexedRecord { slot: 0, record })
+    let record = Record::from_bytes(&bytes_at(bytes, RECORD_ZERO_AT)).ok().flatten()?;
+    let has_ended = record.state == RecordState::MinHold && head.tokens.boot_id != boot_id;
+    (!has_ended).then_some(StoredRecord { slot: 0, record })
 }
 
-/// Reads the records in use among the first `count`. Calls `torn` for each torn record, which returns an error or
+/// Reads the records in use among the first `count`. Calls `on_torn` for each torn record, which returns an error or
 /// ignores it.
 pub(super) fn read_records(
-    state: &StateFile,
+    state_file: &StateFile,
     count: u32,
-    mut torn: impl FnMut(u32) -> Result<(), EngineError>,
-) -> Result<Vec<IndexedRecord>, EngineError> {
-    let mut bytes = vec![0; count as usize * RECORD];
-    state.read(&mut bytes, HEAD as u64)?;
+    mut on_torn: impl FnMut(u32) -> Result<(), EngineError>,
+) -> Result<Vec<StoredRecord>, EngineError> {
+    let mut bytes = vec![0; count as usize * RECORD_SIZE];
+    state_file.read(&mut bytes, HEAD_SIZE as u64)?;
     let mut records = Vec::new();
-    for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD)) {
-        match Record::from_bytes(&array(bytes, 0)) {
-            Ok(Some(record)) => records.push(IndexedRecord { slot, record }),
+    for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD_SIZE)) {
+        match Record::from_bytes(&bytes_at(bytes, 0)) {
+            Ok(Some(record)) => records.push(StoredRecord { slot, record }),
             Ok(None) => {}
-            Err(_) => torn(slot)?,
+            Err(_) => on_torn(slot)?,
         }
     }
     Ok(records)
 }
 
 /// Whether the owner of a record is alive, as seen through another open file.
-pub(super) fn is_alive(lock: &LockFile, indexed: &IndexedRecord) -> Result<bool, EngineError> {
-    lock.is_marked(match indexed.slot {
-        0 => Mark::Hold(indexed.record.token),
-        _ => Mark::Ticket(indexed.record.ticket),
+pub(super) fn is_alive(lock_file: &LockFile, stored: &StoredRecord) -> Result<bool, EngineError> {
+    lock_file.is_marked(match stored.slot {
+        0 => Mark::Hold(stored.record.token),
+        _ => Mark::Ticket(stored.record.ticket),
     })
 }

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// How many tokens a grant carries: the same number as in the file engine.
-const TOKENS: u32 = 1 + 64;
+const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and the head
 /// of the queue is notified when a lease runs out, so the poll is only a safety net.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
@@ -33,7 +33,8 @@ impl MemoryEngine {
 
     fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let client = Arc::downgrade(&self.mailbox);
-        let answer = self.store.step(&claim.name, |lock, step| lock.claim(claim, how, &client, step));
+        let answer =
+            self.store.step(&claim.name, |lock_state, step| lock_state.claim(claim, how, &client, step));
         answer.map_err(|refusal| {
             let fault = match refusal {
                 Refusal::Clash { .. } => Fault::Misconfigured,
@@ -45,8 +46,9 @@ impl MemoryEngine {
     }
 
     fn renew_now(&self, hold: &Hold) -> Renewed {
-        let renewed =
-            self.store.step(&hold.name, |lock, step| lock.renew(hold.id, hold.token, hold.ttl, step));
+        let renewed = self
+            .store
+            .step(&hold.name, |lock_state, step| lock_state.renew(hold.id, hold.token, hold.ttl, step));
         match renewed {
             Ok(()) => Renewed::Extended { ttl: Some(hold.ttl) },
             Err(loss) => Renewed::Lost(loss),
@@ -54,14 +56,14 @@ impl MemoryEngine {
     }
 
     fn release_now(&self, release: &Release) -> Released {
-        let (freed, woken) = self.store.step(&release.name, |lock, step| {
-            let freed = lock.release(release, step);
+        let (freed, waiters_to_notify) = self.store.step(&release.name, |lock_state, step| {
+            let freed = lock_state.release(release, step);
             // No event marks the end of a minimum hold time: the first waiters have to ask then, and must know when
             // that is.
-            let watchers = lock.watchers().filter(|_| freed && lock.is_in_min_hold());
-            (freed, watchers.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
+            let first_waiters = lock_state.watchers().filter(|_| freed && lock_state.is_in_min_hold());
+            (freed, first_waiters.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
         });
-        for (id, client) in woken {
+        for (id, client) in waiters_to_notify {
             if let Some(client) = client.upgrade() {
                 client.push(Notification::Recheck { name: release.name.clone(), id });
             }
@@ -108,7 +110,7 @@ fn profile() -> Profile {
         push: true,
         poll: POLL,
         inline: true,
-        tokens: TOKENS,
+        tokens: TOKENS_PER_GRANT,
         fifo: true,
         supports_min_hold: true,
         breaking: Breaking::Lease,

@@ -7,23 +7,27 @@ impl MemoryEngine {
     fn list_now(&self, prefix: &str) -> Vec<View> {
         let mut views = Vec::new();
         self.store.sweep_all(|shard, now| {
-            let used =
-                shard.names.iter().filter(|(name, lock)| name.as_str().starts_with(prefix) && lock.is_used());
-            views.extend(used.map(|(name, lock)| lock.view(name, name.as_str(), now)));
+            let used_names = shard
+                .names
+                .iter()
+                .filter(|(name, lock_state)| name.as_str().starts_with(prefix) && lock_state.is_used());
+            views.extend(used_names.map(|(name, lock_state)| lock_state.view(name, name.as_str(), now)));
         });
         views.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         views
     }
 
     fn show_now(&self, name: &Name) -> View {
-        self.store.step(name, |lock, step| {
-            lock.settle(step);
-            lock.view(name, name.as_str(), step.now)
+        self.store.step(name, |lock_state, step| {
+            lock_state.settle(step);
+            lock_state.view(name, name.as_str(), step.now)
         })
     }
 
     fn break_now(&self, name: &Name, token: u64, force: bool) -> Broken {
-        let Some(broken) = self.store.step(name, |lock, step| lock.break_hold(token, force, step)) else {
+        let Some(broken) =
+            self.store.step(name, |lock_state, step| lock_state.break_hold(token, force, step))
+        else {
             return Broken::NotHeld;
         };
         if let Some(holder) = broken.client.and_then(|client| client.upgrade()) {

@@ -11,27 +11,27 @@ use crate::{
     pure::lock_state::{LockState, StepContext, Tombstones},
 };
 
-/// The mailbox of a claim's client; dead when the client was dropped.
+/// The mailbox of a claim's client; it cannot be upgraded any more when the client was dropped.
 pub(super) type Client = Weak<Mailbox>;
 
 /// Notifications to be put into mailboxes after the shard is unlocked.
 pub(super) type Mail = Vec<(Arc<Mailbox>, Notification)>;
 
 /// A shard with fewer names than this is not swept.
-const SWEEP_MIN: usize = 64;
+const MIN_NAMES_TO_SWEEP: usize = 64;
 
 /// Some of the names of a store, and the tombstones of all their claims.
 pub(super) struct Shard {
     /// Boxed: a hash table doubles when it grows, so its empty slots should be small.
     pub(super) names: HashMap<Name, Box<LockState<Client>>>,
     pub(super) tombstones: Tombstones,
-    /// The number of names at which the next sweep looks for names whose holders died silently.
-    sweep_at: usize,
+    /// The number of names at which the shard is swept next: see [`sweep`](Self::sweep).
+    sweep_at_names: usize,
 }
 
 impl Default for Shard {
     fn default() -> Self {
-        Self { names: HashMap::new(), tombstones: Tombstones::default(), sweep_at: SWEEP_MIN }
+        Self { names: HashMap::new(), tombstones: Tombstones::default(), sweep_at_names: MIN_NAMES_TO_SWEEP }
     }
 }
 
@@ -44,7 +44,8 @@ pub(super) struct Resources<'a> {
 }
 
 impl Shard {
-    /// Runs one step `act` on the lock state of `name`, which is created before it and dropped after it as needed.
+    /// Runs one step on the lock state of `name`: calls `act` with it. The lock state is created before the step and
+    /// dropped after it as needed.
     pub(super) fn step<R>(
         &mut self,
         name: &Name,
@@ -55,25 +56,25 @@ impl Shard {
             StepContext::new(resources.now, resources.request_life, &mut self.tombstones, resources.mint);
         let answer = match self.names.entry(name.clone()) {
             Entry::Occupied(mut entry) => {
-                let lock = entry.get_mut();
-                let answer = act(lock, &mut step);
-                mail_grants(name, lock, &mut step, resources.mail);
-                if lock.is_idle(resources.now) {
+                let lock_state = entry.get_mut();
+                let answer = act(lock_state, &mut step);
+                mail_grants(name, lock_state, &mut step, resources.mail);
+                if lock_state.is_idle(resources.now) {
                     entry.remove();
                 }
                 answer
             }
             Entry::Vacant(entry) => {
-                let mut lock = LockState::new();
-                let answer = act(&mut lock, &mut step);
-                mail_grants(name, &mut lock, &mut step, resources.mail);
-                if !lock.is_idle(resources.now) {
-                    entry.insert(Box::new(lock));
+                let mut lock_state = LockState::new();
+                let answer = act(&mut lock_state, &mut step);
+                mail_grants(name, &mut lock_state, &mut step, resources.mail);
+                if !lock_state.is_idle(resources.now) {
+                    entry.insert(Box::new(lock_state));
                 }
                 answer
             }
         };
-        if self.names.len() >= self.sweep_at {
+        if self.names.len() >= self.sweep_at_names {
             self.sweep(resources);
         }
         answer
@@ -84,14 +85,14 @@ impl Shard {
     pub(super) fn sweep(&mut self, resources: &mut Resources<'_>) {
         let Self { names, tombstones, .. } = self;
         tombstones.forget_expired(resources.now);
-        names.retain(|name, lock| {
+        names.retain(|name, lock_state| {
             let mut step =
                 StepContext::new(resources.now, resources.request_life, tombstones, resources.mint);
-            lock.settle(&mut step);
-            mail_grants(name, lock, &mut step, resources.mail);
-            !lock.is_idle(resources.now)
+            lock_state.settle(&mut step);
+            mail_grants(name, lock_state, &mut step, resources.mail);
+            !lock_state.is_idle(resources.now)
         });
-        self.sweep_at = SWEEP_MIN.max(self.names.len() * 2);
+        self.sweep_at_names = MIN_NAMES_TO_SWEEP.max(self.names.len() * 2);
     }
 }
 
@@ -99,7 +100,7 @@ impl Shard {
 /// queue.
 fn mail_grants(
     name: &Name,
-    lock: &mut LockState<Client>,
+    lock_state: &mut LockState<Client>,
     step: &mut StepContext<'_, Client>,
     mail: &mut Mail,
 ) {
@@ -112,7 +113,7 @@ fn mail_grants(
                     Notification::Granted { name, id: pushed.id, grant: pushed.grant, since },
                 ));
             } else {
-                lock.take_back_undelivered(pushed.id, step);
+                lock_state.take_back_undelivered(pushed.id, step);
             }
         }
     }

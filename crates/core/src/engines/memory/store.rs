@@ -24,7 +24,7 @@ pub const REQUEST_LIFE: Duration = Duration::from_secs(1);
 /// The range of ttls that a claim may ask for.
 pub const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
 
-/// How many locks the names are spread over: more than the threads that usually contend at one time.
+/// The number of shards, each under its own mutex: more than the threads that usually contend at one time.
 const SHARDS: usize = 16;
 
 /// A set of locks in memory. Several [`MemoryEngine`](super::MemoryEngine)s may be clients of one.
@@ -33,7 +33,7 @@ pub struct MemoryStore {
     lineage: Lineage,
     /// The last token minted. One counter for all names. Tokens are minted under the lock of their name, so they grow
     /// in the order of its grants.
-    last: AtomicU64,
+    last_token: AtomicU64,
     hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
@@ -45,7 +45,7 @@ impl MemoryStore {
         Arc::new(Self {
             clock,
             lineage,
-            last: AtomicU64::new(0),
+            last_token: AtomicU64::new(0),
             hasher: RandomState::new(),
             shards: Default::default(),
         })
@@ -56,8 +56,13 @@ impl MemoryStore {
     pub fn forget_all(&self) {
         let mut clients: Vec<_> = Vec::new();
         for shard in &self.shards {
-            let lost = std::mem::take(&mut *lock(shard));
-            clients.extend(lost.names.values().flat_map(|lock| lock.clients().filter_map(Client::upgrade)));
+            let lost_shard = std::mem::take(&mut *lock(shard));
+            clients.extend(
+                lost_shard
+                    .names
+                    .values()
+                    .flat_map(|lock_state| lock_state.clients().filter_map(Client::upgrade)),
+            );
         }
         clients.sort_unstable_by_key(Arc::as_ptr);
         clients.dedup_by_key(|client| Arc::as_ptr(client));
@@ -70,18 +75,22 @@ impl MemoryStore {
     /// [`REQUEST_LIFE`] after the last release.
     #[must_use]
     pub fn leftovers(&self) -> Vec<String> {
-        let mut left = Vec::new();
-        for number in 0..SHARDS {
-            self.sweep(number, |shard| {
-                left.extend(
-                    shard.names.iter().filter(|(_, lock)| lock.is_used()).map(|(n, q)| format!("{n}: {q:?}")),
+        let mut leftovers = Vec::new();
+        for shard_number in 0..SHARDS {
+            self.sweep(shard_number, |shard| {
+                leftovers.extend(
+                    shard
+                        .names
+                        .iter()
+                        .filter(|(_, lock_state)| lock_state.is_used())
+                        .map(|(name, lock_state)| format!("{name}: {lock_state:?}")),
                 );
-                left.extend(
+                leftovers.extend(
                     (!shard.tombstones.is_empty()).then(|| format!("{} dead claims", shard.tombstones.len())),
                 );
             });
         }
-        left
+        leftovers
     }
 
     /// The number of lock states in memory, used or not.
@@ -100,23 +109,24 @@ impl MemoryStore {
         self.with_resources(|resources| lock(shard).step(name, resources, act))
     }
 
-    /// Sweeps every shard and passes it to `see`.
-    pub(super) fn sweep_all(&self, mut see: impl FnMut(&Shard, crate::Instant)) {
+    /// Sweeps every shard and passes it to `visit`.
+    pub(super) fn sweep_all(&self, mut visit: impl FnMut(&Shard, crate::Instant)) {
         let now = self.clock.now();
-        for number in 0..SHARDS {
-            self.sweep(number, |shard| see(shard, now));
+        for shard_number in 0..SHARDS {
+            self.sweep(shard_number, |shard| visit(shard, now));
         }
     }
 
-    fn sweep(&self, number: usize, see: impl FnOnce(&Shard)) {
+    /// Sweeps one shard and passes it to `visit`.
+    fn sweep(&self, shard_number: usize, visit: impl FnOnce(&Shard)) {
         self.with_resources(|resources| {
-            let mut shard = lock(&self.shards[number]);
+            let mut shard = lock(&self.shards[shard_number]);
             shard.sweep(resources);
-            see(&shard);
+            visit(&shard);
         });
     }
 
-    /// Lends clock, mint and an outgoing mail list to `work`, and delivers the mail after it.
+    /// Calls `work` with the resources of a step, and delivers the mail after it.
     ///
     /// The clock is read before the lock is taken, so a step may run with a time slightly in the past. That is safe: a
     /// lapsed hold is noticed late at worst, and new grants end early at worst.
@@ -135,10 +145,11 @@ impl MemoryStore {
         answer
     }
 
+    /// Mints this number of tokens; returns the first.
     fn mint(&self, tokens: u32) -> Token {
         // Relaxed is enough: the lock of a name orders its grants; across names, tokens only have to be unique.
-        let last = self.last.fetch_add(u64::from(tokens), Ordering::Relaxed);
-        Token { lineage: self.lineage, number: last + 1 }
+        let tokens_before = self.last_token.fetch_add(u64::from(tokens), Ordering::Relaxed);
+        Token { lineage: self.lineage, number: tokens_before + 1 }
     }
 }
 

@@ -7,14 +7,14 @@ use sha2::{Digest, Sha256};
 use crate::Name;
 
 /// The suffix of every lock file, so that no other file in the directory counts as one.
-const SUFFIX: &str = ".lock";
+const LOCK_SUFFIX: &str = ".lock";
 /// The prefix of the file name of a hashed name. In an encoded name two hex digits follow every `%`, and `h` is no
 /// hex digit.
-const HASHED: &str = "%h";
+const HASHED_PREFIX: &str = "%h";
 /// The longest file name that Linux file systems support.
 const MAX_FILE_NAME: usize = 255;
 
-/// What a file name in the lock directory decodes to.
+/// The result of decoding the name of a file in the lock directory.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// A name.
@@ -27,29 +27,29 @@ pub(crate) enum Decoded {
 /// the result would be longer than 255 bytes, the SHA-256 of the name replaces it.
 pub(crate) fn file_name(name: &Name) -> String {
     let bytes = name.as_str().as_bytes();
-    let mut encoded = String::with_capacity(bytes.len() + SUFFIX.len());
-    for (at, &byte) in bytes.iter().enumerate() {
-        if is_plain(byte) && !(at == 0 && byte == b'.') {
+    let mut encoded = String::with_capacity(bytes.len() + LOCK_SUFFIX.len());
+    for (index, &byte) in bytes.iter().enumerate() {
+        if is_plain(byte) && !(index == 0 && byte == b'.') {
             encoded.push(char::from(byte));
         } else {
             push_hex(&mut encoded, "%", byte);
         }
     }
-    if encoded.len() + SUFFIX.len() > MAX_FILE_NAME {
+    if encoded.len() + LOCK_SUFFIX.len() > MAX_FILE_NAME {
         encoded.clear();
-        encoded.push_str(HASHED);
+        encoded.push_str(HASHED_PREFIX);
         for byte in Sha256::digest(bytes) {
             push_hex(&mut encoded, "", byte);
         }
     }
-    encoded.push_str(SUFFIX);
+    encoded.push_str(LOCK_SUFFIX);
     encoded
 }
 
 /// The inverse of [`file_name`]; `None` for a file name that belongs to no name.
 pub(crate) fn decode(file_name: &str) -> Option<Decoded> {
-    let stem = file_name.strip_suffix(SUFFIX)?;
-    if let Some(hex) = stem.strip_prefix(HASHED) {
+    let stem = file_name.strip_suffix(LOCK_SUFFIX)?;
+    if let Some(hex) = stem.strip_prefix(HASHED_PREFIX) {
         return (hex.len() == 64 && hex.bytes().all(is_upper_hex)).then_some(Decoded::Hashed);
     }
     let mut bytes = Vec::with_capacity(stem.len());
@@ -85,8 +85,8 @@ const fn hex_value(byte: u8) -> Option<u8> {
     }
 }
 
-fn push_hex(text: &mut String, lead: &str, byte: u8) {
-    write!(text, "{lead}{byte:02X}").expect("writing to a String cannot fail");
+fn push_hex(text: &mut String, prefix: &str, byte: u8) {
+    write!(text, "{prefix}{byte:02X}").expect("writing to a String cannot fail");
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
     fn long_names_are_hashed_and_never_meet_an_encoded_one() {
         let long = "x".repeat(251);
         let file = file_name(&name(&long));
-        assert_eq!(file.len(), 2 + 64 + 5);
+        assert_eq!(file.len(), 2 + 64 + 5, "`%h`, the digits of the hash, `.lock`");
         assert_eq!(decode(&file), Some(Decoded::Hashed));
         let stem = file.strip_suffix(".lock").unwrap();
         assert_ne!(file_name(&name(stem)), file, "a name spelled like a hash has another file");
@@ -137,16 +137,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn encoding_is_injective_and_safe(text in "\\PC{1,90}", other in "[a-c%h./]{1,6}", same in "[a-c%h./]{1,6}") {
+        fn encoding_is_injective_and_safe(text in "\\PC{1,90}", first in "[a-c%h./]{1,6}", second in "[a-c%h./]{1,6}") {
             let file = file_name(&name(&text));
             prop_assert!(file.len() <= 255 && !file.starts_with('.') && !file.contains('/') && !file.contains('\0'));
             prop_assert!(file.is_ascii());
             match decode(&file) {
-                Some(Decoded::Name(back)) => prop_assert_eq!(back.as_str(), text.as_str()),
+                Some(Decoded::Name(decoded)) => prop_assert_eq!(decoded.as_str(), text.as_str()),
+                // Only a name that can be too long is hashed: `%XX` for each byte, and `.lock`.
                 Some(Decoded::Hashed) => prop_assert!(text.len() * 3 + 5 > 255),
                 None => prop_assert!(false, "{} does not decode", file),
             }
-            prop_assert_eq!(other == same, file_name(&name(&other)) == file_name(&name(&same)));
+            prop_assert_eq!(first == second, file_name(&name(&first)) == file_name(&name(&second)));
         }
     }
 }

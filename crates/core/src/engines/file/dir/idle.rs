@@ -1,8 +1,8 @@
 //! A cache of lock files that stay open between two holds of this process: to open one again takes longer than to
 //! lock it.
 //!
-//! Nothing is locked on them. A file that another process may also have open is not stored: its locks would outlive
-//! this process.
+//! The cached files carry no kernel lock. A file that another process may also have open is not stored: its locks would
+//! outlive this process.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use std::{
 
 use super::super::{
     claims::lock,
-    kernel::locks::{Key, LockFile},
+    kernel::locks::{LockFile, NamePaths},
 };
 use crate::Name;
 
@@ -21,31 +21,34 @@ const MAX_OPEN: usize = 32;
 
 /// An open lock file that no claim uses.
 #[derive(Debug)]
-pub(crate) struct Spare {
-    pub(crate) key: Arc<Key>,
-    pub(crate) lock: LockFile,
+pub(crate) struct IdleFile {
+    pub(crate) paths: Arc<NamePaths>,
+    pub(crate) lock_file: LockFile,
 }
 
-/// The spare lock files of one engine, at most one per name.
+/// The idle lock files of one engine, at most one per name.
 #[derive(Debug, Default)]
-pub(crate) struct Idle(Mutex<HashMap<Name, Spare>>);
+pub(crate) struct IdleFiles(Mutex<HashMap<Name, IdleFile>>);
 
-impl Idle {
-    /// Takes the lock file of a name out, for one claim. The claim checks whether its path still leads to it.
-    pub(crate) fn take(&self, name: &Name) -> Option<Spare> {
-        lock(&self.0).remove(name).filter(|spare| spare.lock.is_ours_alone())
+impl IdleFiles {
+    /// Removes and returns the lock file of a name, for one claim. The claim checks whether the path still leads to
+    /// this file.
+    pub(crate) fn take(&self, name: &Name) -> Option<IdleFile> {
+        lock(&self.0).remove(name).filter(|idle_file| idle_file.lock_file.is_ours_alone())
     }
 
-    /// Stores a lock file, unless that would differ from closing it.
-    pub(crate) fn add(&self, spare: Spare) {
-        let mut idle = lock(&self.0);
-        if spare.lock.is_ours_alone() && (idle.len() < MAX_OPEN || idle.contains_key(&spare.key.name)) {
-            idle.insert(spare.key.name.clone(), spare);
+    /// Stores a lock file, or closes it: if another process may have it open too, or if the cache is full.
+    pub(crate) fn add(&self, idle_file: IdleFile) {
+        let mut idle_files = lock(&self.0);
+        if idle_file.lock_file.is_ours_alone()
+            && (idle_files.len() < MAX_OPEN || idle_files.contains_key(&idle_file.paths.name))
+        {
+            idle_files.insert(idle_file.paths.name.clone(), idle_file);
         }
     }
 
-    /// Closes all of them; returns whether there were any.
-    pub(crate) fn close(&self) -> bool {
+    /// Closes all idle lock files; returns whether there were any.
+    pub(crate) fn close_all(&self) -> bool {
         let closed = std::mem::take(&mut *lock(&self.0));
         !closed.is_empty()
     }

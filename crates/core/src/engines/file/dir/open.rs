@@ -10,69 +10,74 @@ use nix::{
 
 use super::super::{
     dir::lock_dir::{LockDir, share},
-    error::{classify_errno, foreign},
+    error::{classify_errno, foreign_file_error},
 };
 use crate::{EngineError, Fault};
 
-/// Does not follow a symbolic link, does not wait for the other end of a pipe, does not take a controlling terminal.
+/// The flags of `open(2)` for every file of the lock directory: such an open does not follow a symbolic link, does not
+/// wait for the other end of a pipe, and does not take a controlling terminal.
 pub(crate) const SAFE_FLAGS: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
 /// How often the open is tried anew because the file was removed between two steps. More often means that another
 /// program keeps removing files.
-const TRIES: usize = 16;
+const MAX_TRIES: usize = 16;
 
-/// What to do when a file does not exist.
+/// How to open a file or directory that may not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Missing {
-    /// Create it.
-    Create,
-    /// Report that it does not exist.
-    Leave,
-    /// Report that it does not exist, for a file that is only read: such a file may be on a read-only file system.
-    Look,
+pub(crate) enum Access {
+    /// Creates it if it does not exist.
+    CreateIfMissing,
+    /// Opens it only if it exists.
+    Existing,
+    /// Opens it only if it exists, and only to read it: it may be on a read-only file system.
+    ExistingToRead,
 }
 
-/// Opens the regular file `file` of the directory `dir`, which has a single hard link; `shown` is its path for
+/// Opens the regular file `file` of the directory `dir`, which has a single hard link; `shown_path` is its path for
 /// messages.
 pub(crate) fn open_file(
     lock_dir: &LockDir,
     dir: &OwnedFd,
     file: &CStr,
-    missing: Missing,
-    shown: impl Fn() -> String,
+    access: Access,
+    shown_path: impl Fn() -> String,
 ) -> Result<Option<(File, FileStat)>, EngineError> {
-    for _ in 0..TRIES {
+    for _ in 0..MAX_TRIES {
         let opened = match open_existing(dir, file) {
-            Err(Errno::EROFS) if missing == Missing::Look => {
+            Err(Errno::EROFS) if access == Access::ExistingToRead => {
                 openat(dir, file, OFlag::O_RDONLY | SAFE_FLAGS, Mode::empty())
             }
             opened => opened,
         };
         let fd = match opened {
             Ok(fd) => fd,
-            Err(Errno::ENOENT) if missing != Missing::Create => return Ok(None),
+            Err(Errno::ENOENT) if access != Access::CreateIfMissing => return Ok(None),
             Err(Errno::ENOENT) => match create(lock_dir, dir, file) {
                 Ok(fd) => fd,
                 Err(Errno::EEXIST) => continue,
-                Err(errno) => return Err(classify_errno("cannot create", &shown(), errno)),
+                Err(errno) => return Err(classify_errno("cannot create", &shown_path(), errno)),
             },
-            Err(Errno::EACCES) if lock_dir.shared.is_some() && is_being_created(dir, file) => {
-                return Err(EngineError::new(Fault::Retry, format!("{} is just being created", shown())));
+            Err(Errno::EACCES) if lock_dir.sharing_group.is_some() && is_being_created(dir, file) => {
+                return Err(EngineError::new(
+                    Fault::Retry,
+                    format!("{} is just being created", shown_path()),
+                ));
             }
-            Err(errno) => return Err(classify_errno("cannot open", &shown(), errno)),
+            Err(errno) => return Err(classify_errno("cannot open", &shown_path(), errno)),
         };
-        let stat = fstat(&fd).map_err(|errno| classify_errno("cannot look at", &shown(), errno))?;
+        let stat = fstat(&fd).map_err(|errno| classify_errno("cannot look at", &shown_path(), errno))?;
         if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(foreign(&shown(), "is not a regular file"));
+            return Err(foreign_file_error(&shown_path(), "is not a regular file"));
         }
         match stat.st_nlink {
+            // The file was removed since it was opened: tries again.
             0 => {}
             1 => return Ok(Some((File::from(fd), stat))),
             // Another user could have linked our file, or a file of a third user, under the name of a lock.
-            links => return Err(foreign(&shown(), &format!("has {links} hard links"))),
+            links => return Err(foreign_file_error(&shown_path(), &format!("has {links} hard links"))),
         }
     }
-    Err(EngineError::new(Fault::Retry, format!("{} is removed repeatedly by another process", shown())))
+    Err(EngineError::new(Fault::Retry, format!("{} is removed repeatedly by another process", shown_path())))
 }
 
 /// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
@@ -84,10 +89,11 @@ fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     }
 }
 
+/// Creates a file, with the owner and the group of the lock directory.
 fn create(lock_dir: &LockDir, dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     let (mode, flags) = (lock_dir.file_mode(), OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | SAFE_FLAGS);
-    let fd = lock_dir.make(|| openat(dir, file, flags, mode))?;
-    if let Some(group) = lock_dir.shared {
+    let fd = lock_dir.create_as_owner(|| openat(dir, file, flags, mode))?;
+    if let Some(group) = lock_dir.sharing_group {
         share(&fd, group, mode)?;
     }
     Ok(fd)

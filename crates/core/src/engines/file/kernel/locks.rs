@@ -26,8 +26,8 @@ use nix::{
 use super::super::{
     dir::Dir,
     dir::encode,
-    dir::open::{Missing, open_file},
-    error::{classify, classify_errno, foreign},
+    dir::open::{Access, open_file},
+    error::{classify, classify_errno, foreign_file_error},
     kernel::{Flock, KernelLocks},
     table::layout::TICKET_OR_TOKEN_LIMIT,
 };
@@ -35,11 +35,11 @@ use crate::{EngineError, Fault, Mode, Name, contract::process};
 
 /// The byte of the latch. Beyond every offset at which a file can have data, so that our locks never overlap those of
 /// programs that lock real bytes.
-const LATCH: i64 = 1 << 62;
+const LATCH_BYTE: i64 = 1 << 62;
 /// The first byte of the marks of claims: the mark of a claim is at this byte plus its ticket.
-const TICKETS: i64 = LATCH + (1 << 60);
+const FIRST_TICKET_MARK: i64 = LATCH_BYTE + (1 << 60);
 /// The first byte of the marks of exclusive holds: the mark of a hold is at this byte plus its token.
-const HOLDS: i64 = LATCH + (1 << 61);
+const FIRST_HOLD_MARK: i64 = LATCH_BYTE + (1 << 61);
 const _: () = assert!(TICKET_OR_TOKEN_LIMIT as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
 const TO_END_OF_FILE: i64 = 0;
@@ -47,33 +47,35 @@ const TO_END_OF_FILE: i64 = 0;
 /// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// How often a claim tries that can share the name and is not asked again: for about a millisecond.
-pub(crate) const LATCH_TRIES_BESIDE: usize = 1000;
+/// How often a claim tries to take the latch that can share the name with the current holders and is not asked again:
+/// for about a millisecond.
+pub(crate) const LATCH_TRIES_TO_SHARE: usize = 1000;
 
-/// A name with its file name and paths.
+/// A name, with the paths of its lock file and its state file.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
+pub(crate) struct NamePaths {
     pub(crate) name: Name,
     /// The file name, the same in the lock directory and in its `.state`.
-    pub(crate) file: CString,
+    pub(crate) file_name: CString,
     /// The full path of the lock file.
-    pub(crate) path: CString,
+    pub(crate) lock_path: CString,
 }
 
-impl Key {
+impl NamePaths {
     pub(crate) fn new(dir: &Dir, name: &Name) -> Self {
         let file = encode::file_name(name);
-        let path = dir.path_of(&file);
-        Self { name: name.clone(), file: CString::new(file).expect("an encoded name holds no NUL"), path }
+        let lock_path = dir.lock_file_path(&file);
+        let file_name = CString::new(file).expect("an encoded name holds no NUL");
+        Self { name: name.clone(), file_name, lock_path }
     }
 
     /// The path of the lock file, for messages.
-    pub(crate) fn shown(&self) -> String {
-        self.path.to_string_lossy().into_owned()
+    pub(crate) fn shown_path(&self) -> String {
+        self.lock_path.to_string_lossy().into_owned()
     }
 }
 
-/// The owner that a mark shows to be alive.
+/// A mark, by what it shows to be alive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mark {
     /// The claim with this ticket.
@@ -86,8 +88,8 @@ impl Mark {
     /// The byte that is locked for this mark.
     fn byte(self) -> i64 {
         match self {
-            Self::Ticket(number) => TICKETS + number as i64,
-            Self::Hold(number) => HOLDS + number as i64,
+            Self::Ticket(number) => FIRST_TICKET_MARK + number as i64,
+            Self::Hold(number) => FIRST_HOLD_MARK + number as i64,
         }
     }
 }
@@ -102,36 +104,38 @@ pub(crate) struct LockFile {
     forks: u32,
     /// Whether the open file has a state that lasts until it is closed: it was duplicated, or carries the mark of a
     /// ticket.
-    is_bound: AtomicBool,
+    has_lasting_state: AtomicBool,
 }
 
 impl LockFile {
-    /// Opens the lock file of `key`; `None` when it does not exist and `missing` does not ask to create it.
-    pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
-        let Some(lock_dir) = dir.lock_dir(missing)? else { return Ok(None) };
-        let opened = open_file(lock_dir, &lock_dir.locks, &key.file, missing, || key.shown())?;
+    /// Opens the lock file of `paths`; `None` when it does not exist and `access` does not allow to create it.
+    pub(crate) fn open(dir: &Dir, paths: &NamePaths, access: Access) -> Result<Option<Self>, EngineError> {
+        let Some(lock_dir) = dir.lock_dir(access)? else { return Ok(None) };
+        let opened = open_file(lock_dir, &lock_dir.fd, &paths.file_name, access, || paths.shown_path())?;
         Ok(opened.map(|(file, stat)| Self {
             file,
             device: stat.st_dev,
             inode: stat.st_ino,
             forks: process::forks(),
-            is_bound: AtomicBool::new(false),
+            has_lasting_state: AtomicBool::new(false),
         }))
     }
 
     /// The flocks on this file, as the kernel lists them.
     pub(crate) fn flocks(&self, dir: &Dir) -> Vec<Flock> {
-        KernelLocks::read(dir.fs()).on(self.device, self.inode)
+        KernelLocks::read(dir.file_system_type()).flocks_on(self.device, self.inode)
     }
 
     /// Whether the path still leads to this very file. Otherwise other claims lock another file.
-    pub(crate) fn is_current(&self, key: &Key) -> Result<bool, EngineError> {
-        match lstat(key.path.as_c_str()) {
+    pub(crate) fn is_at_path(&self, paths: &NamePaths) -> Result<bool, EngineError> {
+        match lstat(paths.lock_path.as_c_str()) {
             Ok(stat) if stat.st_dev != self.device || stat.st_ino != self.inode => Ok(false),
-            Ok(stat) if stat.st_nlink > 1 => Err(foreign(&key.shown(), "was given another hard link")),
+            Ok(stat) if stat.st_nlink > 1 => {
+                Err(foreign_file_error(&paths.shown_path(), "was given another hard link"))
+            }
             Ok(_) => Ok(true),
             Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
-            Err(errno) => Err(classify_errno("cannot look at", &key.shown(), errno)),
+            Err(errno) => Err(classify_errno("cannot look at", &paths.shown_path(), errno)),
         }
     }
 
@@ -140,20 +144,20 @@ impl LockFile {
         &self.file
     }
 
-    /// Another descriptor of the same open file, closed on exec.
-    pub(crate) fn without_source(&self) -> std::io::Result<OwnedFd> {
-        self.is_bound.store(true, Ordering::Relaxed);
+    /// Duplicates the descriptor of this open file; the duplicate is closed on exec.
+    pub(crate) fn duplicate(&self) -> std::io::Result<OwnedFd> {
+        self.has_lasting_state.store(true, Ordering::Relaxed);
         self.file.try_clone().map(OwnedFd::from)
     }
 
     /// Takes the flock for a hold of this mode if that is possible without waiting. Only for an open file without a
     /// flock.
     pub(crate) fn try_flock(&self, mode: Mode) -> Result<bool, EngineError> {
-        let taken = match mode {
+        let locked = match mode {
             Mode::Exclusive => self.file.try_lock(),
             Mode::Shared | Mode::Permits { .. } => self.file.try_lock_shared(),
         };
-        match taken {
+        match locked {
             Ok(()) => Ok(true),
             Err(TryLockError::WouldBlock) => Ok(false),
             Err(TryLockError::Error(error)) => Err(classify("cannot lock", "the lock file", error)),
@@ -168,21 +172,21 @@ impl LockFile {
         let _ = self.file.unlock();
     }
 
-    /// Whether, with nothing locked on it, this file is as good as a newly opened one: no other process can have
-    /// inherited it.
+    /// Whether this open file, once nothing is locked on it, can be used as if newly opened: no other process can have
+    /// inherited it, and it carries nothing that lasts until it is closed.
     pub(crate) fn is_ours_alone(&self) -> bool {
-        self.forks == process::forks() && !self.is_bound.load(Ordering::Relaxed)
+        self.forks == process::forks() && !self.has_lasting_state.load(Ordering::Relaxed)
     }
 
     /// Sets a mark. The mark of a ticket stays until the last descriptor of this open file is closed; the mark of a
     /// hold can be removed before.
-    pub(crate) fn mark(&self, mark: Mark) -> Result<(), EngineError> {
+    pub(crate) fn set_mark(&self, mark: Mark) -> Result<(), EngineError> {
         if matches!(mark, Mark::Ticket(_)) {
-            self.is_bound.store(true, Ordering::Relaxed);
+            self.has_lasting_state.store(true, Ordering::Relaxed);
         }
-        match self.range_lock(libc::F_WRLCK, mark.byte()) {
+        match self.lock_byte(libc::F_WRLCK, mark.byte()) {
             Ok(()) => Ok(()),
-            Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign(
+            Err(Errno::EAGAIN | Errno::EACCES) => Err(foreign_file_error(
                 "the lock file",
                 "has byte-range locks of a program that does not follow the rules of the lock table",
             )),
@@ -191,14 +195,14 @@ impl LockFile {
     }
 
     /// Removes the mark of this open file's own hold; returns whether that is certain.
-    pub(crate) fn unmark(&self, token: u64) -> bool {
-        self.range_lock(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
+    pub(crate) fn remove_hold_mark(&self, token: u64) -> bool {
+        self.lock_byte(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
     }
 
     /// Whether another open file has set this mark. A lock of another program on the whole file covers every mark,
     /// also marks that no claim has set; such a lock does not count.
     pub(crate) fn is_marked(&self, mark: Mark) -> Result<bool, EngineError> {
-        let mut probe = range(libc::F_WRLCK, mark.byte());
+        let mut probe = byte_range(libc::F_WRLCK, mark.byte());
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
         Ok(i32::from(probe.l_type) != libc::F_UNLCK && probe.l_len != TO_END_OF_FILE)
@@ -207,18 +211,21 @@ impl LockFile {
     /// Whether another program has locked the whole file by `fcntl(2)` or `lockf(3)`: such a lock covers the latch
     /// and all marks.
     pub(crate) fn is_locked_by_another_program(&self) -> Result<bool, EngineError> {
-        let mut probe = range(libc::F_WRLCK, LATCH);
+        let mut probe = byte_range(libc::F_WRLCK, LATCH_BYTE);
         fcntl(&self.file, FcntlArg::F_OFD_GETLK(&mut probe))
             .map_err(|errno| classify_errno("cannot probe", "the lock file", errno))?;
-        Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH, 1))
+        Ok(i32::from(probe.l_type) != libc::F_UNLCK && (probe.l_start, probe.l_len) != (LATCH_BYTE, 1))
     }
 
     /// Releases every lock, as the kernel does when the last descriptor is closed.
     #[cfg(test)]
-    pub(crate) fn free_all(&self) {
+    pub(crate) fn unlock_all(&self) {
         self.unflock();
-        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&libc::flock { l_len: 0, ..range(libc::F_UNLCK, LATCH) }))
-            .unwrap();
+        fcntl(
+            &self.file,
+            FcntlArg::F_OFD_SETLK(&libc::flock { l_len: 0, ..byte_range(libc::F_UNLCK, LATCH_BYTE) }),
+        )
+        .unwrap();
     }
 
     /// Takes the latch, or returns [`Fault::Retry`] when its holder does not release it (it is stopped or starved).
@@ -226,7 +233,7 @@ impl LockFile {
         self.latch_within(LATCH_TRIES)
     }
 
-    /// As [`latch`](Self::latch), with this number of tries.
+    /// Takes the latch as [`latch`](Self::latch) does, in at most `tries` tries.
     pub(crate) fn latch_within(&self, tries: usize) -> Result<Latch<'_>, EngineError> {
         for _ in 0..tries {
             if let Some(latch) = self.try_latch()? {
@@ -242,7 +249,7 @@ impl LockFile {
 
     /// Takes the latch if it is free.
     pub(crate) fn try_latch(&self) -> Result<Option<Latch<'_>>, EngineError> {
-        match self.range_lock(libc::F_WRLCK, LATCH) {
+        match self.lock_byte(libc::F_WRLCK, LATCH_BYTE) {
             Ok(()) => Ok(Some(Latch(self))),
             Err(Errno::EAGAIN | Errno::EACCES) => Ok(None),
             Err(errno) => Err(classify_errno("cannot latch", "the lock file", errno)),
@@ -250,8 +257,8 @@ impl LockFile {
     }
 
     /// Locks or unlocks one byte, without waiting.
-    fn range_lock(&self, kind: i32, byte: i64) -> Result<(), Errno> {
-        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&range(kind, byte))).map(drop)
+    fn lock_byte(&self, lock_type: i32, byte: i64) -> Result<(), Errno> {
+        fcntl(&self.file, FcntlArg::F_OFD_SETLK(&byte_range(lock_type, byte))).map(drop)
     }
 }
 
@@ -262,14 +269,14 @@ pub(crate) struct Latch<'a>(&'a LockFile);
 impl Drop for Latch<'_> {
     fn drop(&mut self) {
         // Unlocking one's own single byte splits no range and needs no memory, so it cannot fail.
-        let _ = self.0.range_lock(libc::F_UNLCK, LATCH);
+        let _ = self.0.lock_byte(libc::F_UNLCK, LATCH_BYTE);
     }
 }
 
-/// The argument of `fcntl` for one byte.
-fn range(kind: i32, byte: i64) -> libc::flock {
+/// The argument of `fcntl(2)` that locks or unlocks one byte.
+fn byte_range(lock_type: i32, byte: i64) -> libc::flock {
     libc::flock {
-        l_type: kind as libc::c_short,
+        l_type: lock_type as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: byte,
         l_len: 1,

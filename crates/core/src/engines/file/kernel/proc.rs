@@ -16,7 +16,7 @@ pub(crate) struct Process {
     /// The pid, as the process itself sees it.
     pub(crate) pid: u32,
     /// Clock ticks from boot to the start of the process; 0 when `/proc` is not readable.
-    pub(crate) started: u64,
+    pub(crate) start_ticks: u64,
 }
 
 impl Process {
@@ -27,15 +27,15 @@ impl Process {
 
     /// The process that has this pid now.
     pub(crate) fn of(pid: u32) -> Self {
-        Self { pid, started: start_time(pid).unwrap_or(0) }
+        Self { pid, start_ticks: start_time(pid).unwrap_or(0) }
     }
 
-    /// Sends SIGTERM to this very process if `sure` returns true. `sure` is called when the pid cannot pass to another
-    /// process any more. False if no signal was sent.
-    pub(crate) fn terminate(self, sure: impl FnOnce() -> bool) -> io::Result<bool> {
-        let Some(pid) = self.target() else { return Ok(false) };
+    /// Sends SIGTERM to this very process if `may_send` returns true; returns whether the signal was sent. `may_send`
+    /// is called at a moment from which on the pid cannot pass to another process any more.
+    pub(crate) fn terminate(self, may_send: impl FnOnce() -> bool) -> io::Result<bool> {
+        let Some(pid) = self.valid_pid() else { return Ok(false) };
         let process = pidfd_open(pid, PidfdFlags::empty())?;
-        if !(self.is_running() && sure()) {
+        if !(self.is_running() && may_send()) {
             return Ok(false);
         }
         pidfd_send_signal(process, Signal::TERM)?;
@@ -44,11 +44,11 @@ impl Process {
 
     /// Whether this very process is running.
     pub(crate) fn is_running(self) -> bool {
-        self.started != 0 && start_time(self.pid).is_ok_and(|started| started == self.started)
+        self.start_ticks != 0 && start_time(self.pid).is_ok_and(|start_ticks| start_ticks == self.start_ticks)
     }
 
     /// The pid for system calls; `None` when it is not valid, because 0 and negative numbers name a process group.
-    fn target(self) -> Option<Pid> {
+    fn valid_pid(self) -> Option<Pid> {
         i32::try_from(self.pid).ok().filter(|&pid| pid > 0).and_then(Pid::from_raw)
     }
 }
@@ -59,10 +59,10 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
         if error.kind() != io::ErrorKind::NotFound {
             return classify("cannot read", BOOT_ID, error);
         }
-        let why = format!(
+        let message = format!(
             "cannot read {BOOT_ID}: {error}: the file engine needs /proc to recognise a reboot: mount it"
         );
-        EngineError::new(Fault::Misconfigured, why).with_source(error)
+        EngineError::new(Fault::Misconfigured, message).with_source(error)
     })?;
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let number = u128::from_str_radix(&digits, 16).map_err(|error| {
@@ -71,8 +71,8 @@ pub(crate) fn boot_id() -> Result<[u8; 16], EngineError> {
     Ok(number.to_be_bytes())
 }
 
-/// The name of a running program, as the kernel stores it.
-pub(crate) fn program(pid: u32) -> Option<String> {
+/// The name of the program that a process runs, as the kernel stores it.
+pub(crate) fn program_name(pid: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{pid}/comm")).ok().map(|name| name.trim_end().to_owned())
 }
 
@@ -94,9 +94,9 @@ mod tests {
     #[test]
     fn a_process_is_identified_by_pid_and_start_time() {
         let own = Process::own();
-        assert!(own.started > 0 && own.is_running());
-        assert!(!Process { started: own.started + 1, ..own }.is_running());
-        assert_eq!(Process { pid: u32::MAX, started: 1 }.target(), None);
+        assert!(own.start_ticks > 0 && own.is_running());
+        assert!(!Process { start_ticks: own.start_ticks + 1, ..own }.is_running());
+        assert_eq!(Process { pid: u32::MAX, start_ticks: 1 }.valid_pid(), None);
         assert_eq!(boot_id().unwrap(), boot_id().unwrap());
     }
 

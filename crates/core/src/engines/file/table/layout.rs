@@ -17,17 +17,17 @@
 use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
 
 /// The size of the head, including record 0.
-pub(crate) const HEAD: usize = 1024;
+pub(crate) const HEAD_SIZE: usize = 1024;
 /// The size of a record.
-pub(crate) const RECORD: usize = 256;
+pub(crate) const RECORD_SIZE: usize = 256;
 /// The offset of record 0.
-pub(crate) const RECORD_ZERO: usize = 704;
+pub(crate) const RECORD_ZERO_AT: usize = 704;
 /// The offset of the fields of the table.
-pub(crate) const TABLE: usize = 576;
+pub(crate) const TABLE_AT: usize = 576;
 /// The offset of the tokens.
-pub(crate) const TOKENS: usize = 640;
+pub(crate) const TOKENS_AT: usize = 640;
 /// The offset of the byte for how the last hold ended. Record 0 follows, so that one write covers both.
-pub(crate) const ENDED: usize = 696;
+pub(crate) const ENDED_AT: usize = 696;
 /// The maximum number of claims that wait for or hold one name: 1 MiB of table, which each change of the table reads.
 pub(crate) const MAX_CLAIMS: u32 = 4096;
 /// The upper bound of tokens and tickets, which are also offsets of byte-range locks.
@@ -46,13 +46,15 @@ const NAME_AT: usize = 32;
 /// The head of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
+    /// The lineage of the tokens.
     pub(crate) lineage: Lineage,
     pub(crate) table: TableHead,
     pub(crate) tokens: Tokens,
+    /// How the last hold ended.
     pub(crate) ended: Previous,
 }
 
-/// The fields of the table.
+/// The fields of the head that describe the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableHead {
     /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
@@ -62,14 +64,14 @@ pub(crate) struct TableHead {
     /// The ticket of the next claim.
     pub(crate) next_ticket: u64,
     /// The boot in which the records were written.
-    pub(crate) boot: [u8; 16],
+    pub(crate) boot_id: [u8; 16],
 }
 
 /// The token counter. Its rules are in [`tokens`](super::tokens).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tokens {
     /// The boot in which the counter was last written.
-    pub(crate) boot: [u8; 16],
+    pub(crate) boot_id: [u8; 16],
     /// The last token granted.
     pub(crate) current: u64,
     /// No later boot uses a token up to this number; may not be on disk yet.
@@ -80,7 +82,7 @@ pub(crate) struct Tokens {
 
 /// Why the bytes are not a valid head.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NoHead {
+pub(crate) enum HeadError {
     /// Nothing was written, or no write reached the disk.
     Blank,
     /// The file is not a state file of this engine.
@@ -93,49 +95,50 @@ pub(crate) enum NoHead {
 
 impl Head {
     /// The head of a name that was never held.
-    pub(crate) fn new(lineage: Lineage, boot: [u8; 16]) -> Self {
-        let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot };
+    pub(crate) fn new(lineage: Lineage, boot_id: [u8; 16]) -> Self {
+        let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot_id };
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
     }
 
     /// The bytes to write for `name`, with record 0 empty.
-    pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
+    pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEAD_SIZE] {
+        let mut bytes = [0; HEAD_SIZE];
         bytes[..VERSION_AT].copy_from_slice(MAGIC);
         bytes[VERSION_AT..LINEAGE_AT].copy_from_slice(&VERSION.to_le_bytes());
         bytes[LINEAGE_AT..NAME_LEN_AT].copy_from_slice(&self.lineage.get().to_le_bytes());
         let name = name.as_str().as_bytes();
         bytes[NAME_LEN_AT..NAME_LEN_AT + 2].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
-        bytes[TABLE..TABLE + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
-        bytes[TOKENS..TOKENS + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
-        bytes[ENDED] = ended_to_byte(self.ended);
+        bytes[TABLE_AT..TABLE_AT + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
+        bytes[TOKENS_AT..TOKENS_AT + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
+        bytes[ENDED_AT] = ended_to_byte(self.ended);
         bytes
     }
 
     /// Parses the beginning of a file of `size` bytes.
-    pub(crate) fn from_bytes(bytes: &[u8; HEAD], size: u64) -> Result<Self, NoHead> {
-        if size == 0 || (size == HEAD as u64 && bytes.iter().all(|&byte| byte == 0)) {
+    pub(crate) fn from_bytes(bytes: &[u8; HEAD_SIZE], size: u64) -> Result<Self, HeadError> {
+        if size == 0 || (size == HEAD_SIZE as u64 && bytes.iter().all(|&byte| byte == 0)) {
             // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
             // sync first.
-            return Err(NoHead::Blank);
+            return Err(HeadError::Blank);
         }
         if &bytes[..VERSION_AT] != MAGIC {
-            return Err(NoHead::Foreign);
+            return Err(HeadError::Foreign);
         }
-        match u16::from_le_bytes(array(bytes, VERSION_AT)) {
+        match u16::from_le_bytes(bytes_at(bytes, VERSION_AT)) {
             VERSION => {}
-            version => return Err(NoHead::Version(version)),
+            version => return Err(HeadError::Version(version)),
         }
         let head = Self {
-            lineage: Lineage::new(u128::from_le_bytes(array(bytes, LINEAGE_AT))),
+            lineage: Lineage::new(u128::from_le_bytes(bytes_at(bytes, LINEAGE_AT))),
             table: TableHead::from_bytes(bytes),
             tokens: Tokens::from_bytes(bytes),
-            ended: ended_from_byte(bytes[ENDED]),
+            ended: ended_from_byte(bytes[ENDED_AT]),
         };
-        head.is_consistent().then_some(head).ok_or(NoHead::Damaged)
+        head.is_consistent().then_some(head).ok_or(HeadError::Damaged)
     }
 
+    /// Whether the numbers can be those of a head that this engine wrote.
     fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS
@@ -149,31 +152,31 @@ impl Head {
 impl TableHead {
     pub(crate) const SIZE: usize = 40;
     // The offsets of the fields, from the offset of the table on.
-    const IN_USE: usize = 0;
-    const NEXT_TICKET: usize = 8;
-    const RECORDS: usize = 16;
-    const BOOT: usize = 24;
+    const IN_USE_AT: usize = 0;
+    const NEXT_TICKET_AT: usize = 8;
+    const RECORDS_AT: usize = 16;
+    const BOOT_AT: usize = 24;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        bytes[Self::IN_USE] = u8::from(self.in_use);
-        bytes[Self::NEXT_TICKET..Self::RECORDS].copy_from_slice(&self.next_ticket.to_le_bytes());
-        bytes[Self::RECORDS..Self::RECORDS + 4].copy_from_slice(&self.records.to_le_bytes());
-        bytes[Self::BOOT..].copy_from_slice(&self.boot);
+        bytes[Self::IN_USE_AT] = u8::from(self.in_use);
+        bytes[Self::NEXT_TICKET_AT..Self::RECORDS_AT].copy_from_slice(&self.next_ticket.to_le_bytes());
+        bytes[Self::RECORDS_AT..Self::RECORDS_AT + 4].copy_from_slice(&self.records.to_le_bytes());
+        bytes[Self::BOOT_AT..].copy_from_slice(&self.boot_id);
         bytes
     }
 
-    pub(crate) fn from_bytes(head: &[u8; HEAD]) -> Self {
-        Self::parse(&array(head, TABLE))
+    pub(crate) fn from_bytes(head: &[u8; HEAD_SIZE]) -> Self {
+        Self::parse(&bytes_at(head, TABLE_AT))
     }
 
     /// Parses the bytes of the table alone.
     pub(crate) fn parse(table: &[u8; Self::SIZE]) -> Self {
         Self {
-            in_use: table[Self::IN_USE] != 0,
-            next_ticket: u64::from_le_bytes(array(table, Self::NEXT_TICKET)),
-            records: u32::from_le_bytes(array(table, Self::RECORDS)),
-            boot: array(table, Self::BOOT),
+            in_use: table[Self::IN_USE_AT] != 0,
+            next_ticket: u64::from_le_bytes(bytes_at(table, Self::NEXT_TICKET_AT)),
+            records: u32::from_le_bytes(bytes_at(table, Self::RECORDS_AT)),
+            boot_id: bytes_at(table, Self::BOOT_AT),
         }
     }
 }
@@ -181,34 +184,34 @@ impl TableHead {
 impl Tokens {
     pub(crate) const SIZE: usize = 40;
     // The offsets of the fields after the boot id, from the offset of the tokens on.
-    const CURRENT: usize = 16;
-    const PROMISED: usize = 24;
-    const CEILING: usize = 32;
+    const CURRENT_AT: usize = 16;
+    const PROMISED_AT: usize = 24;
+    const CEILING_AT: usize = 32;
 
     pub(crate) fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        bytes[..Self::CURRENT].copy_from_slice(&self.boot);
-        bytes[Self::CURRENT..Self::PROMISED].copy_from_slice(&self.current.to_le_bytes());
-        bytes[Self::PROMISED..Self::CEILING].copy_from_slice(&self.promised.to_le_bytes());
-        bytes[Self::CEILING..].copy_from_slice(&self.ceiling.to_le_bytes());
+        bytes[..Self::CURRENT_AT].copy_from_slice(&self.boot_id);
+        bytes[Self::CURRENT_AT..Self::PROMISED_AT].copy_from_slice(&self.current.to_le_bytes());
+        bytes[Self::PROMISED_AT..Self::CEILING_AT].copy_from_slice(&self.promised.to_le_bytes());
+        bytes[Self::CEILING_AT..].copy_from_slice(&self.ceiling.to_le_bytes());
         bytes
     }
 
-    fn from_bytes(head: &[u8; HEAD]) -> Self {
+    fn from_bytes(head: &[u8; HEAD_SIZE]) -> Self {
         Self {
-            boot: array(head, TOKENS),
-            current: u64::from_le_bytes(array(head, TOKENS + Self::CURRENT)),
-            promised: u64::from_le_bytes(array(head, TOKENS + Self::PROMISED)),
-            ceiling: u64::from_le_bytes(array(head, TOKENS + Self::CEILING)),
+            boot_id: bytes_at(head, TOKENS_AT),
+            current: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::CURRENT_AT)),
+            promised: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::PROMISED_AT)),
+            ceiling: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::CEILING_AT)),
         }
     }
 }
 
 /// The offset of record `slot` in the file.
-pub(crate) const fn record_at(slot: u32) -> u64 {
+pub(crate) const fn record_offset(slot: u32) -> u64 {
     match slot {
-        0 => RECORD_ZERO as u64,
-        _ => (HEAD + (slot as usize - 1) * RECORD) as u64,
+        0 => RECORD_ZERO_AT as u64,
+        _ => (HEAD_SIZE + (slot as usize - 1) * RECORD_SIZE) as u64,
     }
 }
 
@@ -233,14 +236,14 @@ const fn ended_from_byte(byte: u8) -> Previous {
     }
 }
 
-/// `N` bytes from offset `at`. Only called with constant offsets inside `bytes`.
-pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    bytes[at..at + N].try_into().expect("the slice has N bytes")
+/// The `N` bytes from offset `offset` on. Only called with constant offsets inside `bytes`.
+pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
+    bytes[offset..offset + N].try_into().expect("the slice has N bytes")
 }
 
 /// The full name for which the head was written, as bytes.
-pub(crate) fn name_bytes(head: &[u8; HEAD]) -> &[u8] {
-    let len = usize::from(u16::from_le_bytes(array(head, NAME_LEN_AT)));
+pub(crate) fn name_bytes(head: &[u8; HEAD_SIZE]) -> &[u8] {
+    let len = usize::from(u16::from_le_bytes(bytes_at(head, NAME_LEN_AT)));
     &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
 }
 
@@ -252,8 +255,8 @@ mod tests {
 
     fn head() -> Head {
         let mut head = Head::new(Lineage::new(77), [9; 16]);
-        head.table = TableHead { in_use: true, records: 12, next_ticket: 99, boot: [3; 16] };
-        head.tokens = Tokens { boot: [4; 16], current: 5, promised: 8, ceiling: 7 };
+        head.table = TableHead { in_use: true, records: 12, next_ticket: 99, boot_id: [3; 16] };
+        head.tokens = Tokens { boot_id: [4; 16], current: 5, promised: 8, ceiling: 7 };
         head.ended = Previous::Broken;
         head
     }
@@ -265,25 +268,29 @@ mod tests {
     #[test]
     fn a_head_round_trips_through_bytes() {
         let bytes = head().to_bytes(&name());
-        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Ok(head()));
+        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Ok(head()));
         assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
     }
 
     #[test]
     fn foreign_content_is_distinguished() {
         let mut bytes = head().to_bytes(&name());
-        assert_eq!(Head::from_bytes(&[0; HEAD], 0), Err(NoHead::Blank));
-        assert_eq!(Head::from_bytes(&[0; HEAD], HEAD as u64), Err(NoHead::Blank));
-        assert_eq!(Head::from_bytes(&[0; HEAD], 5), Err(NoHead::Foreign), "a file of zeros is foreign");
+        assert_eq!(Head::from_bytes(&[0; HEAD_SIZE], 0), Err(HeadError::Blank));
+        assert_eq!(Head::from_bytes(&[0; HEAD_SIZE], HEAD_SIZE as u64), Err(HeadError::Blank));
+        assert_eq!(
+            Head::from_bytes(&[0; HEAD_SIZE], 5),
+            Err(HeadError::Foreign),
+            "a file of zeros is foreign"
+        );
         bytes[6] = 9;
-        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Version(9)));
+        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Err(HeadError::Version(9)));
         bytes[0] = b'x';
-        assert_eq!(Head::from_bytes(&bytes, HEAD as u64), Err(NoHead::Foreign));
+        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Err(HeadError::Foreign));
     }
 
     #[test]
     fn impossible_numbers_are_damage() {
-        for break_it in [
+        for damage in [
             |head: &mut Head| head.table.records = MAX_CLAIMS + 1,
             |head: &mut Head| head.table.next_ticket = u64::MAX,
             |head: &mut Head| head.tokens.current = 8,
@@ -291,31 +298,33 @@ mod tests {
             |head: &mut Head| head.tokens.promised = u64::MAX,
         ] {
             let mut head = head();
-            break_it(&mut head);
-            assert_eq!(Head::from_bytes(&head.to_bytes(&name()), HEAD as u64), Err(NoHead::Damaged));
+            damage(&mut head);
+            assert_eq!(Head::from_bytes(&head.to_bytes(&name()), HEAD_SIZE as u64), Err(HeadError::Damaged));
         }
     }
 
     #[test]
     fn fields_written_without_the_latch_are_in_one_sector() {
-        assert_eq!(TOKENS / 512, (RECORD_ZERO + RECORD - 1) / 512);
-        const { assert!(TABLE + TableHead::SIZE <= TOKENS && TOKENS + Tokens::SIZE <= ENDED) };
+        assert_eq!(TOKENS_AT / 512, (RECORD_ZERO_AT + RECORD_SIZE - 1) / 512);
+        const { assert!(TABLE_AT + TableHead::SIZE <= TOKENS_AT && TOKENS_AT + Tokens::SIZE <= ENDED_AT) };
         const {
             assert!(
-                ENDED + 8 == RECORD_ZERO && RECORD_ZERO + RECORD <= HEAD && NAME_AT + MAX_NAME_BYTES <= TABLE
+                ENDED_AT + 8 == RECORD_ZERO_AT
+                    && RECORD_ZERO_AT + RECORD_SIZE <= HEAD_SIZE
+                    && NAME_AT + MAX_NAME_BYTES <= TABLE_AT
             )
         };
-        assert_eq!(4096 % RECORD, 0, "no record straddles a page");
+        assert_eq!(4096 % RECORD_SIZE, 0, "no record straddles a page");
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEAD), ours in any::<bool>()) {
-            if ours {
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEAD_SIZE), has_magic in any::<bool>()) {
+            if has_magic {
                 bytes[..8].copy_from_slice(b"LHLOCK\x01\x00");
             }
-            let bytes = array(&bytes, 0);
-            let _ = Head::from_bytes(&bytes, HEAD as u64);
+            let bytes = bytes_at(&bytes, 0);
+            let _ = Head::from_bytes(&bytes, HEAD_SIZE as u64);
             prop_assert!(name_bytes(&bytes).len() <= MAX_NAME_BYTES);
         }
     }

@@ -16,10 +16,10 @@ use rustix::fs::{AtFlags, StatxFlags, statx};
 use super::super::{
     claims::lock,
     dir::Dir,
-    dir::open::{Missing, open_file},
-    error::{classify, classify_errno, foreign},
-    kernel::locks::{Key, Latch},
-    table::layout::{HEAD, Head, NoHead, TOKENS, Tokens, name_bytes},
+    dir::open::{Access, open_file},
+    error::{classify, classify_errno, foreign_file_error},
+    kernel::locks::{Latch, NamePaths},
+    table::layout::{HEAD_SIZE, Head, HeadError, TOKENS_AT, Tokens, name_bytes},
 };
 use crate::{EngineError, Lineage, Name};
 
@@ -32,99 +32,104 @@ const MAX_OPEN: usize = 64;
 pub(crate) struct StateFile {
     file: File,
     /// The path, for messages.
-    shown: String,
+    shown_path: String,
 }
 
 impl StateFile {
-    pub(crate) fn open(dir: &Dir, key: &Key, missing: Missing) -> Result<Option<Self>, EngineError> {
-        let shown = dir.state_path(&key.file.to_string_lossy());
-        let Some(lock_dir) = dir.lock_dir(missing)? else { return Ok(None) };
-        let Some(states) = lock_dir.states(missing)? else { return Ok(None) };
-        let opened = open_file(lock_dir, states, &key.file, missing, || shown.clone())?;
-        Ok(opened.map(|(file, _)| Self { file, shown }))
+    pub(crate) fn open(dir: &Dir, paths: &NamePaths, access: Access) -> Result<Option<Self>, EngineError> {
+        let shown_path = dir.state_path(&paths.file_name.to_string_lossy());
+        let Some(lock_dir) = dir.lock_dir(access)? else { return Ok(None) };
+        let Some(state_dir) = lock_dir.state_dir(access)? else { return Ok(None) };
+        let opened = open_file(lock_dir, state_dir, &paths.file_name, access, || shown_path.clone())?;
+        Ok(opened.map(|(file, _)| Self { file, shown_path }))
     }
 
     /// The head, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
     /// `name`.
-    pub(crate) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD])>, EngineError> {
-        let mut bytes = [0; HEAD];
-        let read = self.read(&mut bytes, 0)?;
+    pub(crate) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD_SIZE])>, EngineError> {
+        let mut bytes = [0; HEAD_SIZE];
+        let read_len = self.read(&mut bytes, 0)?;
         // The size matters only for a blank file; records may follow a full head.
-        let size = if read == HEAD && bytes[0] == 0 { self.size()? } else { read as u64 };
+        let size = if read_len == HEAD_SIZE && bytes[0] == 0 { self.size()? } else { read_len as u64 };
         match Head::from_bytes(&bytes, size) {
             Ok(_) if name_bytes(&bytes) != name.as_str().as_bytes() => {
                 let other = String::from_utf8_lossy(name_bytes(&bytes)).into_owned();
-                Err(foreign(&self.shown, &format!("is the state of another name, {other:?}")))
+                Err(foreign_file_error(&self.shown_path, &format!("is the state of another name, {other:?}")))
             }
             Ok(head) => Ok(Some((head, bytes))),
-            Err(NoHead::Blank) => Ok(None),
-            Err(NoHead::Foreign) => {
-                Err(foreign(&self.shown, "holds something else than the state of a lock"))
+            Err(HeadError::Blank) => Ok(None),
+            Err(HeadError::Foreign) => {
+                Err(foreign_file_error(&self.shown_path, "holds something else than the state of a lock"))
             }
-            Err(NoHead::Version(version)) => Err(foreign(
-                &self.shown,
+            Err(HeadError::Version(version)) => Err(foreign_file_error(
+                &self.shown_path,
                 &format!("has layout version {version}, which this version does not know"),
             )),
-            Err(NoHead::Damaged) => Err(self.damaged()),
+            Err(HeadError::Damaged) => Err(self.damaged()),
         }
     }
 
-    /// The head; writes a new one if there is none. Under the latch.
+    /// The head, parsed and raw; writes a new one if there is none. The caller shows that it has the latch.
     pub(crate) fn head_or_new(
         &self,
         name: &Name,
         _latch: &Latch<'_>,
-        boot: [u8; 16],
-        lineage: impl FnOnce() -> Lineage,
-    ) -> Result<(Head, [u8; HEAD]), EngineError> {
-        if let Some(found) = self.head(name)? {
-            return Ok(found);
+        boot_id: [u8; 16],
+        new_lineage: impl FnOnce() -> Lineage,
+    ) -> Result<(Head, [u8; HEAD_SIZE]), EngineError> {
+        if let Some(existing) = self.head(name)? {
+            return Ok(existing);
         }
-        let head = Head::new(lineage(), boot);
+        let head = Head::new(new_lineage(), boot_id);
         let bytes = head.to_bytes(name);
         self.write(&bytes, 0)?;
         Ok((head, bytes))
     }
 
-    /// Reads from `at` until the buffer is full or the file ends.
-    pub(crate) fn read(&self, bytes: &mut [u8], at: u64) -> Result<usize, EngineError> {
-        let mut done = 0;
-        while done < bytes.len() {
-            match self.file.read_at(&mut bytes[done..], at + done as u64) {
+    /// Reads from `offset` on until the buffer is full or the file ends; returns the number of bytes read.
+    pub(crate) fn read(&self, bytes: &mut [u8], offset: u64) -> Result<usize, EngineError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.file.read_at(&mut bytes[filled..], offset + filled as u64) {
                 Ok(0) => break,
-                Ok(more) => done += more,
+                Ok(count) => filled += count,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(classify("cannot read", &self.shown, error)),
+                Err(error) => return Err(classify("cannot read", &self.shown_path, error)),
             }
         }
-        Ok(done)
+        Ok(filled)
     }
 
-    /// Writes at offset `at`.
-    pub(crate) fn write(&self, bytes: &[u8], at: u64) -> Result<(), EngineError> {
-        self.file.write_all_at(bytes, at).map_err(|error| classify("cannot write", &self.shown, error))
+    pub(crate) fn write(&self, bytes: &[u8], offset: u64) -> Result<(), EngineError> {
+        self.file
+            .write_all_at(bytes, offset)
+            .map_err(|error| classify("cannot write", &self.shown_path, error))
     }
 
     /// Writes the tokens and syncs them to disk, with the directory entry of the file.
     pub(crate) fn sync_tokens(&self, dir: &Dir, tokens: &Tokens) -> Result<(), EngineError> {
-        self.write(&tokens.to_bytes(), TOKENS as u64)?;
-        let failed = |errno| classify_errno("cannot sync", &self.shown, errno);
-        fsync(&self.file).map_err(failed)?;
-        let lock_dir = dir.lock_dir(Missing::Leave)?;
-        let states = lock_dir.map(|lock_dir| lock_dir.states(Missing::Leave)).transpose()?.flatten();
-        states.map_or(Ok(()), |states| fsync(states).map_err(failed))
+        self.write(&tokens.to_bytes(), TOKENS_AT as u64)?;
+        let sync_error = |errno| classify_errno("cannot sync", &self.shown_path, errno);
+        fsync(&self.file).map_err(sync_error)?;
+        let lock_dir = dir.lock_dir(Access::Existing)?;
+        let state_dir = lock_dir.map(|lock_dir| lock_dir.state_dir(Access::Existing)).transpose()?.flatten();
+        state_dir.map_or(Ok(()), |state_dir| fsync(state_dir).map_err(sync_error))
     }
 
     /// The error for a state file with impossible content.
     pub(crate) fn damaged(&self) -> EngineError {
-        foreign(&self.shown, "is damaged (if nothing holds the lock, remove it; tokens then restart)")
+        foreign_file_error(
+            &self.shown_path,
+            "is damaged (if nothing holds the lock, remove it; tokens then restart)",
+        )
     }
 
+    /// The size of the file, in bytes.
     fn size(&self) -> Result<u64, EngineError> {
         self.file
             .metadata()
             .map(|meta| meta.len())
-            .map_err(|error| classify("cannot look at", &self.shown, error))
+            .map_err(|error| classify("cannot look at", &self.shown_path, error))
     }
 
     /// Whether the file was removed while this process had it open.
@@ -141,53 +146,61 @@ impl StateFile {
 
 /// The state files that an engine keeps open.
 #[derive(Debug, Default)]
-pub(crate) struct States(Mutex<HashMap<Name, Arc<StateFile>>>);
+pub(crate) struct StateFiles(Mutex<HashMap<Name, Arc<StateFile>>>);
 
-impl States {
-    /// The state file for the end of a hold. May be a removed file: writing to it does no harm.
-    pub(crate) fn last(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&key.name).cloned();
-        cached.map_or_else(|| self.get(dir, key, Missing::Leave), |cached| Ok(Some(cached)))
+impl StateFiles {
+    /// The state file for a release. May be a file that was removed: writing to it does no harm.
+    pub(crate) fn get_to_release(
+        &self,
+        dir: &Dir,
+        paths: &NamePaths,
+    ) -> Result<Option<Arc<StateFile>>, EngineError> {
+        let cached = lock(&self.0).get(&paths.name).cloned();
+        cached.map_or_else(|| self.get(dir, paths, Access::Existing), |cached| Ok(Some(cached)))
     }
 
     /// The state file for inspection, which may be on a read-only file system.
-    pub(crate) fn look(&self, dir: &Dir, key: &Key) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&key.name).cloned();
+    pub(crate) fn get_to_inspect(
+        &self,
+        dir: &Dir,
+        paths: &NamePaths,
+    ) -> Result<Option<Arc<StateFile>>, EngineError> {
+        let cached = lock(&self.0).get(&paths.name).cloned();
         match cached.filter(|cached| !cached.is_removed()) {
             Some(cached) => Ok(Some(cached)),
-            None => Ok(StateFile::open(dir, key, Missing::Look)?.map(Arc::new)),
+            None => Ok(StateFile::open(dir, paths, Access::ExistingToRead)?.map(Arc::new)),
         }
     }
 
-    /// Closes the state files that no claim uses; returns whether any was open.
-    fn close(&self) -> bool {
+    /// Drops all state files from the cache, which closes those that no claim uses; returns whether there were any.
+    fn close_all(&self) -> bool {
         let closed = std::mem::take(&mut *lock(&self.0));
         !closed.is_empty()
     }
 
-    /// The state file of `key`; `None` when it does not exist and `missing` does not ask to create it.
+    /// The state file of `paths`; `None` when it does not exist and `access` does not allow to create it.
     pub(crate) fn get(
         &self,
         dir: &Dir,
-        key: &Key,
-        missing: Missing,
+        paths: &NamePaths,
+        access: Access,
     ) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&key.name).cloned();
+        let cached = lock(&self.0).get(&paths.name).cloned();
         if let Some(cached) = cached.filter(|cached| !cached.is_removed()) {
             return Ok(Some(cached));
         }
-        let opened = match StateFile::open(dir, key, missing) {
+        let opened = match StateFile::open(dir, paths, access) {
             // The open may have failed because of the descriptors in this cache.
-            Err(_) if self.close() => StateFile::open(dir, key, missing)?,
+            Err(_) if self.close_all() => StateFile::open(dir, paths, access)?,
             opened => opened?,
         };
         let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
-        let mut open = lock(&self.0);
-        if open.len() >= MAX_OPEN {
+        let mut open_files = lock(&self.0);
+        if open_files.len() >= MAX_OPEN {
             // Any may go: a later use opens the file again. Files in use stay open through their other references.
-            open.clear();
+            open_files.clear();
         }
-        open.insert(key.name.clone(), Arc::clone(&opened));
+        open_files.insert(paths.name.clone(), Arc::clone(&opened));
         Ok(Some(opened))
     }
 }

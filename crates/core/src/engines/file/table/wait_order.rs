@@ -1,18 +1,18 @@
 //! Which claim may be granted: by the order of arrival and the permits in use. Pure: a function argument says which
 //! owners are alive.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use super::super::table::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
 /// A waiter that has not asked for this time since it was signalled counts as stalled (its process is stopped or
 /// starved): it keeps its position, but other claims may pass it.
-const STALLED: Duration = Duration::from_secs(1);
+const STALLED_AFTER: Duration = Duration::from_secs(1);
 
-/// A record and its slot in the table.
+/// A record as stored in the table, with its slot.
 #[derive(Clone, Debug)]
-pub(crate) struct IndexedRecord {
+pub(crate) struct StoredRecord {
     pub(crate) slot: u32,
     pub(crate) record: Record,
 }
@@ -25,7 +25,7 @@ pub(crate) struct Asker {
     pub(crate) ticket: Option<u64>,
 }
 
-/// The result for the asker.
+/// Whether the asker may be granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// No record blocks it: the flock decides.
@@ -40,38 +40,39 @@ pub(crate) enum Verdict {
     Clash(Mode),
 }
 
-/// A verdict, with what else the judging found.
+/// A verdict, with what else was found on the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
     /// How many claims wait ahead of the asker.
     pub(crate) ahead: u32,
-    /// Slots of records whose owners are gone, or whose time has passed.
-    pub(crate) dead: Vec<u32>,
+    /// The slots of the records whose owners are dead, or whose minimum hold time has passed.
+    pub(crate) dead_slots: Vec<u32>,
 }
 
 /// Says whether the owner of a record is alive.
-type Alive<'a> = dyn FnMut(&IndexedRecord) -> Result<bool, EngineError> + 'a;
+type IsAlive<'a> = dyn FnMut(&StoredRecord) -> Result<bool, EngineError> + 'a;
 
 /// Judges `asker` by the table, ignoring its own record, if any. `record_zero` is record 0, if in use.
 pub(crate) fn judge(
-    records: &[IndexedRecord],
-    record_zero: Option<&IndexedRecord>,
+    records: &[StoredRecord],
+    record_zero: Option<&StoredRecord>,
     asker: Asker,
     now: Instant,
-    alive: &mut Alive<'_>,
+    is_alive: &mut IsAlive<'_>,
 ) -> Result<Judgement, EngineError> {
-    let mut judgement = Judgement { verdict: Verdict::Free, ahead: 0, dead: Vec::new() };
+    let mut judgement = Judgement { verdict: Verdict::Free, ahead: 0, dead_slots: Vec::new() };
     if asker.ticket.is_none()
-        && let Some(other) = clash(records, record_zero, asker, now, alive, &mut judgement.dead)?
+        && let Some(other) =
+            clashing_mode(records, record_zero, asker, now, is_alive, &mut judgement.dead_slots)?
     {
         judgement.verdict = Verdict::Clash(other);
         return Ok(judgement);
     }
-    let queue = waiters_before(records, asker);
+    let queue = waiters_ahead(records, asker);
     let mut blocked = false;
-    for (position, indexed) in queue.iter().enumerate() {
-        if judgement.dead.contains(&indexed.slot) {
+    for (position, stored) in queue.iter().enumerate() {
+        if judgement.dead_slots.contains(&stored.slot) {
             continue;
         }
         if blocked {
@@ -79,49 +80,48 @@ pub(crate) fn judge(
             judgement.ahead += (queue.len() - position) as u32;
             break;
         }
-        if must_precede(indexed.record.mode, asker.mode) {
-            if !alive(indexed)? {
-                judgement.dead.push(indexed.slot);
+        if must_precede(stored.record.mode, asker.mode) {
+            if !is_alive(stored)? {
+                judgement.dead_slots.push(stored.slot);
                 continue;
             }
-            blocked = !is_stalled(&indexed.record, now);
+            blocked = !is_stalled(&stored.record, now);
         }
         judgement.ahead += 1;
     }
-    judgement.verdict = match min_hold_against(records, record_zero, asker.mode, now, &mut judgement.dead) {
+    judgement.verdict = match min_hold_end(records, record_zero, asker.mode, now, &mut judgement.dead_slots) {
         Some(until) => Verdict::MinHold(until),
         None if blocked => Verdict::Behind,
-        None => permits_left(records, asker.mode, alive, &mut judgement.dead)?,
+        None => judge_permits(records, asker.mode, is_alive, &mut judgement.dead_slots)?,
     };
     Ok(judgement)
 }
 
-/// The waiters to signal, from the head of the queue: skips `skip` live ones, returns the next `count`. A stalled
-/// waiter is signalled together with the next one, because it may never ask.
-pub(crate) fn to_signal(
-    records: &[IndexedRecord],
-    skip: usize,
-    count: usize,
+/// The live waiters at these positions of the queue, of which 0 is the head. A stalled waiter has the same position as
+/// the next one and is signalled together with it, because it may never ask.
+pub(crate) fn waiters_to_signal(
+    records: &[StoredRecord],
+    positions: Range<usize>,
     now: Instant,
-    alive: &mut Alive<'_>,
-) -> Result<Vec<IndexedRecord>, EngineError> {
-    let mut queue: Vec<&IndexedRecord> =
-        records.iter().filter(|indexed| indexed.record.state == RecordState::Waiting).collect();
-    queue.sort_by_key(|indexed| indexed.record.ticket);
-    let (mut chosen, mut position) = (Vec::new(), 0);
-    for indexed in queue {
-        if position >= skip + count {
+    is_alive: &mut IsAlive<'_>,
+) -> Result<Vec<StoredRecord>, EngineError> {
+    let mut queue: Vec<&StoredRecord> =
+        records.iter().filter(|stored| stored.record.state == RecordState::Waiting).collect();
+    queue.sort_by_key(|stored| stored.record.ticket);
+    let (mut waiters, mut position) = (Vec::new(), 0);
+    for stored in queue {
+        if position >= positions.end {
             break;
         }
-        if !alive(indexed)? {
+        if !is_alive(stored)? {
             continue;
         }
-        if position >= skip {
-            chosen.push(indexed.clone());
+        if position >= positions.start {
+            waiters.push(stored.clone());
         }
-        position += usize::from(!is_stalled(&indexed.record, now));
+        position += usize::from(!is_stalled(&stored.record, now));
     }
-    Ok(chosen)
+    Ok(waiters)
 }
 
 /// Whether the minimum hold time of a record still runs.
@@ -129,40 +129,40 @@ pub(crate) fn is_in_min_hold(record: &Record, now: Instant) -> bool {
     record.state == RecordState::MinHold && record.min_hold_until > now
 }
 
-/// The mode in use on this name, if it is of another kind than the asker's. Dead owners are added to `dead`.
-fn clash(
-    records: &[IndexedRecord],
-    record_zero: Option<&IndexedRecord>,
+/// The mode in use on this name, if it is of another kind than the asker's. The slots of dead owners are added
+/// to `dead_slots`.
+fn clashing_mode(
+    records: &[StoredRecord],
+    record_zero: Option<&StoredRecord>,
     asker: Asker,
     now: Instant,
-    alive: &mut Alive<'_>,
-    dead: &mut Vec<u32>,
+    is_alive: &mut IsAlive<'_>,
+    dead_slots: &mut Vec<u32>,
 ) -> Result<Option<Mode>, EngineError> {
-    for indexed in
-        records.iter().chain(record_zero).filter(|indexed| !indexed.record.mode.same_kind(asker.mode))
+    for stored in records.iter().chain(record_zero).filter(|stored| !stored.record.mode.same_kind(asker.mode))
     {
-        let counts = match indexed.record.state {
-            RecordState::MinHold => is_in_min_hold(&indexed.record, now),
-            _ => alive(indexed)?,
+        let is_in_use = match stored.record.state {
+            RecordState::MinHold => is_in_min_hold(&stored.record, now),
+            _ => is_alive(stored)?,
         };
-        if counts {
-            return Ok(Some(indexed.record.mode));
+        if is_in_use {
+            return Ok(Some(stored.record.mode));
         }
-        if indexed.slot != 0 {
-            dead.push(indexed.slot);
+        if stored.slot != 0 {
+            dead_slots.push(stored.slot);
         }
     }
     Ok(None)
 }
 
 /// The waiters ahead of the asker, in order.
-fn waiters_before(records: &[IndexedRecord], asker: Asker) -> Vec<&IndexedRecord> {
+fn waiters_ahead(records: &[StoredRecord], asker: Asker) -> Vec<&StoredRecord> {
     let own_ticket = asker.ticket.unwrap_or(u64::MAX);
-    let mut queue: Vec<&IndexedRecord> = records
+    let mut queue: Vec<&StoredRecord> = records
         .iter()
-        .filter(|indexed| indexed.record.state == RecordState::Waiting && indexed.record.ticket < own_ticket)
+        .filter(|stored| stored.record.state == RecordState::Waiting && stored.record.ticket < own_ticket)
         .collect();
-    queue.sort_by_key(|indexed| indexed.record.ticket);
+    queue.sort_by_key(|stored| stored.record.ticket);
     queue
 }
 
@@ -172,66 +172,68 @@ pub(crate) const fn must_precede(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }
 
-/// Whether the waiter of a record is stalled: see [`STALLED`].
+/// Whether the waiter of a record is stalled: see [`STALLED_AFTER`].
 pub(crate) fn is_stalled(record: &Record, now: Instant) -> bool {
-    record.signalled.is_some_and(|signalled| now.since(signalled) > STALLED)
+    record.signalled_at.is_some_and(|signalled_at| now.since(signalled_at) > STALLED_AFTER)
 }
 
-/// Until when a minimum hold time blocks `mode`. Expired records are added to `dead`.
-fn min_hold_against(
-    records: &[IndexedRecord],
-    record_zero: Option<&IndexedRecord>,
+/// The end of the minimum hold time that blocks `mode`, if there is one. The slots of expired records are added to
+/// `dead_slots`.
+fn min_hold_end(
+    records: &[StoredRecord],
+    record_zero: Option<&StoredRecord>,
     mode: Mode,
     now: Instant,
-    dead: &mut Vec<u32>,
+    dead_slots: &mut Vec<u32>,
 ) -> Option<Instant> {
     let mut until = record_zero
         .filter(|record_zero| is_in_min_hold(&record_zero.record, now))
         .map(|record_zero| record_zero.record.min_hold_until);
-    for indexed in records.iter().filter(|indexed| indexed.record.state == RecordState::MinHold) {
-        if !is_in_min_hold(&indexed.record, now) {
-            dead.push(indexed.slot);
+    for stored in records.iter().filter(|stored| stored.record.state == RecordState::MinHold) {
+        if !is_in_min_hold(&stored.record, now) {
+            dead_slots.push(stored.slot);
         } else if mode == Mode::Exclusive {
-            until = until.max(Some(indexed.record.min_hold_until));
+            until = until.max(Some(stored.record.min_hold_until));
         }
     }
     until
 }
 
-/// Whether enough permits are left for `mode`. Checks the liveness of holders only when there are too few.
-fn permits_left(
-    records: &[IndexedRecord],
+/// The verdict for a claim that no waiter blocks: whether enough permits are left for `mode`. Checks the liveness of
+/// holders only when there are too few.
+fn judge_permits(
+    records: &[StoredRecord],
     mode: Mode,
-    alive: &mut Alive<'_>,
-    dead: &mut Vec<u32>,
+    is_alive: &mut IsAlive<'_>,
+    dead_slots: &mut Vec<u32>,
 ) -> Result<Verdict, EngineError> {
     let Mode::Permits { count, limit } = mode else { return Ok(Verdict::Free) };
     let permits = |record: &Record| match record.mode {
         Mode::Permits { count, .. } => u64::from(count),
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let holders: Vec<&IndexedRecord> = records
+    let holders: Vec<&StoredRecord> = records
         .iter()
-        .filter(|indexed| {
-            matches!(indexed.record.state, RecordState::Holding | RecordState::MinHold)
-                && !dead.contains(&indexed.slot)
+        .filter(|stored| {
+            matches!(stored.record.state, RecordState::Holding | RecordState::MinHold)
+                && !dead_slots.contains(&stored.slot)
         })
         .collect();
-    let mut taken: u64 = holders.iter().map(|indexed| permits(&indexed.record)).sum();
+    let mut permits_taken: u64 = holders.iter().map(|stored| permits(&stored.record)).sum();
     let mut first_end: Option<Instant> = None;
-    for indexed in holders {
-        if taken + u64::from(count) <= u64::from(limit) {
+    for stored in holders {
+        if permits_taken + u64::from(count) <= u64::from(limit) {
             return Ok(Verdict::Free);
         }
-        if indexed.record.state == RecordState::MinHold {
-            let until = indexed.record.min_hold_until;
+        if stored.record.state == RecordState::MinHold {
+            let until = stored.record.min_hold_until;
             first_end = Some(first_end.map_or(until, |first| first.min(until)));
-        } else if !alive(indexed)? {
-            dead.push(indexed.slot);
-            taken -= permits(&indexed.record);
+        } else if !is_alive(stored)? {
+            dead_slots.push(stored.slot);
+            permits_taken -= permits(&stored.record);
         }
     }
-    if taken + u64::from(count) <= u64::from(limit) {
+    if permits_taken + u64::from(count) <= u64::from(limit) {
         return Ok(Verdict::Free);
     }
     Ok(first_end.map_or(Verdict::Held, Verdict::MinHold))

@@ -11,21 +11,21 @@ fn break_hold(engine: &FileEngine, text: &str, token: u64) -> Result<Broken, Eng
 fn a_holder_that_stops_on_request_is_signalled_once_and_its_end_is_reported() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    for how in ["exclusive", "shared"] {
+    for mode_word in ["exclusive", "shared"] {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.request(&format!("claim {how} {how}")).starts_with("held 1"));
+        assert!(helper.request(&format!("claim {mode_word} {mode_word}")).starts_with("held 1"));
         // The helper ends by SIGTERM as soon as it is continued.
         helper.signal(nix::sys::signal::Signal::SIGSTOP);
         for _ in 0..2 {
-            let error = break_hold(&engine, how, 1).unwrap_err();
+            let error = break_hold(&engine, mode_word, 1).unwrap_err();
             assert_eq!(error.fault, Fault::Retry);
             assert!(error.message.contains(&format!("pid {}", helper.pid())), "{error}");
         }
         helper.signal(nix::sys::signal::Signal::SIGCONT);
         helper.child.wait().unwrap();
-        assert_eq!(break_hold(&engine, how, 1).unwrap(), Broken::Done);
-        assert_eq!(break_hold(&engine, how, 1).unwrap(), Broken::NotHeld);
-        assert_eq!(held(create(&engine, &claim(how, Mode::Exclusive))).previous, Previous::Broken);
+        assert_eq!(break_hold(&engine, mode_word, 1).unwrap(), Broken::Done);
+        assert_eq!(break_hold(&engine, mode_word, 1).unwrap(), Broken::NotHeld);
+        assert_eq!(held(create(&engine, &claim(mode_word, Mode::Exclusive))).previous, Previous::Broken);
     }
 }
 
@@ -53,7 +53,7 @@ fn nothing_held_or_another_token_is_not_held() {
     for number in [0, 11, u64::MAX] {
         assert_eq!(break_hold(&engine, "job", number).unwrap(), Broken::NotHeld);
     }
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     assert_eq!(break_hold(&engine, "job", 1).unwrap(), Broken::NotHeld);
 }
 
@@ -66,14 +66,15 @@ fn a_break_is_reported_to_the_holder_and_to_the_next_one() {
         let first = claim(text, mode);
         let token = held(create(&engine, &first)).token;
         let slot = u32::from(mode == PERMIT);
-        let at = super::super::table::layout::record_at(slot) + super::super::table::record::BROKEN;
-        let state = std::fs::File::options().write(true).open(scratch.state_file(text)).unwrap();
-        std::os::unix::fs::FileExt::write_all_at(&state, &token.number.to_le_bytes(), at).unwrap();
+        let offset =
+            super::super::table::layout::record_offset(slot) + super::super::table::record::BROKEN_AT;
+        let state_file = std::fs::File::options().write(true).open(scratch.state_file(text)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&state_file, &token.number.to_le_bytes(), offset).unwrap();
         assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Broken)));
-        freed(&engine, &first);
+        release_claim(&engine, &first);
         let next = claim(text, mode);
         assert_eq!(held(create(&engine, &next)).previous, Previous::Broken);
-        freed(&engine, &next);
+        release_claim(&engine, &next);
         assert_eq!(held(create(&engine, &claim(text, mode))).previous, Previous::Clean);
     }
 }
@@ -85,7 +86,7 @@ fn only_a_process_with_the_kernel_lock_is_asked_to_stop() {
 
     use super::super::{
         kernel::proc::Process,
-        table::layout::{RECORD, record_at},
+        table::layout::{RECORD_SIZE, record_offset},
         table::record::Record,
     };
 
@@ -94,13 +95,13 @@ fn only_a_process_with_the_kernel_lock_is_asked_to_stop() {
     let first = Claim { stops_on_term: true, ..claim("job", PERMIT) };
     let token = held(create(&engine, &first)).token;
     let mut other_process = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-    let state = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
-    let mut bytes = [0; RECORD];
-    state.read_exact_at(&mut bytes, record_at(1)).unwrap();
+    let state_file = std::fs::File::options().read(true).write(true).open(scratch.state_file("job")).unwrap();
+    let mut bytes = [0; RECORD_SIZE];
+    state_file.read_exact_at(&mut bytes, record_offset(1)).unwrap();
     let record = Record::from_bytes(&bytes).unwrap().unwrap();
     let forged = Record { process: Process::of(other_process.id()), ..record };
     assert!(forged.process.is_running());
-    state.write_all_at(&forged.to_bytes(), record_at(1)).unwrap();
+    state_file.write_all_at(&forged.to_bytes(), record_offset(1)).unwrap();
     let error = break_hold(&engine, "job", token.number).unwrap_err();
     assert_eq!(error.fault, Fault::Denied, "{error}");
     assert!(error.message.contains("the kernel shows no lock"), "{error}");

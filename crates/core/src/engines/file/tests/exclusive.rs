@@ -16,7 +16,7 @@ fn a_free_name_is_held_and_a_held_one_is_taken() {
         taken(create(engine, &try_claim("job", Mode::Shared)));
         held(create(engine, &try_claim(&format!("other-{engine:p}"), Mode::Exclusive)));
     }
-    freed(&one, &first);
+    release_claim(&one, &first);
     assert_eq!(held(create(&two, &try_claim("job", Mode::Exclusive))).token.number, 2);
 }
 
@@ -29,7 +29,7 @@ fn verbs_are_idempotent_by_id() {
     let grant = held(create(&engine, &first));
     assert_eq!(held(create(&engine, &first)).token, grant.token);
     assert_eq!(held(ask(&engine, &first)).token, grant.token);
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     assert!(matches!(release(&engine, &first), Released::NotThere));
     assert!(
         matches!(create(&engine, &first), Ok(Answer::Gone)),
@@ -57,11 +57,11 @@ fn only_the_matching_grant_is_released_or_renewed() {
     let wrong = Token { number: token.number + 1, ..token };
     assert!(matches!(renew(&engine, &first, wrong), Renewed::Lost(crate::Loss::Gone)));
     assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None }));
-    assert!(matches!(release_as(&engine, order(&first, Some(token))), Released::Freed));
+    assert!(matches!(send_release(&engine, release_request(&first, Some(token))), Released::Freed));
     assert!(matches!(renew(&engine, &first, token), Renewed::Lost(crate::Loss::Gone)));
     let next = claim("job", Mode::Exclusive);
     held(create(&engine, &next));
-    assert!(matches!(release_as(&engine, order(&next, Some(token))), Released::NotThere));
+    assert!(matches!(send_release(&engine, release_request(&next, Some(token))), Released::NotThere));
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
 }
 
@@ -69,15 +69,17 @@ fn only_the_matching_grant_is_released_or_renewed() {
 fn a_killed_holder_frees_the_name_at_once() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    for how in ["exclusive", "shared", "1/1"] {
+    for mode_word in ["exclusive", "shared", "1/1"] {
         let mut helper = Helper::start(&scratch.dir());
-        assert!(helper.request(&format!("claim {} {how}", how.replace('/', "-"))).starts_with("held"));
-        let text = how.replace('/', "-");
-        let mode = if how == "1/1" { Mode::Permits { count: 1, limit: 1 } } else { Mode::Exclusive };
+        assert!(
+            helper.request(&format!("claim {} {mode_word}", mode_word.replace('/', "-"))).starts_with("held")
+        );
+        let text = mode_word.replace('/', "-");
+        let mode = if mode_word == "1/1" { Mode::Permits { count: 1, limit: 1 } } else { Mode::Exclusive };
         taken(create(&engine, &try_claim(&text, mode)));
         helper.kill();
         let grant = held(create(&engine, &try_claim(&text, mode)));
-        assert_eq!(grant.previous, Previous::Lapsed, "{how}");
+        assert_eq!(grant.previous, Previous::Lapsed, "{mode_word}");
     }
 }
 
@@ -107,10 +109,10 @@ fn the_next_grant_reports_how_the_last_hold_ended() {
         {
             let first = claim(text, mode);
             let token = held(create(&engine, &first)).token;
-            release_as(&engine, Release { ended, ..order(&first, Some(token)) });
+            send_release(&engine, Release { ended, ..release_request(&first, Some(token)) });
             let next = claim(text, mode);
             assert_eq!(held(create(&engine, &next)).previous, expected, "{mode}");
-            freed(&engine, &next);
+            release_claim(&engine, &next);
         }
     }
 }
@@ -120,8 +122,8 @@ fn a_release_frees_the_name_despite_an_inherited_descriptor() {
     let scratch = Scratch::new();
     let (engine, first) = (scratch.engine(), claim("job", Mode::Exclusive));
     held(create(&engine, &first));
-    let _heirs = engine.descriptor(first.id).unwrap().expect("it holds");
-    freed(&engine, &first);
+    let _inherited = engine.descriptor(first.id).unwrap().expect("it holds");
+    release_claim(&engine, &first);
     held(create(&scratch.engine(), &try_claim("job", Mode::Exclusive)));
 }
 
@@ -131,8 +133,8 @@ fn a_child_with_the_inherited_descriptor_still_holds() {
     let (engine, other) = (scratch.engine(), scratch.engine());
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
-    let passed = engine.descriptor(first.id).unwrap().unwrap();
-    let mut child = program("sleep").arg("1000").stdin(passed).spawn().unwrap();
+    let inherited = engine.descriptor(first.id).unwrap().unwrap();
+    let mut child = program("sleep").arg("1000").stdin(inherited).spawn().unwrap();
     drop(engine);
     taken(create(&other, &try_claim("job", Mode::Exclusive)));
     assert_eq!(pollster::block_on(crate::Inspect::show(&other, &name("job"))).unwrap().holders.len(), 1);

@@ -5,10 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use super::*;
 use crate::{Inspect, Loss};
 
-fn open_in(dir: &Path) -> usize {
+/// How many files at or below `dir` this process has open.
+fn count_open_files(dir: &Path) -> usize {
     let links = std::fs::read_dir("/proc/self/fd").unwrap();
     links
-        .filter(|link| std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|to| to.starts_with(dir)))
+        .filter(|link| {
+            std::fs::read_link(link.as_ref().unwrap().path()).is_ok_and(|target| target.starts_with(dir))
+        })
         .count()
 }
 
@@ -17,7 +20,7 @@ fn a_removed_or_replaced_lock_file_is_reported_to_its_holder() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     type Change = fn(&Path);
-    let replace: [(&str, Change); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("removed", |file| std::fs::remove_file(file).unwrap()),
         ("replaced", |file| {
             std::fs::write(file.with_extension("new"), "").unwrap();
@@ -25,7 +28,7 @@ fn a_removed_or_replaced_lock_file_is_reported_to_its_holder() {
         }),
         ("moved", |file| std::fs::rename(file, file.with_extension("old")).unwrap()),
     ];
-    for (text, change) in replace {
+    for (text, change) in changes {
         let first = claim(text, Mode::Exclusive);
         let token = held(create(&engine, &first)).token;
         assert!(matches!(renew(&engine, &first, token), Renewed::Extended { ttl: None }));
@@ -35,7 +38,7 @@ fn a_removed_or_replaced_lock_file_is_reported_to_its_holder() {
         let second = claim(text, Mode::Exclusive);
         let next = held(create(&engine, &second)).token;
         assert!(next > token);
-        freed(&engine, &first);
+        release_claim(&engine, &first);
         assert!(matches!(renew(&engine, &second, next), Renewed::Extended { .. }), "{text}");
         taken(create(&engine, &try_claim(text, Mode::Exclusive)));
     }
@@ -62,7 +65,7 @@ fn a_removed_state_file_starts_a_new_lineage() {
     std::fs::remove_file(scratch.state_file("job")).unwrap();
     assert!(matches!(renew(&engine, &first, token), Renewed::Lost(Loss::Replaced)));
     taken(create(&engine, &try_claim("job", Mode::Exclusive)));
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     let next = held(create(&engine, &claim("job", Mode::Exclusive))).token;
     assert_eq!(next.partial_cmp(&token), None, "tokens of two lineages are not compared");
 }
@@ -75,14 +78,14 @@ fn in_a_long_queue_only_the_first_two_use_inotify() {
         create(engine, &claim("job", Mode::Exclusive)).unwrap();
     }
     assert_eq!(engines.iter().filter(|engine| engine.listener.watches_files()).count(), 2);
-    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 9);
+    assert_eq!(std::fs::read_dir(scratch.wake_pipe_dir()).unwrap().count(), 9);
 }
 
 #[test]
 fn ended_claims_and_engines_leave_nothing_open() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let at_rest = open_in(&scratch.dir());
+    let open_at_rest = count_open_files(&scratch.dir());
     for round in 0..50 {
         for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
             let text = format!("{}-{round}", mode.word());
@@ -94,39 +97,42 @@ fn ended_claims_and_engines_leave_nothing_open() {
                 create(&engine, &try_claim(&text, second.mode)),
                 Ok(Answer::Taken(_) | Answer::Held(_))
             ));
-            freed(&engine, &second);
-            freed(&engine, &first);
+            release_claim(&engine, &second);
+            release_claim(&engine, &first);
         }
     }
-    let wake_pipe = 2;
-    let (states, idle) = (64, 32);
-    assert!(open_in(&scratch.dir()) <= at_rest + wake_pipe + states + idle, "few files stay open");
-    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 1);
-    die(engine);
-    assert_eq!(open_in(&scratch.dir()), 0);
-    assert_eq!(std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count(), 0);
+    let wake_pipe = 2; // the pipe and its directory
+    let (state_files, idle_files) = (64, 32);
+    assert!(
+        count_open_files(&scratch.dir()) <= open_at_rest + wake_pipe + state_files + idle_files,
+        "few files stay open"
+    );
+    assert_eq!(std::fs::read_dir(scratch.wake_pipe_dir()).unwrap().count(), 1);
+    simulate_kill(engine);
+    assert_eq!(count_open_files(&scratch.dir()), 0);
+    assert_eq!(std::fs::read_dir(scratch.wake_pipe_dir()).unwrap().count(), 0);
 }
 
 #[test]
 fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
     let scratch = Scratch::new();
     let (engine, other) = (scratch.engine(), scratch.engine());
-    let use_it = || {
+    let hold_and_release = || {
         let first = claim("job", Mode::Exclusive);
         held(create(&engine, &first));
-        freed(&engine, &first);
+        release_claim(&engine, &first);
     };
-    use_it();
-    let open = open_in(&scratch.dir());
-    use_it();
-    assert_eq!(open_in(&scratch.dir()), open);
+    hold_and_release();
+    let open_before = count_open_files(&scratch.dir());
+    hold_and_release();
+    assert_eq!(count_open_files(&scratch.dir()), open_before);
     assert!(flock_gets(&scratch.lock_file("job"), "-x"));
     let second = claim("job", Mode::Exclusive);
     held(create(&other, &second));
     taken(create(&engine, &try_claim("job", Mode::Exclusive)));
-    freed(&other, &second);
+    release_claim(&other, &second);
     // The next claim locks the file that exists by then.
-    use_it();
+    hold_and_release();
     std::fs::rename(scratch.lock_file("job"), scratch.lock_file("old")).unwrap();
     let third = claim("job", Mode::Exclusive);
     held(create(&engine, &third));
@@ -143,9 +149,9 @@ fn a_lock_file_with_waiters_is_closed() {
     held(create(&engine, &first));
     waiting(create(&other, &second));
     let file = scratch.lock_file("job");
-    assert_eq!(open_in(&file), 2);
-    freed(&engine, &first);
-    assert_eq!(open_in(&file), 1);
+    assert_eq!(count_open_files(&file), 2);
+    release_claim(&engine, &first);
+    assert_eq!(count_open_files(&file), 1);
 }
 
 #[test]
@@ -160,15 +166,15 @@ fn the_wake_pipe_of_a_killed_process_is_swept_and_a_live_one_is_not() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
     held(create(&engine, &claim("job", Mode::Exclusive)));
-    let wake_pipes = || std::fs::read_dir(scratch.dir().join(".bells")).unwrap().count();
+    let count_wake_pipes = || std::fs::read_dir(scratch.wake_pipe_dir()).unwrap().count();
     let mut killed = helper::Helper::start(&scratch.dir());
     killed.request("claim job exclusive");
     let mut live = helper::Helper::start(&scratch.dir());
     live.request("claim job exclusive");
-    assert_eq!(wake_pipes(), 2);
+    assert_eq!(count_wake_pipes(), 2);
     killed.kill();
     waiting(create(&engine, &claim("job", Mode::Exclusive)));
-    assert_eq!(wake_pipes(), 2, "one was swept, ours came");
+    assert_eq!(count_wake_pipes(), 2, "one was swept, and this engine made one");
 }
 
 #[test]
@@ -191,19 +197,19 @@ fn files_are_private_or_shared_with_a_group() {
     assert_eq!(mode(&shared.lock_file("job")), 0o660);
     assert_eq!(mode(&shared.state_file("job")), 0o660);
     assert_eq!(mode(&shared.dir().join(".state")) & 0o777, 0o770);
-    let wake_pipe = std::fs::read_dir(shared.dir().join(".bells")).unwrap().next().unwrap().unwrap();
+    let wake_pipe = std::fs::read_dir(shared.wake_pipe_dir()).unwrap().next().unwrap().unwrap();
     assert_eq!(mode(&wake_pipe.path()), 0o660);
 }
 
 /// Everything below a directory, with its owner.
-fn all_in(dir: &Path) -> Vec<(PathBuf, u32)> {
+fn files_with_owners(dir: &Path) -> Vec<(PathBuf, u32)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
         use std::os::unix::fs::MetadataExt;
         let meta = entry.metadata().unwrap();
         all.push((entry.path(), meta.uid()));
         if meta.is_dir() {
-            all.extend(all_in(&entry.path()));
+            all.extend(files_with_owners(&entry.path()));
         }
     }
     all
@@ -212,18 +218,18 @@ fn all_in(dir: &Path) -> Vec<(PathBuf, u32)> {
 #[test]
 fn inspecting_creates_nothing() {
     let scratch = Scratch::new();
-    let look = || {
+    let inspect_all = || {
         let engine = FileEngine::open(Some(scratch.dir()), Env::system()).unwrap();
         assert!(pollster::block_on(engine.list("")).unwrap().is_empty());
         assert!(pollster::block_on(engine.show(&name("job"))).unwrap().holders.is_empty());
         pollster::block_on(engine.guarantee()).unwrap();
     };
-    look();
+    inspect_all();
     assert!(!scratch.dir().exists(), "the directory was not there");
     std::fs::create_dir(scratch.dir()).unwrap();
     std::fs::set_permissions(scratch.dir(), PermissionsExt::from_mode(0o700)).unwrap();
-    look();
-    assert_eq!(all_in(&scratch.dir()), []);
+    inspect_all();
+    assert_eq!(files_with_owners(&scratch.dir()), []);
 }
 
 /// Files that root created in an application's directory must not lock the application out.
@@ -242,9 +248,9 @@ fn root_creates_files_with_the_owner_of_the_directory() {
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&engine, &first));
     waiting(create(&other, &second));
-    let all = all_in(&scratch.dir());
+    let all = files_with_owners(&scratch.dir());
     assert!(all.len() >= 5, "a lock file, a state file, a wake pipe, and their directories: {all:?}");
     assert!(all.iter().all(|(_, owner)| *owner == USER), "{all:?}");
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     held(ask(&other, &second));
 }

@@ -7,8 +7,10 @@ use std::{
 
 use super::*;
 
-const DIR: &str = "LEASEHOLD_TEST_HELPER_DIR";
-const MARK: &str = "helper: ";
+/// The environment variable that names the lock directory of a helper.
+const DIR_VARIABLE: &str = "LEASEHOLD_TEST_HELPER_DIR";
+/// What a line of the helper begins with that is a reply, unlike the lines of the test runner.
+const REPLY_PREFIX: &str = "helper: ";
 
 /// A process with an engine of its own; killed when dropped.
 pub(super) struct Helper {
@@ -22,19 +24,19 @@ impl Helper {
         Self::start_as(&[], dir)
     }
 
-    /// The same, started by the command `prefix`, which runs the command after it.
+    /// Starts a helper by the command `prefix`, which runs the command after it.
     pub(super) fn start_as(prefix: &[&str], dir: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
-        let own = [
+        let helper_command = [
             exe.to_str().unwrap(),
             "--exact",
             "engines::file::tests::helper::helper_main",
             "--nocapture",
             "--test-threads=1",
         ];
-        let words = [prefix, &own].concat();
+        let words = [prefix, &helper_command].concat();
         let mut command = program(words[0]);
-        command.args(&words[1..]).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(&words[1..]).env(DIR_VARIABLE, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let input = child.stdin.take();
         let output = BufReader::new(child.stdout.take().unwrap());
@@ -47,6 +49,7 @@ impl Helper {
         self.read_reply()
     }
 
+    /// Sends an order; `read_reply` returns the answer.
     pub(super) fn send(&mut self, order: &str) {
         writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
     }
@@ -56,7 +59,7 @@ impl Helper {
         loop {
             line.clear();
             assert!(self.output.read_line(&mut line).unwrap() > 0, "the helper ended");
-            if let Some((_, reply)) = line.split_once(MARK) {
+            if let Some((_, reply)) = line.split_once(REPLY_PREFIX) {
                 return reply.trim_end().to_owned();
             }
         }
@@ -102,10 +105,11 @@ fn mode(text: &str) -> Mode {
 
 fn print_reply(text: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "\n{MARK}{text}").unwrap();
+    writeln!(out, "\n{REPLY_PREFIX}{text}").unwrap();
     out.flush().unwrap();
 }
 
+/// An answer of the engine as the text of a reply.
 fn describe(answer: Result<Answer, EngineError>) -> String {
     match answer {
         Ok(Answer::Held(grant)) => format!("held {}", grant.token),
@@ -119,7 +123,7 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
 /// The main function of the other process. In the normal test run it checks that it has no orders.
 #[test]
 fn helper_main() {
-    let Ok(dir) = std::env::var(DIR) else {
+    let Ok(dir) = std::env::var(DIR_VARIABLE) else {
         assert_eq!(mode("1/2"), PERMIT, "the orders are understood");
         return;
     };
@@ -132,17 +136,17 @@ fn helper_main() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         print_reply(&match words[..] {
-            ["claim", text, how] => {
-                claims.push(Claim { stops_on_term: true, ..claim(text, mode(how)) });
+            ["claim", text, mode_word] => {
+                claims.push(Claim { stops_on_term: true, ..claim(text, mode(mode_word)) });
                 describe(create(&engine, claims.last().unwrap()))
             }
-            ["try", text, how] => describe(create(&engine, &try_claim(text, mode(how)))),
+            ["try", text, mode_word] => describe(create(&engine, &try_claim(text, mode(mode_word)))),
             ["ask"] => describe(ask(&engine, claims.last().unwrap())),
             ["release"] => format!("{:?}", release(&engine, &claims.pop().unwrap())),
             ["list"] => match pollster::block_on(crate::Inspect::list(&engine, "")) {
                 Ok(views) => {
-                    let shown = |view: &crate::View| format!("{}: {}", view.name, view.holders[0].owner);
-                    views.iter().map(shown).collect::<Vec<_>>().join(", ")
+                    let show_view = |view: &crate::View| format!("{}: {}", view.name, view.holders[0].owner);
+                    views.iter().map(show_view).collect::<Vec<_>>().join(", ")
                 }
                 Err(error) => format!("{error:?}"),
             },
@@ -150,7 +154,10 @@ fn helper_main() {
                 let min_hold = Some(Duration::from_secs(seconds.parse().unwrap()));
                 format!(
                     "{:?}",
-                    release_as(&engine, Release { min_hold, ..order(&claims.pop().unwrap(), None) })
+                    send_release(
+                        &engine,
+                        Release { min_hold, ..release_request(&claims.pop().unwrap(), None) }
+                    )
                 )
             }
             ["use", count] => {

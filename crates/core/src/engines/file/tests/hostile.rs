@@ -65,12 +65,12 @@ fn a_list_does_not_wait_for_a_pipe_named_as_a_state_file() {
     let hashed = format!("%h{}", "0".repeat(64));
     std::fs::write(scratch.lock_file(&hashed), "").unwrap();
     nix::unistd::mkfifo(&scratch.state_file(&hashed), nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let (done, listed) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let views = pollster::block_on(crate::Inspect::list(&engine, "")).unwrap();
-        let _ = done.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
+        let _ = sender.send(views.iter().map(|view| view.name.to_string()).collect::<Vec<_>>());
     });
-    assert_eq!(listed.recv_timeout(Duration::from_secs(60)).unwrap(), ["first"]);
+    assert_eq!(receiver.recv_timeout(Duration::from_secs(60)).unwrap(), ["first"]);
 }
 
 #[test]
@@ -140,14 +140,14 @@ fn unsafe_directories_are_refused() {
         assert_eq!(error.kind(), kind, "{error}");
         assert!(error.to_string().contains(word), "{error}");
     }
-    let first = |dir: PathBuf| {
+    let claim_in = |dir: PathBuf| {
         let engine = FileEngine::open(Some(dir), Env::system()).unwrap();
         create(&engine, &claim("job", Mode::Exclusive))
     };
-    let error = first("/proc/leasehold".into()).unwrap_err();
+    let error = claim_in("/proc/leasehold".into()).unwrap_err();
     assert!(error.fault == Fault::Misconfigured && error.message.contains("/proc/leasehold"), "{error}");
     // Missing parents are created.
-    held(first(scratch.0.join("a/b/c")));
+    held(claim_in(scratch.0.join("a/b/c")));
 }
 
 #[test]
@@ -169,7 +169,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Any damage to the bytes of a state file gives an answer, never a panic, a hang, or two holders.
     #[test]
-    fn a_damaged_state_file_never_grants_twice(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), cut in 0..3000_u64) {
+    fn a_damaged_state_file_never_grants_twice(changes in prop::collection::vec((0..2048_usize, any::<u8>()), 1..30), new_len in 0..3000_u64) {
         let scratch = Scratch::new();
         let engine = scratch.engine();
         let first = claim("job", Mode::Exclusive);
@@ -177,12 +177,12 @@ proptest! {
         waiting(create(&engine, &claim("job", Mode::Exclusive)));
         waiting(create(&engine, &claim("job", Mode::Shared)));
         let mut bytes = std::fs::read(scratch.state_file("job")).unwrap();
-        for (at, byte) in changes {
-            if let Some(old) = bytes.get_mut(at) {
+        for (offset, byte) in changes {
+            if let Some(old) = bytes.get_mut(offset) {
                 *old = byte;
             }
         }
-        bytes.truncate(cut as usize);
+        bytes.truncate(new_len as usize);
         std::fs::write(scratch.state_file("job"), bytes).unwrap();
         for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {
             for may_queue in [false, true] {
@@ -191,6 +191,6 @@ proptest! {
             }
         }
         let _ = pollster::block_on(crate::Inspect::list(&engine, ""));
-        freed(&engine, &first);
+        release_claim(&engine, &first);
     }
 }

@@ -14,8 +14,8 @@ fn show(engine: &FileEngine, text: &str) -> View {
 /// The view, once it has this many holders: `/proc/locks` is torn when other programs, like the tests beside this
 /// one, lock files while it is read.
 fn show_holders(engine: &FileEngine, text: &str, holders: usize) -> View {
-    let mut looks = (0..1000).map(|_| show(engine, text));
-    looks.find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
+    let mut views = (0..1000).map(|_| show(engine, text));
+    views.find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
 }
 
 fn list(engine: &FileEngine, prefix: &str) -> Vec<String> {
@@ -35,12 +35,12 @@ fn a_free_name_is_shown_with_its_path() {
 #[test]
 fn holders_and_waiters_are_shown_in_order() {
     let scratch = Scratch::new();
-    let (engine, looker) = (scratch.engine(), scratch.engine());
+    let (engine, inspector) = (scratch.engine(), scratch.engine());
     let holder = claim("job", Mode::Exclusive);
     held(create(&engine, &holder));
     let queue = [claim("job", Mode::Shared), claim("job", Mode::Exclusive)];
     queue.iter().for_each(|waiter| assert!(waiting(create(&engine, waiter)).ahead.is_some()));
-    let view = show(&looker, "job");
+    let view = show(&inspector, "job");
     assert_eq!(view.mode, Some(Mode::Exclusive));
     let [seen] = &view.holders[..] else { panic!("{view:?}") };
     assert_eq!(
@@ -52,9 +52,9 @@ fn holders_and_waiters_are_shown_in_order() {
         view.waiters.iter().map(|waiter| &waiter.id).collect::<Vec<_>>(),
         [&queue[0].id.to_string(), &queue[1].id.to_string()]
     );
-    freed(&engine, &holder);
+    release_claim(&engine, &holder);
     held(ask(&engine, &queue[0]));
-    let view = show(&looker, "job");
+    let view = show(&inspector, "job");
     assert_eq!((view.mode, view.holders.len(), view.waiters.len()), (Some(Mode::Shared), 1, 1));
 }
 
@@ -115,7 +115,7 @@ fn names_in_use_are_listed_by_prefix() {
     }
     let free = claim("a/free", Mode::Exclusive);
     held(create(&engine, &free));
-    freed(&engine, &free);
+    release_claim(&engine, &free);
     std::fs::write(scratch.dir().join("README"), "").unwrap();
     assert_eq!(list(&engine, ""), ["a/0", "a/1", &long, "b"]);
     assert_eq!(list(&engine, "a/"), ["a/0", "a/1", &long]);
@@ -129,11 +129,11 @@ fn inspecting_takes_no_lock() {
     let holder = claim("job", Mode::Shared);
     held(create(&engine, &holder));
     std::thread::scope(|scope| {
-        let looker = scope.spawn(|| (0..500).for_each(|_| drop(show(&engine, "job"))));
-        while !looker.is_finished() {
+        let inspector = scope.spawn(|| (0..500).for_each(|_| drop(show(&engine, "job"))));
+        while !inspector.is_finished() {
             let reader = try_claim("job", Mode::Shared);
             held(create(&engine, &reader));
-            freed(&engine, &reader);
+            release_claim(&engine, &reader);
         }
     });
 }
@@ -150,9 +150,9 @@ fn the_guarantee_is_exact_and_names_its_limits() {
 #[test]
 fn a_container_layer_is_best_effort() {
     let scratch = Scratch::new();
-    let promise_on = |fs| guarantee(&scratch.dir(), None, Some(fs));
-    assert_eq!(promise_on(0xEF53).level, Level::Exact);
-    let guarantee = promise_on(OVERLAY);
+    let guarantee_on = |fs| guarantee(&scratch.dir(), None, Some(fs));
+    assert_eq!(guarantee_on(0xEF53).level, Level::Exact);
+    let guarantee = guarantee_on(OVERLAY);
     assert_eq!(guarantee.level, Level::BestEffort);
     assert!(guarantee.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }

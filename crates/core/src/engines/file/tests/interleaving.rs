@@ -3,22 +3,22 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::{
-    notifications::{granted, run},
+    notifications::{run, wait_until_held},
     *,
 };
 
-/// A clock whose `at`th reading makes the holder release.
+/// A clock that makes the holder release when it is read for the `release_at`th time.
 struct Trigger {
     reads: AtomicUsize,
-    at: usize,
+    release_at: usize,
     holder: FileEngine,
     hold: Claim,
 }
 
 impl crate::Clock for Trigger {
     fn now(&self) -> crate::Instant {
-        if self.reads.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
-            freed(&self.holder, &self.hold);
+        if self.reads.fetch_add(1, Ordering::SeqCst) + 1 == self.release_at {
+            release_claim(&self.holder, &self.hold);
         }
         self.holder.env.clock.now()
     }
@@ -26,22 +26,22 @@ impl crate::Clock for Trigger {
 
 #[test]
 fn a_release_between_two_steps_of_a_claim_is_noticed() {
-    for at in 1.. {
+    for release_at in 1.. {
         let scratch = Scratch::new();
         let (holder, hold) = (scratch.engine(), claim("job", Mode::Exclusive));
         held(create(&holder, &hold));
-        let trigger = Arc::new(Trigger { reads: AtomicUsize::new(0), at, holder, hold });
+        let trigger = Arc::new(Trigger { reads: AtomicUsize::new(0), release_at, holder, hold });
         let clock = Arc::clone(&trigger) as _;
         let waiter = FileEngine::open(Some(scratch.dir()), Env { clock, ..Env::system() }).unwrap();
         let second = claim("job", Mode::Exclusive);
         let answer = create(&waiter, &second);
-        if trigger.reads.load(Ordering::SeqCst) < at {
-            assert!(at > 3, "it takes some steps");
+        if trigger.reads.load(Ordering::SeqCst) < release_at {
+            assert!(release_at > 3, "it takes some steps");
             break;
         }
         match answer {
             Ok(Answer::Held(_)) => {}
-            Ok(Answer::Waiting(_)) => drop(run(granted(&waiter, &second))),
+            Ok(Answer::Waiting(_)) => drop(run(wait_until_held(&waiter, &second))),
             other => panic!("{other:?}"),
         }
     }

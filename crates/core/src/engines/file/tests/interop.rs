@@ -17,10 +17,10 @@ use super::*;
 struct Flock(Child);
 
 impl Flock {
-    fn hold(file: &Path, how: &str) -> Self {
+    fn hold(file: &Path, option: &str) -> Self {
         // With `-F` flock becomes the command, which inherits the lock: one process, one kill.
         let mut child = program("flock")
-            .args([how, "-F"])
+            .args([option, "-F"])
             .arg(file)
             .args(["sh", "-c", "echo; exec sleep 1000"])
             .stdout(Stdio::piped())
@@ -44,7 +44,7 @@ fn our_exclusive_hold_excludes_flock() {
     held(create(&engine, &first));
     let file = scratch.lock_file("job");
     assert!(!flock_gets(&file, "-x") && !flock_gets(&file, "-s"));
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     assert!(flock_gets(&file, "-x") && flock_gets(&file, "-s"));
 }
 
@@ -57,7 +57,7 @@ fn our_shared_holds_and_permits_exclude_an_exclusive_flock_only() {
         held(create(&engine, &first));
         let file = scratch.lock_file(mode.word());
         assert!(!flock_gets(&file, "-x") && flock_gets(&file, "-s"), "{mode}");
-        freed(&engine, &first);
+        release_claim(&engine, &first);
         assert!(flock_gets(&file, "-x"), "{mode}");
     }
 }
@@ -83,7 +83,7 @@ fn a_shared_flock_excludes_our_exclusive_claims_only() {
     taken(create(&engine, &try_claim("job", Mode::Exclusive)));
     let reader = claim("job", Mode::Shared);
     held(create(&engine, &reader));
-    freed(&engine, &reader);
+    release_claim(&engine, &reader);
     flock.kill();
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
 }
@@ -113,7 +113,7 @@ fn truncating_the_lock_file_affects_neither_permits_nor_tokens() {
     assert!(program("sh").args(["-c", &script]).status().unwrap().success());
     taken(create(&engine, &try_claim("quota", PERMIT)));
     waiting(ask(&engine, &three));
-    freed(&engine, &one);
+    release_claim(&engine, &one);
     let after = held(ask(&engine, &three)).token;
     assert!(after > before, "the same lineage, a larger number: {after} after {before}");
 }
@@ -126,12 +126,12 @@ fn foreign_text_in_the_lock_file_is_unchanged() {
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     waiting(create(&engine, &claim("job", Mode::Shared)));
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     assert_eq!(std::fs::read_to_string(scratch.lock_file("job")).unwrap(), "1234\n");
 }
 
 /// Locks a file as `lockf(3)` does: from its beginning to beyond any end.
-fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
+fn lock_whole_file(file: &std::fs::File) -> Result<(), Errno> {
     let range = libc::flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -142,11 +142,11 @@ fn lock_as_a_whole(file: &std::fs::File) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&range)).map(drop)
 }
 
-/// Repeats until `is_so`: a program that another test is starting has a copy of every descriptor until its exec.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+/// Repeats until `is_done`: a program that another test is starting has a copy of every descriptor until its exec.
+fn retry_until(failure: &str, mut is_done: impl FnMut() -> bool) {
     let mut tries = 0..10_000;
-    while !is_so() {
-        assert!(tries.next().is_some(), "{what}");
+    while !is_done() {
+        assert!(tries.next().is_some(), "{failure}");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -159,18 +159,18 @@ fn a_fcntl_lock_of_the_whole_file_excludes_and_is_excluded() {
         let engine = scratch.engine();
         let open = || File::options().write(true).create(true).truncate(false).open(scratch.lock_file("job"));
         let other = open().unwrap();
-        lock_as_a_whole(&other).unwrap();
+        lock_whole_file(&other).unwrap();
         let first = claim("job", mode);
         taken(create(&engine, &try_claim("job", mode)));
         let hint = taken(create(&engine, &first));
         assert!(hint.ask_in.is_some(), "it is asked again: {hint:?}");
-        let shown = pollster::block_on(crate::Inspect::show(&engine, &first.name)).unwrap();
-        assert!(shown.holders.len() == 1 && shown.holders[0].foreign, "{shown:?}");
+        let view = pollster::block_on(crate::Inspect::show(&engine, &first.name)).unwrap();
+        assert!(view.holders.len() == 1 && view.holders[0].foreign, "{view:?}");
         drop(other);
-        until(&mode.to_string(), || matches!(create(&engine, &first), Ok(Answer::Held(_))));
-        assert_eq!(lock_as_a_whole(&open().unwrap()), Err(Errno::EAGAIN), "{mode}");
-        freed(&engine, &first);
-        until(&mode.to_string(), || lock_as_a_whole(&open().unwrap()).is_ok());
+        retry_until(&mode.to_string(), || matches!(create(&engine, &first), Ok(Answer::Held(_))));
+        assert_eq!(lock_whole_file(&open().unwrap()), Err(Errno::EAGAIN), "{mode}");
+        release_claim(&engine, &first);
+        retry_until(&mode.to_string(), || lock_whole_file(&open().unwrap()).is_ok());
     }
 }
 
@@ -181,13 +181,13 @@ fn a_dead_holder_is_not_shown_beside_a_fcntl_lock() {
         let scratch = Scratch::new();
         let first = claim("job", mode);
         {
-            let died = scratch.engine();
-            held(create(&died, &first));
-            die(died);
+            let killed = scratch.engine();
+            held(create(&killed, &first));
+            simulate_kill(killed);
         }
         let other = File::options().write(true).open(scratch.lock_file("job")).unwrap();
-        lock_as_a_whole(&other).unwrap();
-        let shown = pollster::block_on(crate::Inspect::show(&scratch.engine(), &first.name)).unwrap();
-        assert!(shown.holders.len() == 1 && shown.holders[0].foreign, "{mode}: {shown:?}");
+        lock_whole_file(&other).unwrap();
+        let view = pollster::block_on(crate::Inspect::show(&scratch.engine(), &first.name)).unwrap();
+        assert!(view.holders.len() == 1 && view.holders[0].foreign, "{mode}: {view:?}");
     }
 }

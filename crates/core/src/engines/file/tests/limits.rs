@@ -6,7 +6,7 @@ use super::{helper::Helper, *};
 
 const NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-fn am_root() -> bool {
+fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
 
@@ -16,7 +16,7 @@ fn a_foreign_directory_is_denied_with_its_owner() {
     scratch.engine();
     // Without root, the only directory that certainly belongs to another user is root's.
     let (prefix, dir): (&[&str], _) =
-        if am_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
+        if is_root() { (&NOBODY, scratch.dir()) } else { (&[], PathBuf::from("/usr")) };
     let mut helper = Helper::start_as(prefix, &dir);
     let reply = helper.read_reply();
     assert!(reply.contains("Denied") && reply.contains(dir.to_str().unwrap()), "{reply}");
@@ -24,7 +24,7 @@ fn a_foreign_directory_is_denied_with_its_owner() {
 
 #[test]
 fn a_shared_directory_works_for_its_group_and_denies_others_files() {
-    assert!(am_root(), "becoming another user needs root: run this test as root");
+    assert!(is_root(), "becoming another user needs root: run this test as root");
     let scratch = Scratch::new();
     std::fs::create_dir(scratch.dir()).unwrap();
     nix::unistd::chown(&scratch.dir(), None, Some(65534.into())).unwrap();
@@ -34,7 +34,7 @@ fn a_shared_directory_works_for_its_group_and_denies_others_files() {
     held(create(&engine, &first));
     let mut helper = Helper::start_as(&NOBODY, &scratch.dir());
     assert_eq!(helper.request("claim job exclusive"), "waiting 0");
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     assert_eq!(helper.request("ask"), "held 2");
     assert_eq!(helper.request("claim own shared"), "held 1");
     let second = claim("own", Mode::Exclusive);
@@ -70,7 +70,7 @@ fn mounted(options: &str, dir: &Path) -> Helper {
 
 /// The command that runs `script` in a mount namespace and then the command after it.
 fn unshared(script: &str) -> Vec<&str> {
-    let user: &[&str] = if am_root() { &[] } else { &["--user", "--map-root-user"] };
+    let user: &[&str] = if is_root() { &[] } else { &["--user", "--map-root-user"] };
     let unshare = [&["unshare", "--mount"], user, &["sh", "-c", script, "sh"]].concat();
     let works = program(unshare[0]).args(&unshare[1..]).arg("true").status();
     assert!(works.is_ok_and(|status| status.success()), "this test needs mount namespaces: run it as root");
@@ -101,7 +101,10 @@ fn a_read_only_file_system_can_be_inspected() {
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
     let min_hold = Some(Duration::from_secs(3600));
-    assert!(matches!(release_as(&engine, Release { min_hold, ..order(&first, None) }), Released::Freed));
+    assert!(matches!(
+        send_release(&engine, Release { min_hold, ..release_request(&first, None) }),
+        Released::Freed
+    ));
     let dir = scratch.dir().display().to_string();
     let script = format!("mount --bind '{dir}' '{dir}' && mount -o remount,ro,bind '{dir}' && exec \"$@\"");
     let mut helper = Helper::start_as(&unshared(&script), &scratch.dir());

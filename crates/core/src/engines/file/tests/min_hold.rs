@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        dir::open::Missing,
+        dir::open::Access,
         table::Table,
         table::wait_order::{Asker, Verdict},
     },
@@ -10,14 +10,14 @@ use super::{
 };
 
 fn release_with_min_hold(engine: &FileEngine, claim: &Claim, seconds: u64) {
-    let release = Release { min_hold: Some(Duration::from_secs(seconds)), ..order(claim, None) };
-    assert!(matches!(release_as(engine, release), Released::Freed));
+    let release = Release { min_hold: Some(Duration::from_secs(seconds)), ..release_request(claim, None) };
+    assert!(matches!(send_release(engine, release), Released::Freed));
 }
 
 #[test]
 fn a_name_in_its_minimum_hold_is_taken_and_hints_its_end() {
     let scratch = Scratch::new();
-    let (clock, env) = manual_env();
+    let (clock, env) = env_with_manual_clock();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
     let first = claim("job", Mode::Exclusive);
     held(create(&engine, &first));
@@ -41,7 +41,7 @@ fn a_name_in_its_minimum_hold_is_taken_and_hints_its_end() {
 #[test]
 fn a_minimum_hold_admits_readers_and_counts_permits() {
     let scratch = Scratch::new();
-    let (clock, env) = manual_env();
+    let (clock, env) = env_with_manual_clock();
     let engine = FileEngine::open(Some(scratch.dir()), env).unwrap();
     let (reader, one, two) = (claim("doc", Mode::Shared), claim("quota", PERMIT), claim("quota", PERMIT));
     for claim in [&reader, &one, &two] {
@@ -51,7 +51,7 @@ fn a_minimum_hold_admits_readers_and_counts_permits() {
     taken(create(&engine, &try_claim("doc", Mode::Exclusive)));
     let other = claim("doc", Mode::Shared);
     held(create(&engine, &other));
-    freed(&engine, &other);
+    release_claim(&engine, &other);
     assert_eq!(taken(create(&engine, &try_claim("quota", PERMIT))).ask_in, Some(Duration::from_secs(5)));
     clock.advance(Duration::from_secs(5));
     held(create(&engine, &try_claim("doc", Mode::Exclusive)));
@@ -62,17 +62,17 @@ fn a_minimum_hold_admits_readers_and_counts_permits() {
 fn a_reboot_ends_a_minimum_hold() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let only = Mode::Permits { count: 1, limit: 1 };
-    for (text, mode) in [("job", Mode::Exclusive), ("quota", only)] {
+    let single_permit = Mode::Permits { count: 1, limit: 1 };
+    for (text, mode) in [("job", Mode::Exclusive), ("quota", single_permit)] {
         let first = claim(text, mode);
         held(create(&engine, &first));
         release_with_min_hold(&engine, &first, 3600);
         taken(create(&engine, &try_claim(text, mode)));
     }
-    die(engine);
+    simulate_kill(engine);
     let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [7; 16]).unwrap();
     held(create(&engine, &try_claim("job", Mode::Exclusive)));
-    held(create(&engine, &try_claim("quota", only)));
+    held(create(&engine, &try_claim("quota", single_permit)));
 }
 
 #[test]
@@ -84,13 +84,14 @@ fn permits_released_into_a_minimum_hold_during_a_claim_count() {
     held(create(&other, &holder));
     // Another claim reads the table; then the holder releases; then the other claim asks the kernel whether the
     // holder is alive.
-    let (key, lock) = opened(&engine, "quota");
-    let state = engine.states.get(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
-    let mut table = Table::load(&engine, &key, &lock, &state, lock.latch().unwrap()).unwrap();
+    let (paths, lock_file) = opened(&engine, "quota");
+    let state_file = engine.state_files.get(&engine.dir, &paths, Access::Existing).unwrap().unwrap();
+    let mut table =
+        Table::load(&engine, &paths, &lock_file, &state_file, lock_file.latch().unwrap()).unwrap();
     release_with_min_hold(&other, &holder, 60);
     let asker = Asker { mode: mode(2), ticket: None };
-    let seen = table.judge(asker, engine.env.clock.now()).unwrap();
-    assert!(matches!(seen.verdict, Verdict::MinHold(_)), "{seen:?}");
+    let judgement = table.judge(asker, engine.env.clock.now()).unwrap();
+    assert!(matches!(judgement.verdict, Verdict::MinHold(_)), "{judgement:?}");
     drop(table);
     taken(create(&engine, &try_claim("quota", mode(2))));
     held(create(&engine, &try_claim("quota", mode(1))));
@@ -112,6 +113,6 @@ fn a_minimum_hold_is_equally_long_in_all_time_namespaces() {
     let reply = shifted.request("claim theirs exclusive");
     assert!(reply.starts_with("held"), "{reply}");
     assert_eq!(shifted.request("release-after 3600"), "Freed");
-    let left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
-    assert!(left <= Duration::from_secs(3600), "{left:?}");
+    let time_left = taken(create(&engine, &try_claim("theirs", Mode::Exclusive))).ask_in.unwrap();
+    assert!(time_left <= Duration::from_secs(3600), "{time_left:?}");
 }

@@ -29,8 +29,8 @@ use std::{
 
 use super::{
     FileEngine,
-    dir::open::Missing,
-    kernel::locks::{Key, LockFile},
+    dir::open::Access,
+    kernel::locks::{LockFile, NamePaths},
 };
 use crate::{
     Answer, Claim, ClaimId, Engine, EngineError, Env, Grant, Hint, Hold, How, Mode, Name, Previous, Release,
@@ -39,7 +39,7 @@ use crate::{
 
 const PERMIT: Mode = Mode::Permits { count: 1, limit: 2 };
 
-/// A lock directory of its own, removed at the end.
+/// A temporary directory with a lock directory of its own; removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -53,11 +53,12 @@ impl Scratch {
         Self(path)
     }
 
+    /// The lock directory.
     fn dir(&self) -> PathBuf {
         self.0.join("locks")
     }
 
-    /// An engine on a directory that already exists.
+    /// A new engine on the lock directory, as another process would have it. Creates the directory if it is missing.
     fn engine(&self) -> FileEngine {
         use std::os::unix::fs::DirBuilderExt;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(self.dir()).unwrap();
@@ -66,6 +67,10 @@ impl Scratch {
 
     fn lock_file(&self, name: &str) -> PathBuf {
         self.dir().join(format!("{name}.lock"))
+    }
+
+    fn wake_pipe_dir(&self) -> PathBuf {
+        self.dir().join(".bells")
     }
 
     fn state_file(&self, name: &str) -> PathBuf {
@@ -84,12 +89,13 @@ fn name(text: &str) -> Name {
 }
 
 /// The lock file of a name that was used before, opened once more.
-fn opened(engine: &FileEngine, text: &str) -> (Key, LockFile) {
-    let key = Key::new(&engine.dir, &name(text));
-    let lock = LockFile::open(&engine.dir, &key, Missing::Leave).unwrap().unwrap();
-    (key, lock)
+fn opened(engine: &FileEngine, text: &str) -> (NamePaths, LockFile) {
+    let paths = NamePaths::new(&engine.dir, &name(text));
+    let lock_file = LockFile::open(&engine.dir, &paths, Access::Existing).unwrap().unwrap();
+    (paths, lock_file)
 }
 
+/// A claim with a new id that waits.
 fn claim(text: &str, mode: Mode) -> Claim {
     let mut id = [0; 16];
     Env::system().entropy.fill(&mut id);
@@ -106,19 +112,22 @@ fn claim(text: &str, mode: Mode) -> Claim {
     }
 }
 
-/// A claim that does not queue.
+/// A claim that does not wait.
 fn try_claim(text: &str, mode: Mode) -> Claim {
     Claim { may_queue: false, ..claim(text, mode) }
 }
 
+/// Sends the first request of a claim.
 fn create(engine: &FileEngine, claim: &Claim) -> Result<Answer, EngineError> {
     pollster::block_on(engine.claim(claim, How::Create))
 }
 
+/// Asks for the state of a claim.
 fn ask(engine: &FileEngine, claim: &Claim) -> Result<Answer, EngineError> {
     pollster::block_on(engine.claim(claim, How::Ask))
 }
 
+/// The grant of a claim that must hold.
 #[track_caller]
 fn held(answer: Result<Answer, EngineError>) -> Grant {
     match answer.unwrap() {
@@ -127,6 +136,7 @@ fn held(answer: Result<Answer, EngineError>) -> Grant {
     }
 }
 
+/// The hint to a claim that must wait.
 #[track_caller]
 fn waiting(answer: Result<Answer, EngineError>) -> Hint {
     match answer.unwrap() {
@@ -135,6 +145,7 @@ fn waiting(answer: Result<Answer, EngineError>) -> Hint {
     }
 }
 
+/// The hint to a claim that must be answered "taken".
 #[track_caller]
 fn taken(answer: Result<Answer, EngineError>) -> Hint {
     match answer.unwrap() {
@@ -143,7 +154,8 @@ fn taken(answer: Result<Answer, EngineError>) -> Hint {
     }
 }
 
-fn order(claim: &Claim, token: Option<Token>) -> Release {
+/// The request to release a claim; without a token, as for a claim that never held.
+fn release_request(claim: &Claim, token: Option<Token>) -> Release {
     Release {
         id: claim.id,
         name: claim.name.clone(),
@@ -154,7 +166,7 @@ fn order(claim: &Claim, token: Option<Token>) -> Release {
     }
 }
 
-fn release_as(engine: &FileEngine, release: Release) -> Released {
+fn send_release(engine: &FileEngine, release: Release) -> Released {
     pollster::block_on(engine.release(&[release])).pop().unwrap()
 }
 
@@ -164,11 +176,12 @@ fn release(engine: &FileEngine, claim: &Claim) -> Released {
         Ok(Answer::Held(grant)) => Some(grant.token),
         _ => None,
     };
-    release_as(engine, order(claim, token))
+    send_release(engine, release_request(claim, token))
 }
 
+/// Releases a claim that must hold or wait.
 #[track_caller]
-fn freed(engine: &FileEngine, claim: &Claim) {
+fn release_claim(engine: &FileEngine, claim: &Claim) {
     let answer = release(engine, claim);
     assert!(matches!(answer, Released::Freed), "{answer:?}");
 }
@@ -180,8 +193,8 @@ fn renew(engine: &FileEngine, claim: &Claim, token: Token) -> Renewed {
 
 /// The engine ends with all its claims still there, as in a process that is killed. Closing their files would not
 /// suffice here: another test may be starting a process, which has copies of all our descriptors until its exec.
-fn die(engine: FileEngine) {
-    engine.claims.each(|entry| entry.lock.free_all());
+fn simulate_kill(engine: FileEngine) {
+    engine.claims.for_each(|entry| entry.lock_file.unlock_all());
 }
 
 /// A program with default signal handlers, whatever started the test. It ends together with the test.
@@ -191,9 +204,9 @@ fn program(name: &str) -> Command {
     command
 }
 
-/// Whether a `flock(1)` that does not wait gets the lock.
-fn flock_gets(file: &Path, how: &str) -> bool {
-    let status = program("flock").args([how, "-n", "-E", "9"]).arg(file).arg("true").status().unwrap();
+/// Whether a `flock(1)` that does not wait gets the lock: `-x` exclusive, `-s` shared.
+fn flock_gets(file: &Path, option: &str) -> bool {
+    let status = program("flock").args([option, "-n", "-E", "9"]).arg(file).arg("true").status().unwrap();
     match status.code() {
         Some(0) => true,
         Some(9) => false,
@@ -202,23 +215,23 @@ fn flock_gets(file: &Path, how: &str) -> bool {
 }
 
 /// A clock that the test sets.
-struct Manual(std::sync::atomic::AtomicU64);
+struct ManualClock(std::sync::atomic::AtomicU64);
 
-impl Manual {
+impl ManualClock {
     fn advance(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
     }
 }
 
-impl crate::Clock for Manual {
+impl crate::Clock for ManualClock {
     fn now(&self) -> crate::Instant {
         crate::Instant::from_nanos(self.0.load(Ordering::SeqCst))
     }
 }
 
 /// The environment of the system, except for a clock that starts at the present and that the test advances.
-fn manual_env() -> (Arc<Manual>, Env) {
+fn env_with_manual_clock() -> (Arc<ManualClock>, Env) {
     let env = Env::system();
-    let clock = Arc::new(Manual(env.clock.now().as_nanos().into()));
+    let clock = Arc::new(ManualClock(env.clock.now().as_nanos().into()));
     (Arc::clone(&clock), Env { clock, ..env })
 }

@@ -4,7 +4,7 @@ use super::{helper::Helper, *};
 use crate::Notification;
 
 /// Far above the time of a wake-up on a busy machine, far below a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAKE_UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `body` in a runtime like the keeper's.
 pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
@@ -12,7 +12,7 @@ pub(super) fn run<T>(body: impl Future<Output = T>) -> T {
 }
 
 /// Asks after each signal until `waiter` holds.
-pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
+pub(super) async fn wait_until_held(engine: &FileEngine, waiter: &Claim) -> Grant {
     let woken = async {
         loop {
             for notification in engine.notifications().await {
@@ -26,10 +26,11 @@ pub(super) async fn granted(engine: &FileEngine, waiter: &Claim) -> Grant {
             }
         }
     };
-    tokio::time::timeout(PATIENCE, woken).await.expect("the waiter was never woken")
+    tokio::time::timeout(WAKE_UP_LIMIT, woken).await.expect("the waiter was never woken")
 }
 
-fn queue(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
+/// An engine with an exclusive hold, another with a waiter, and the two claims.
+fn holder_and_waiter(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim) {
     let (holder, waiter) = (scratch.engine(), scratch.engine());
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", mode));
     held(create(&holder, &first));
@@ -37,6 +38,7 @@ fn queue(scratch: &Scratch, mode: Mode) -> (FileEngine, FileEngine, Claim, Claim
     (holder, waiter, first, second)
 }
 
+/// The path of the wake pipe of an engine.
 fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
     engine
         .dir
@@ -48,9 +50,9 @@ fn wake_pipe_of(engine: &FileEngine) -> PathBuf {
 fn a_release_signals_the_head_of_the_queue() {
     for mode in [Mode::Exclusive, Mode::Shared] {
         let scratch = Scratch::new();
-        let (holder, waiter, first, second) = queue(&scratch, mode);
-        freed(&holder, &first);
-        run(granted(&waiter, &second));
+        let (holder, waiter, first, second) = holder_and_waiter(&scratch, mode);
+        release_claim(&holder, &first);
+        run(wait_until_held(&waiter, &second));
     }
 }
 
@@ -58,15 +60,15 @@ fn a_release_signals_the_head_of_the_queue() {
 fn a_released_permit_signals_and_a_granted_one_signals_the_next() {
     let scratch = Scratch::new();
     let (holder, waiter) = (scratch.engine(), scratch.engine());
-    let both = claim("quota", Mode::Permits { count: 2, limit: 2 });
-    held(create(&holder, &both));
+    let both_permits = claim("quota", Mode::Permits { count: 2, limit: 2 });
+    held(create(&holder, &both_permits));
     let (second, third) = (claim("quota", PERMIT), claim("quota", PERMIT));
     waiting(create(&waiter, &second));
     let last = scratch.engine();
     waiting(create(&last, &third));
-    freed(&holder, &both);
-    run(granted(&waiter, &second));
-    run(granted(&last, &third));
+    release_claim(&holder, &both_permits);
+    run(wait_until_held(&waiter, &second));
+    run(wait_until_held(&last, &third));
 }
 
 #[test]
@@ -79,8 +81,8 @@ fn a_killed_holder_signals_by_its_death() {
         let waiter = claim("job", Mode::Exclusive);
         waiting(create(&engine, &waiter));
         helper.kill();
-        assert_eq!(run(granted(&engine, &waiter)).previous, Previous::Lapsed, "round {round}");
-        freed(&engine, &waiter);
+        assert_eq!(run(wait_until_held(&engine, &waiter)).previous, Previous::Lapsed, "round {round}");
+        release_claim(&engine, &waiter);
     }
 }
 
@@ -96,19 +98,19 @@ fn a_foreign_flock_signals_by_its_end() {
     let waiter = claim("job", Mode::Exclusive);
     waiting(create(&engine, &waiter));
     drop(flock.stdin.take());
-    run(granted(&engine, &waiter));
+    run(wait_until_held(&engine, &waiter));
     flock.wait().unwrap();
 }
 
 #[test]
 fn a_waiter_that_gives_up_hands_its_signal_on() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = holder_and_waiter(&scratch, Mode::Exclusive);
     let (last, third) = (scratch.engine(), claim("job", Mode::Exclusive));
     waiting(create(&last, &third));
-    freed(&holder, &first);
-    freed(&waiter, &second);
-    run(granted(&last, &third));
+    release_claim(&holder, &first);
+    release_claim(&waiter, &second);
+    run(wait_until_held(&last, &third));
 }
 
 #[test]
@@ -122,27 +124,30 @@ fn when_the_head_is_killed_the_second_is_woken() {
     let third = claim("job", Mode::Exclusive);
     let last = scratch.engine();
     waiting(create(&last, &third));
-    freed(&engine, &first);
+    release_claim(&engine, &first);
     helper.kill();
-    run(granted(&last, &third));
+    run(wait_until_held(&last, &third));
 }
 
 #[test]
 fn a_release_wakes_the_first_two_waiters_only() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, _) = holder_and_waiter(&scratch, Mode::Exclusive);
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
     crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
     run(async {
         // The events of their own arrival are over when nothing comes for a while.
-        let quiet = Duration::from_millis(200);
+        let quiet_time = Duration::from_millis(200);
         for (engine, _) in &crowd {
-            while tokio::time::timeout(quiet, engine.notifications()).await.is_ok() {}
+            while tokio::time::timeout(quiet_time, engine.notifications()).await.is_ok() {}
         }
-        freed(&holder, &first);
-        tokio::time::timeout(PATIENCE, waiter.notifications()).await.unwrap();
+        release_claim(&holder, &first);
+        tokio::time::timeout(WAKE_UP_LIMIT, waiter.notifications()).await.unwrap();
         for (engine, _) in &crowd[1..] {
-            assert!(tokio::time::timeout(quiet, engine.notifications()).await.is_err(), "a herd");
+            assert!(
+                tokio::time::timeout(quiet_time, engine.notifications()).await.is_err(),
+                "woken without need"
+            );
         }
     });
 }
@@ -156,8 +161,8 @@ fn of_many_names_only_the_signalled_one_is_rechecked() {
     let second: Vec<Claim> = names.iter().map(|text| claim(text, Mode::Exclusive)).collect();
     first.iter().for_each(|claim| assert_eq!(held(create(&holder, claim)).tokens, 1));
     second.iter().for_each(|claim| assert!(waiting(create(&waiter, claim)).ahead.is_some()));
-    freed(&holder, &first[7]);
-    run(granted(&waiter, &second[7]));
+    release_claim(&holder, &first[7]);
+    run(wait_until_held(&waiter, &second[7]));
 }
 
 #[test]
@@ -170,21 +175,21 @@ fn without_inotify_a_timer_notices_the_end_of_a_killed_holder() {
     let waiter = claim("job", Mode::Exclusive);
     waiting(create(&engine, &waiter));
     helper.kill();
-    run(granted(&engine, &waiter));
+    run(wait_until_held(&engine, &waiter));
 }
 
 #[test]
 fn the_wake_pipe_alone_wakes_a_waiter() {
     let scratch = Scratch::new();
     // On a clock that does not advance nothing is ever due.
-    let (_clock, env) = manual_env();
+    let (_clock, env) = env_with_manual_clock();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
     waiter.listener.no_inotify.store(true, Ordering::Relaxed);
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
     held(create(&holder, &first));
     waiting(create(&waiter, &second));
-    freed(&holder, &first);
-    run(granted(&waiter, &second));
+    release_claim(&holder, &first);
+    run(wait_until_held(&waiter, &second));
 }
 
 #[test]
@@ -192,21 +197,21 @@ fn without_a_wake_pipe_waiters_notice_a_release() {
     for no_inotify in [false, true] {
         let scratch = Scratch::new();
         let (holder, waiter) = (scratch.engine(), scratch.engine());
-        std::fs::write(scratch.dir().join(".bells"), "a file instead of a directory").unwrap();
+        std::fs::write(scratch.wake_pipe_dir(), "a file instead of a directory").unwrap();
         waiter.listener.no_inotify.store(no_inotify, Ordering::Relaxed);
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
         held(create(&holder, &first));
         waiting(create(&waiter, &second));
         assert_eq!((waiter.listener.has_wake_pipe(), waiter.listener.watches_files()), (false, !no_inotify));
-        freed(&holder, &first);
-        run(granted(&waiter, &second));
+        release_claim(&holder, &first);
+        run(wait_until_held(&waiter, &second));
     }
 }
 
 #[test]
 fn an_unused_inotify_instance_is_closed_and_reopened() {
     let scratch = Scratch::new();
-    let (clock, env) = manual_env();
+    let (clock, env) = env_with_manual_clock();
     let (holder, waiter) = (scratch.engine(), FileEngine::open(Some(scratch.dir()), env).unwrap());
     for _ in 0..2 {
         let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
@@ -220,9 +225,9 @@ fn an_unused_inotify_instance_is_closed_and_reopened() {
         clock.advance(Duration::from_secs(3600));
         listen();
         assert!(waiter.listener.watches_files(), "while a claim waits near the head");
-        freed(&holder, &first);
+        release_claim(&holder, &first);
         while !matches!(ask(&waiter, &second), Ok(Answer::Held(_))) {}
-        freed(&waiter, &second);
+        release_claim(&waiter, &second);
         clock.advance(Duration::from_secs(3600));
         while listen() {}
         assert!(!waiter.listener.watches_files());
@@ -232,18 +237,18 @@ fn an_unused_inotify_instance_is_closed_and_reopened() {
 #[test]
 fn a_file_planted_as_a_wake_pipe_is_not_written() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, _) = queue(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, _) = holder_and_waiter(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
     std::fs::remove_file(&wake_pipe).unwrap();
     std::fs::write(&wake_pipe, "precious").unwrap();
-    freed(&holder, &first);
+    release_claim(&holder, &first);
     assert_eq!(std::fs::read_to_string(&wake_pipe).unwrap(), "precious");
 }
 
 #[test]
 fn a_wake_pipe_without_a_reader_blocks_no_release() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = holder_and_waiter(&scratch, Mode::Exclusive);
     let wake_pipe = wake_pipe_of(&waiter);
     let mut wake_pipe = std::os::unix::fs::OpenOptionsExt::custom_flags(
         std::fs::File::options().read(true).write(true),
@@ -252,34 +257,34 @@ fn a_wake_pipe_without_a_reader_blocks_no_release() {
     .open(wake_pipe)
     .unwrap();
     while std::io::Write::write(&mut wake_pipe, &[1; 4096]).is_ok() {}
-    freed(&holder, &first);
-    run(granted(&waiter, &second));
+    release_claim(&holder, &first);
+    run(wait_until_held(&waiter, &second));
 }
 
 #[test]
 fn notifications_survive_a_dropped_future_and_another_runtime() {
     let scratch = Scratch::new();
-    let (holder, waiter, first, second) = queue(&scratch, Mode::Exclusive);
+    let (holder, waiter, first, second) = holder_and_waiter(&scratch, Mode::Exclusive);
     run(async {
         for _ in 0..20 {
             let _ = tokio::time::timeout(Duration::from_millis(1), waiter.notifications()).await;
         }
     });
-    freed(&holder, &first);
-    run(granted(&waiter, &second));
+    release_claim(&holder, &first);
+    run(wait_until_held(&waiter, &second));
 }
 
 #[test]
 fn an_overflow_of_events_asks_for_all() {
     let scratch = Scratch::new();
-    let (_holder, waiter, _first, second) = queue(&scratch, Mode::Exclusive);
+    let (_holder, waiter, _first, second) = holder_and_waiter(&scratch, Mode::Exclusive);
     let limit: usize =
         std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
-    let lock = scratch.lock_file("job");
+    let lock_file = scratch.lock_file("job");
     // The kernel merges equal events in a row, but not two kinds in turn.
     for _ in 0..limit / 2 + 10 {
-        drop(std::fs::File::open(&lock).unwrap());
-        drop(std::fs::File::options().write(true).open(&lock).unwrap());
+        drop(std::fs::File::open(&lock_file).unwrap());
+        drop(std::fs::File::options().write(true).open(&lock_file).unwrap());
     }
     run(async {
         let overflow = async {
@@ -290,7 +295,7 @@ fn an_overflow_of_events_asks_for_all() {
                 .any(|notification| matches!(notification, Notification::AskAll))
             {}
         };
-        tokio::time::timeout(PATIENCE, overflow).await.expect("an overflow went unnoticed");
+        tokio::time::timeout(WAKE_UP_LIMIT, overflow).await.expect("an overflow went unnoticed");
     });
     waiting(ask(&waiter, &second));
 }

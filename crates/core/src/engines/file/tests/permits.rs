@@ -12,13 +12,13 @@ fn permits_never_exceed_the_limit() {
     let engines = [scratch.engine(), scratch.engine()];
     let holders: Vec<Claim> = (0..3).map(|_| claim("quota", permits(1, 3))).collect();
     let mut last = 0;
-    for (at, holder) in holders.iter().enumerate() {
-        let token = held(create(&engines[at % 2], holder)).token.number;
+    for (index, holder) in holders.iter().enumerate() {
+        let token = held(create(&engines[index % 2], holder)).token.number;
         assert!(token > last);
         last = token;
     }
     taken(create(&engines[1], &try_claim("quota", permits(1, 3))));
-    freed(&engines[1], &holders[1]);
+    release_claim(&engines[1], &holders[1]);
     held(create(&engines[0], &claim("quota", permits(1, 3))));
     taken(create(&engines[1], &try_claim("quota", permits(1, 3))));
 }
@@ -27,16 +27,16 @@ fn permits_never_exceed_the_limit() {
 fn small_claims_do_not_starve_a_large_one() {
     let scratch = Scratch::new();
     let engine = scratch.engine();
-    let (a, b) = (claim("quota", permits(2, 4)), claim("quota", permits(1, 4)));
-    held(create(&engine, &a));
-    held(create(&engine, &b));
+    let (two_permits, one_permit) = (claim("quota", permits(2, 4)), claim("quota", permits(1, 4)));
+    held(create(&engine, &two_permits));
+    held(create(&engine, &one_permit));
     let (big, small) = (claim("quota", permits(3, 4)), claim("quota", permits(1, 4)));
     waiting(create(&engine, &big));
     waiting(create(&engine, &small));
     taken(create(&engine, &try_claim("quota", permits(1, 4))));
-    freed(&engine, &b);
+    release_claim(&engine, &one_permit);
     waiting(ask(&engine, &big));
-    freed(&engine, &a);
+    release_claim(&engine, &two_permits);
     held(ask(&engine, &big));
     held(ask(&engine, &small));
 }
@@ -78,7 +78,7 @@ fn another_kind_of_lock_is_refused_while_the_first_is_in_use() {
                 );
             }
         }
-        freed(&engine, &holder);
+        release_claim(&engine, &holder);
     }
 }
 
@@ -92,6 +92,6 @@ fn a_waiter_of_another_kind_refuses_and_a_dead_one_does_not() {
     helper.kill();
     let permit = claim("job", PERMIT);
     assert_eq!(held(create(&engine, &permit)).previous, Previous::Lapsed);
-    freed(&engine, &permit);
+    release_claim(&engine, &permit);
     assert_eq!(held(create(&engine, &claim("job", Mode::Exclusive))).previous, Previous::Clean);
 }

@@ -13,8 +13,8 @@ enum Step {
     },
     Ask(usize),
     Release(usize),
-    /// The engine ends with all its claims, as in a killed process.
-    Drop(usize),
+    /// This engine ends with all its claims, as in a killed process.
+    Kill(usize),
 }
 
 const ENGINES: usize = 3;
@@ -25,19 +25,20 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(engine, mode, may_queue)| Step::Create { engine, mode, may_queue }),
         4 => any::<prop::sample::Index>().prop_map(|at| Step::Ask(at.index(64))),
         4 => any::<prop::sample::Index>().prop_map(|at| Step::Release(at.index(64))),
-        1 => (0..ENGINES).prop_map(Step::Drop),
+        1 => (0..ENGINES).prop_map(Step::Kill),
     ]
 }
 
-struct World {
+/// The engines, and the model of what they must answer.
+struct Model {
     scratch: Scratch,
     engines: Vec<FileEngine>,
-    /// Live claims in the order of arrival: engine, claim, whether it holds.
+    /// The claims that wait or hold, in the order of arrival: engine, claim, whether it holds.
     live: Vec<(usize, Claim, bool)>,
     last_token: u64,
 }
 
-impl World {
+impl Model {
     fn new() -> Self {
         let scratch = Scratch::new();
         let engines = (0..ENGINES).map(|_| scratch.engine()).collect();
@@ -50,7 +51,7 @@ impl World {
                 let claim = Claim { may_queue, ..claim("job", modes[mode]) };
                 match create(&self.engines[engine], &claim).unwrap() {
                     Answer::Held(grant) => {
-                        self.granted(&claim, grant, self.live.len());
+                        self.check_grant(&claim, grant, self.live.len());
                         self.live.push((engine, claim, true));
                     }
                     Answer::Waiting(hint) => {
@@ -65,41 +66,43 @@ impl World {
                     Answer::Gone => panic!("a new claim is gone"),
                 }
             }
-            Step::Ask(at) if !self.live.is_empty() => {
-                let at = at % self.live.len();
-                let (engine, claim, holds) = self.live[at].clone();
+            Step::Ask(index) if !self.live.is_empty() => {
+                let index = index % self.live.len();
+                let (engine, claim, holds) = self.live[index].clone();
                 match ask(&self.engines[engine], &claim).unwrap() {
                     Answer::Held(grant) if !holds => {
-                        self.granted(&claim, grant, at);
-                        self.live[at].2 = true;
+                        self.check_grant(&claim, grant, index);
+                        self.live[index].2 = true;
                     }
                     Answer::Held(_) => {}
                     Answer::Waiting(_) => {
-                        assert!(!holds && !self.could_be_granted(&claim, at), "{claim:?} waits in vain")
+                        assert!(!holds && !self.could_be_granted(&claim, index), "{claim:?} waits in vain")
                     }
                     other => panic!("{other:?}"),
                 }
             }
-            Step::Release(at) if !self.live.is_empty() => {
-                let (engine, claim, _) = self.live.remove(at % self.live.len());
-                freed(&self.engines[engine], &claim);
+            Step::Release(index) if !self.live.is_empty() => {
+                let (engine, claim, _) = self.live.remove(index % self.live.len());
+                release_claim(&self.engines[engine], &claim);
             }
-            Step::Drop(engine) => {
-                die(std::mem::replace(&mut self.engines[engine], self.scratch.engine()));
-                self.live.retain(|(of, ..)| *of != engine);
+            Step::Kill(engine) => {
+                simulate_kill(std::mem::replace(&mut self.engines[engine], self.scratch.engine()));
+                self.live.retain(|(claim_engine, ..)| *claim_engine != engine);
             }
             Step::Ask(_) | Step::Release(_) => {}
         }
     }
 
-    fn granted(&mut self, claim: &Claim, grant: Grant, at: usize) {
-        assert!(self.could_be_granted(claim, at), "{claim:?} was granted past {:?}", self.live);
+    /// Checks a grant to the claim at `index`.
+    fn check_grant(&mut self, claim: &Claim, grant: Grant, index: usize) {
+        assert!(self.could_be_granted(claim, index), "{claim:?} was granted past {:?}", self.live);
         assert!(grant.token.number > self.last_token);
         self.last_token = grant.token.number;
     }
 
-    /// By the rules: compatible with every hold, and with every waiter ahead.
-    fn could_be_granted(&self, claim: &Claim, at: usize) -> bool {
+    /// Whether the rules allow a grant to the claim at `index`: it is compatible with every hold and every waiter
+    /// ahead.
+    fn could_be_granted(&self, claim: &Claim, index: usize) -> bool {
         let shares = |other: Mode| matches!((claim.mode, other), (Mode::Shared, Mode::Shared));
         let count = |mode| if let Mode::Permits { count, .. } = mode { count } else { 0 };
         let holds = || self.live.iter().filter(|(.., holds)| *holds).map(|(_, claim, _)| claim.mode);
@@ -107,7 +110,8 @@ impl World {
             Mode::Permits { limit, .. } => holds().map(count).sum::<u32>() + count(claim.mode) <= limit,
             _ => holds().all(shares),
         };
-        let mut before = self.live[..at].iter().filter(|(.., holds)| !holds).map(|(_, claim, _)| claim.mode);
+        let mut before =
+            self.live[..index].iter().filter(|(.., holds)| !holds).map(|(_, claim, _)| claim.mode);
         fits && before.all(shares)
     }
 
@@ -116,12 +120,12 @@ impl World {
         while !self.live.is_empty() {
             let (engine, claim, _) = self.live[0].clone();
             held(ask(&self.engines[engine], &claim));
-            freed(&self.engines[engine], &claim);
+            release_claim(&self.engines[engine], &claim);
             self.live.remove(0);
         }
         let last = claim("job", Mode::Exclusive);
         held(create(&self.engines[0], &last));
-        freed(&self.engines[0], &last);
+        release_claim(&self.engines[0], &last);
         assert_eq!(
             std::fs::read(self.scratch.state_file("job")).unwrap()[576],
             0,
@@ -135,16 +139,16 @@ proptest! {
 
     #[test]
     fn locks_obey_the_model(steps in prop::collection::vec(step(), 1..80)) {
-        let mut world = World::new();
-        steps.into_iter().for_each(|step| world.apply(step, [Mode::Exclusive, Mode::Shared, Mode::Exclusive]));
-        world.drain();
+        let mut model = Model::new();
+        steps.into_iter().for_each(|step| model.apply(step, [Mode::Exclusive, Mode::Shared, Mode::Exclusive]));
+        model.drain();
     }
 
     #[test]
     fn semaphores_obey_the_model(steps in prop::collection::vec(step(), 1..80)) {
-        let mut world = World::new();
+        let mut model = Model::new();
         let permits = |count| Mode::Permits { count, limit: 4 };
-        steps.into_iter().for_each(|step| world.apply(step, [permits(1), permits(2), permits(4)]));
-        world.drain();
+        steps.into_iter().for_each(|step| model.apply(step, [permits(1), permits(2), permits(4)]));
+        model.drain();
     }
 }

@@ -16,7 +16,7 @@ fn one_counter_serves_all_modes_and_blocks() {
         assert_eq!((grant.token.number, grant.tokens), (next, tokens.max(1)));
         assert_eq!(*lineage.get_or_insert(grant.token.lineage), grant.token.lineage);
         next += u64::from(grant.tokens);
-        freed(&engine, &first);
+        release_claim(&engine, &first);
     }
 }
 
@@ -24,8 +24,8 @@ fn one_counter_serves_all_modes_and_blocks() {
 fn after_a_power_cut_the_next_token_is_larger() {
     let scratch = Scratch::new();
     let mut largest = 0;
-    for boot in 1..=4_u8 {
-        let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [boot; 16]).unwrap();
+    for boot_id in 1..=4_u8 {
+        let engine = FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [boot_id; 16]).unwrap();
         let mut on_disk = Vec::new();
         for (n, tokens) in [1, 1, 500_000, 500_000, 500_000, 3].into_iter().enumerate() {
             let before = std::fs::read(scratch.state_file("job")).unwrap_or_default();
@@ -43,7 +43,7 @@ fn after_a_power_cut_the_next_token_is_larger() {
                 on_disk[656..664]
                     .copy_from_slice(&before.get(656..664).map_or([0; 8], |old| old.try_into().unwrap()));
             }
-            freed(&engine, &first);
+            release_claim(&engine, &first);
         }
         std::fs::write(scratch.state_file("job"), on_disk).unwrap();
     }
@@ -52,28 +52,30 @@ fn after_a_power_cut_the_next_token_is_larger() {
 #[test]
 fn after_a_reboot_the_end_of_the_last_hold_is_unknown() {
     let scratch = Scratch::new();
-    let boot = |n| FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [n; 16]).unwrap();
+    let engine_in_boot =
+        |boot| FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [boot; 16]).unwrap();
     let (first, second) = (claim("job", Mode::Exclusive), claim("job", Mode::Exclusive));
-    let engine = boot(1);
+    let engine = engine_in_boot(1);
     assert_eq!(held(create(&engine, &first)).previous, Previous::Clean);
-    freed(&engine, &first);
-    die(engine);
-    let engine = boot(2);
+    release_claim(&engine, &first);
+    simulate_kill(engine);
+    let engine = engine_in_boot(2);
     assert_eq!(held(create(&engine, &second)).previous, Previous::Unknown);
-    die(engine);
-    assert_eq!(held(create(&boot(3), &claim("job", Mode::Exclusive))).previous, Previous::Lapsed);
+    simulate_kill(engine);
+    assert_eq!(held(create(&engine_in_boot(3), &claim("job", Mode::Exclusive))).previous, Previous::Lapsed);
 }
 
 #[test]
 fn the_table_of_an_earlier_boot_is_void() {
     let scratch = Scratch::new();
-    let boot = |n| FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [n; 16]).unwrap();
-    let engine = boot(1);
+    let engine_in_boot =
+        |boot| FileEngine::open_in_boot(Some(scratch.dir()), Env::system(), [boot; 16]).unwrap();
+    let engine = engine_in_boot(1);
     let (holder, waiter) = (claim("quota", PERMIT), claim("quota", Mode::Permits { count: 2, limit: 2 }));
     held(create(&engine, &holder));
     waiting(create(&engine, &waiter));
     let bytes = std::fs::read(scratch.state_file("quota")).unwrap();
-    die(engine);
+    simulate_kill(engine);
     std::fs::write(scratch.state_file("quota"), bytes).unwrap();
-    held(create(&boot(2), &try_claim("quota", Mode::Permits { count: 7, limit: 7 })));
+    held(create(&engine_in_boot(2), &try_claim("quota", Mode::Permits { count: 7, limit: 7 })));
 }

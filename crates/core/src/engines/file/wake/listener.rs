@@ -3,8 +3,9 @@
 //! Two sources. The first is the wake pipe of this process, which a releasing process writes to; it exists from the
 //! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
 //! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
-//! `flock(1)`. A user has few inotify instances: of a thousand processes that wait for one name two use one, and no
-//! process has one for long without need. Where inotify is not available, a timer replaces it.
+//! `flock(1)`. The system allows each user few inotify instances. So of a thousand processes that wait for one name
+//! only two have one, and no process has one for long without need. Where inotify is not available, a timer replaces
+//! it.
 
 use std::{
     collections::HashMap,
@@ -23,14 +24,14 @@ use nix::{
 use tokio::sync::Notify;
 
 use super::super::{
-    claims::lock, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE, wake::ready::Ready,
-    wake::series::Series, wake::wake_pipe::WakePipe,
+    claims::lock, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE,
+    wake::readable_fd::ReadableFd, wake::series::Series, wake::wake_pipe::WakePipe,
 };
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 
 /// How many positions at the head of the queue watch the lock file: the first, and a second that notices the death of
 /// the first.
-pub(crate) const WATCHED: usize = 2;
+pub(crate) const WATCHING_POSITIONS: usize = 2;
 /// How often the head of the queue asks where inotify is not available.
 const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest sleep in one piece, after which the loop checks again.
@@ -43,12 +44,12 @@ const MAX_READS: usize = 16;
 /// What a wait of the listener reports.
 #[derive(Debug, Default)]
 pub(crate) struct Wakeups {
-    /// Claims that should ask.
-    pub(crate) due: Vec<(ClaimId, Name)>,
-    /// The wake pipe was written to: check which records are marked as signalled.
-    pub(crate) wake_pipe: bool,
-    /// Events may have been lost.
-    pub(crate) overflow: bool,
+    /// The claims that should ask.
+    pub(crate) due_claims: Vec<(ClaimId, Name)>,
+    /// The wake pipe was written to: check which records have the time of a signal.
+    pub(crate) wake_pipe_written: bool,
+    /// Events of inotify may have been lost.
+    pub(crate) events_lost: bool,
 }
 
 /// The listener of one engine.
@@ -63,28 +64,29 @@ pub(crate) struct Listener {
 
 #[derive(Debug, Default)]
 struct Inner {
-    waiting: HashMap<ClaimId, Waiting>,
+    waiting: HashMap<ClaimId, WaitingClaim>,
     wake_pipe: Source<WakePipe>,
-    inotify: Source<Ready<Inotify>>,
+    inotify: Source<ReadableFd<Inotify>>,
     /// The claims of each watched file, and when they should ask.
     watches: HashMap<WatchDescriptor, Series>,
     /// Watches without a waiting claim. To remove one takes the kernel longer than to grant a lock, so this happens
     /// before the next wait and not on the way to a waiting task.
-    unneeded: Vec<WatchDescriptor>,
+    unneeded_watches: Vec<WatchDescriptor>,
     /// When the claims without a watch are due next.
     next_poll: Option<Instant>,
     /// When a watch was last needed, while there is an inotify instance.
-    last_needed: Option<Instant>,
+    inotify_last_needed: Option<Instant>,
 }
 
 /// A waiting claim.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingClaim {
     name: Name,
     /// The slot of its record.
     slot: u32,
-    /// It is near the head of the queue: see [`WATCHED`].
+    /// It is near the head of the queue: see [`WATCHING_POSITIONS`].
     near: bool,
+    /// The watch on its lock file, if it has one.
     watch: Option<WatchDescriptor>,
 }
 
@@ -103,9 +105,9 @@ impl<T> Source<T> {
 
     /// The source; created if there is none. After a failure, which is logged with the text `consequence`, the next
     /// caller tries again.
-    fn get_or_open(&mut self, consequence: &str, make: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
+    fn get_or_open(&mut self, consequence: &str, open: impl FnOnce() -> Result<T, Errno>) -> Option<&Arc<T>> {
         if matches!(self, Self::NotOpen) {
-            match make() {
+            match open() {
                 Ok(source) => *self = Self::Open(Arc::new(source)),
                 Err(errno) => tracing::debug!(%errno, "{consequence}"),
             }
@@ -141,29 +143,29 @@ impl Listener {
     /// now on.
     pub(crate) fn register(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
         let mut inner = lock(&self.inner);
-        let Inner { waiting, inotify, watches, unneeded, last_needed, .. } = &mut *inner;
-        let entry = waiting.entry(claim.id).or_insert_with(|| Waiting {
+        let Inner { waiting, inotify, watches, unneeded_watches, inotify_last_needed, .. } = &mut *inner;
+        let entry = waiting.entry(claim.id).or_insert_with(|| WaitingClaim {
             name: claim.name.clone(),
             slot,
             near: false,
             watch: None,
         });
-        let became_near = ahead < WATCHED && !entry.near;
-        entry.near = ahead < WATCHED;
+        let is_newly_near = ahead < WATCHING_POSITIONS && !entry.near;
+        entry.near = ahead < WATCHING_POSITIONS;
         let consequence = "no inotify instance (see fs.inotify.max_user_instances): the head of the queue polls every 10 ms";
-        if became_near
+        if is_newly_near
             && entry.watch.is_none()
-            && let Some(inotify) = inotify.get_or_open(consequence, || self.listen_to_files())
+            && let Some(inotify) = inotify.get_or_open(consequence, || self.open_inotify())
         {
-            *last_needed = Some(self.env.clock.now());
+            *inotify_last_needed = Some(self.env.clock.now());
             let mask = AddWatchFlags::IN_CLOSE | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
-            if let Ok(number) = watch(inotify.get(), file.file().as_raw_fd(), mask) {
-                entry.watch = Some(number);
-                unneeded.retain(|&old| old != number);
-                watches.entry(number).or_default().join(claim.id);
+            if let Ok(watch) = add_watch(inotify.get(), file.file().as_raw_fd(), mask) {
+                entry.watch = Some(watch);
+                unneeded_watches.retain(|&old| old != watch);
+                watches.entry(watch).or_default().add(claim.id);
             }
         }
-        if became_near {
+        if is_newly_near {
             self.changed.notify_one();
         }
     }
@@ -173,11 +175,12 @@ impl Listener {
         lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
     }
 
-    fn listen_to_files(&self) -> Result<Ready<Inotify>, Errno> {
+    /// Creates the inotify instance of this engine.
+    fn open_inotify(&self) -> Result<ReadableFd<Inotify>, Errno> {
         if self.no_inotify.load(Ordering::Relaxed) {
             return Err(Errno::EMFILE);
         }
-        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(Ready::new)
+        Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map(ReadableFd::new)
     }
 
     /// Whether this engine has an inotify instance.
@@ -189,10 +192,10 @@ impl Listener {
     /// Unregisters a claim that does not wait any more.
     pub(crate) fn forget(&self, id: ClaimId) {
         let mut inner = lock(&self.inner);
-        let Some(number) = inner.waiting.remove(&id).and_then(|gone| gone.watch) else { return };
-        if inner.watches.get_mut(&number).is_some_and(|series| series.leave(id)) {
-            inner.watches.remove(&number);
-            inner.unneeded.push(number);
+        let Some(watch) = inner.waiting.remove(&id).and_then(|waiting| waiting.watch) else { return };
+        if inner.watches.get_mut(&watch).is_some_and(|series| series.remove(id)) {
+            inner.watches.remove(&watch);
+            inner.unneeded_watches.push(watch);
         }
     }
 
@@ -210,51 +213,50 @@ impl Listener {
     pub(crate) async fn listen(&self) -> Wakeups {
         // A source that is not reported as readable is not read: that would add three useless reads each on the way
         // to a waiting task.
-        let mut read = Readable::default();
+        let mut readable = Readable::default();
         loop {
-            let CheckResult { wakeups, next, wake_pipe, inotify } = self.check(read);
-            if wakeups.wake_pipe || wakeups.overflow || !wakeups.due.is_empty() {
+            let CheckResult { wakeups, sleep_for, wake_pipe, inotify } = self.check(readable);
+            if wakeups.wake_pipe_written || wakeups.events_lost || !wakeups.due_claims.is_empty() {
                 return wakeups;
             }
-            read = tokio::select! {
-                () = readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.ready())) => Readable { wake_pipe: true, inotify: false },
-                () = readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
+            readable = tokio::select! {
+                () = until_readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.readable_fd())) => Readable { wake_pipe: true, inotify: false },
+                () = until_readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
                 () = self.changed.notified() => Readable::default(),
                 // The kernel does not report again the events that were left unread.
-                () = sleep(next) => Readable { wake_pipe: false, inotify: true },
+                () = sleep(sleep_for) => Readable { wake_pipe: false, inotify: true },
             }
         }
     }
 
     /// Reads the sources, and finds the claims that are due.
-    fn check(&self, read: Readable) -> CheckResult {
+    fn check(&self, readable: Readable) -> CheckResult {
         let now = self.env.clock.now();
         let mut inner = lock(&self.inner);
         inner.close_unused(now);
         let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
         let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {
-            (read.wake_pipe || !wake_pipe.ready().is_registered()) && wake_pipe.was_signalled()
+            (readable.wake_pipe || !wake_pipe.readable_fd().is_registered()) && wake_pipe.was_signalled()
         });
-        let mut wakeups = Wakeups { wake_pipe: was_signalled, ..Wakeups::default() };
-        let mut next = now.after(LONGEST_SLEEP);
-        if let Some(inotify) = inotify
-            .as_ref()
-            .filter(|inotify| read.inotify || !inotify.is_registered() || !inner.unneeded.is_empty())
-        {
-            let drained = inner.read(inotify.get(), now, &mut wakeups);
-            next = if drained { next } else { now };
+        let mut wakeups = Wakeups { wake_pipe_written: was_signalled, ..Wakeups::default() };
+        let mut next_check = now.after(LONGEST_SLEEP);
+        if let Some(inotify) = inotify.as_ref().filter(|inotify| {
+            readable.inotify || !inotify.is_registered() || !inner.unneeded_watches.is_empty()
+        }) {
+            let drained = inner.read_events(inotify.get(), now, &mut wakeups);
+            next_check = if drained { next_check } else { now };
         }
         let Inner { waiting, watches, .. } = &mut *inner;
         for series in watches.values_mut() {
-            if series.is_due(now) {
-                let named =
+            if series.take_due(now) {
+                let due_claims =
                     series.claims().iter().filter_map(|id| Some((*id, waiting.get(id)?.name.clone())));
-                wakeups.due.extend(named);
+                wakeups.due_claims.extend(due_claims);
             }
-            next = next.min(series.next().unwrap_or(Instant::NEVER));
+            next_check = next_check.min(series.next_due().unwrap_or(Instant::NEVER));
         }
-        next = next.min(inner.poll_without_inotify(now, &mut wakeups));
-        CheckResult { wakeups, next: next.since(now), wake_pipe, inotify }
+        next_check = next_check.min(inner.poll_without_inotify(now, &mut wakeups));
+        CheckResult { wakeups, sleep_for: next_check.since(now), wake_pipe, inotify }
     }
 }
 
@@ -265,53 +267,56 @@ struct Readable {
     inotify: bool,
 }
 
-/// The result of one check: the report so far, how long nothing else is due, and the sources to wait for.
+/// The result of one check.
 struct CheckResult {
     wakeups: Wakeups,
-    next: Duration,
+    /// How long nothing else is due.
+    sleep_for: Duration,
+    /// The sources to wait for.
     wake_pipe: Option<Arc<WakePipe>>,
-    inotify: Option<Arc<Ready<Inotify>>>,
+    inotify: Option<Arc<ReadableFd<Inotify>>>,
 }
 
 impl Inner {
     /// Closes the inotify instance after a long time without need.
     fn close_unused(&mut self, now: Instant) {
         if !self.watches.is_empty() {
-            self.last_needed = Some(now);
+            self.inotify_last_needed = Some(now);
         }
-        if self.last_needed.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
+        if self.inotify_last_needed.is_some_and(|last| now.since(last) >= UNUSED_LIMIT) {
             // Closing it removes its watches.
-            (self.last_needed, self.inotify) = (None, Source::NotOpen);
-            self.unneeded.clear();
+            (self.inotify_last_needed, self.inotify) = (None, Source::NotOpen);
+            self.unneeded_watches.clear();
         }
     }
 
-    /// Reads the events; false if some are left. Removes the watches that no claim needs.
-    fn read(&mut self, inotify: &Inotify, now: Instant, wakeups: &mut Wakeups) -> bool {
+    /// Reads the events of inotify; false if some are left. Removes the watches that no claim needs.
+    fn read_events(&mut self, inotify: &Inotify, now: Instant, wakeups: &mut Wakeups) -> bool {
         let mut drained = false;
         for _ in 0..MAX_READS {
             let Ok(events) = inotify.read_events() else {
                 drained = true;
                 break;
             };
-            events.iter().for_each(|event| self.note(event, now, wakeups));
+            events.iter().for_each(|event| self.handle_event(event, now, wakeups));
         }
-        for number in self.unneeded.drain(..) {
+        for watch in self.unneeded_watches.drain(..) {
             // Fails only for a watch that the kernel removed together with its file.
-            let _ = inotify.rm_watch(number);
+            let _ = inotify.rm_watch(watch);
         }
         drained
     }
 
-    fn note(&mut self, event: &InotifyEvent, now: Instant, wakeups: &mut Wakeups) {
+    /// Handles an event of inotify.
+    fn handle_event(&mut self, event: &InotifyEvent, now: Instant, wakeups: &mut Wakeups) {
         if event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW) {
-            wakeups.overflow = true;
+            wakeups.events_lost = true;
         } else if let Some(series) = self.watches.get_mut(&event.wd) {
-            series.begin(now);
+            series.add_event(now);
         }
     }
 
-    /// Without inotify, claims near the head of the queue are due at a steady interval.
+    /// Without inotify, claims near the head of the queue are due at a steady interval. Returns when they are due next.
     fn poll_without_inotify(&mut self, now: Instant, wakeups: &mut Wakeups) -> Instant {
         let near = self.waiting.iter().filter(|(_, waiting)| waiting.near && waiting.watch.is_none());
         let near: Vec<_> = near.map(|(id, waiting)| (*id, waiting.name.clone())).collect();
@@ -319,18 +324,19 @@ impl Inner {
             self.next_poll = None;
             return Instant::NEVER;
         }
-        let at = *self.next_poll.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
-        if now < at {
-            return at;
+        let next_poll = *self.next_poll.get_or_insert(now.after(NO_INOTIFY_INTERVAL));
+        if now < next_poll {
+            return next_poll;
         }
-        wakeups.due.extend(near);
-        let next = now.after(NO_INOTIFY_INTERVAL);
-        self.next_poll = Some(next);
-        next
+        wakeups.due_claims.extend(near);
+        let next_poll = now.after(NO_INOTIFY_INTERVAL);
+        self.next_poll = Some(next_poll);
+        next_poll
     }
 }
 
-async fn readable<T: AsFd>(source: Option<&Ready<T>>) {
+/// Resolves when the source is readable; never if there is no source.
+async fn until_readable<T: AsFd>(source: Option<&ReadableFd<T>>) {
     match source {
         Some(source) => source.readable().await,
         None => std::future::pending().await,
@@ -338,6 +344,6 @@ async fn readable<T: AsFd>(source: Option<&Ready<T>>) {
 }
 
 /// Watches an open file, even if its path leads to another file by now.
-fn watch(inotify: &Inotify, fd: RawFd, mask: AddWatchFlags) -> Result<WatchDescriptor, Errno> {
+fn add_watch(inotify: &Inotify, fd: RawFd, mask: AddWatchFlags) -> Result<WatchDescriptor, Errno> {
     inotify.add_watch(format!("/proc/self/fd/{fd}").as_str(), mask)
 }

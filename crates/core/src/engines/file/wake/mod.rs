@@ -1,6 +1,6 @@
 //! How a waiting claim is woken: by a pipe of its process, or because a lock file was closed.
 
 pub(super) mod listener;
-pub(super) mod ready;
+pub(super) mod readable_fd;
 pub(super) mod series;
 pub(super) mod wake_pipe;

@@ -14,7 +14,7 @@ const DELAYS: [Duration; 5] = [
     Duration::from_millis(30),
 ];
 
-/// The claims of one watch, and when they are due.
+/// The claims that share one watch, and the series of moments at which they should ask after an event.
 #[derive(Debug, Default)]
 pub(crate) struct Series {
     claims: Vec<ClaimId>,
@@ -22,18 +22,18 @@ pub(crate) struct Series {
     running: Option<(Instant, usize)>,
     /// An event came during the series: one more series follows, so that a flood of closes causes a bounded number of
     /// requests.
-    again: bool,
+    event_during_series: bool,
 }
 
 impl Series {
-    pub(crate) fn join(&mut self, id: ClaimId) {
+    pub(crate) fn add(&mut self, id: ClaimId) {
         if !self.claims.contains(&id) {
             self.claims.push(id);
         }
     }
 
     /// Removes a claim; returns whether none is left.
-    pub(crate) fn leave(&mut self, id: ClaimId) -> bool {
+    pub(crate) fn remove(&mut self, id: ClaimId) -> bool {
         self.claims.retain(|claim| *claim != id);
         self.claims.is_empty()
     }
@@ -42,32 +42,32 @@ impl Series {
         &self.claims
     }
 
-    /// Records an event.
-    pub(crate) fn begin(&mut self, now: Instant) {
+    /// Records that the watched file was closed.
+    pub(crate) fn add_event(&mut self, now: Instant) {
         match self.running {
             None => self.running = Some((now, 0)),
-            Some(_) => self.again = true,
+            Some(_) => self.event_during_series = true,
         }
     }
 
-    /// Whether a delay has passed; consumes it.
-    pub(crate) fn is_due(&mut self, now: Instant) -> bool {
-        let Some((start, passed)) = self.running else { return false };
-        let reached = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();
-        if reached <= passed {
+    /// Whether the claims should ask now: a delay has passed since the last call.
+    pub(crate) fn take_due(&mut self, now: Instant) -> bool {
+        let Some((start, passed_count)) = self.running else { return false };
+        let reached_count = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();
+        if reached_count <= passed_count {
             return false;
         }
-        self.running = (reached < DELAYS.len()).then_some((start, reached));
-        if self.running.is_none() && std::mem::take(&mut self.again) {
+        self.running = (reached_count < DELAYS.len()).then_some((start, reached_count));
+        if self.running.is_none() && std::mem::take(&mut self.event_during_series) {
             self.running = Some((now, 1));
         }
         true
     }
 
     /// When the next delay ends.
-    pub(crate) fn next(&self) -> Option<Instant> {
-        let (start, passed) = self.running?;
-        DELAYS.get(passed).map(|delay| start.after(*delay))
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let (start, passed_count) = self.running?;
+        DELAYS.get(passed_count).map(|delay| start.after(*delay))
     }
 }
 
@@ -80,24 +80,24 @@ mod tests {
     }
 
     fn due(series: &mut Series, until: u64) -> Vec<u64> {
-        (0..=until).filter(|&millis| series.is_due(at(millis))).collect()
+        (0..=until).filter(|&millis| series.take_due(at(millis))).collect()
     }
 
     #[test]
     fn an_event_schedules_five_rechecks() {
         let mut series = Series::default();
-        assert!(!series.is_due(at(0)) && series.next().is_none());
-        series.begin(at(0));
+        assert!(!series.take_due(at(0)) && series.next_due().is_none());
+        series.add_event(at(0));
         assert_eq!(due(&mut series, 100), [0, 1, 3, 10, 30]);
-        assert_eq!(series.next(), None);
+        assert_eq!(series.next_due(), None);
     }
 
     #[test]
     fn a_late_check_rechecks_once() {
         let mut series = Series::default();
-        series.begin(at(0));
-        assert!(series.is_due(at(5)) && !series.is_due(at(5)));
-        assert_eq!(series.next(), Some(at(10)));
+        series.add_event(at(0));
+        assert!(series.take_due(at(5)) && !series.take_due(at(5)));
+        assert_eq!(series.next_due(), Some(at(10)));
     }
 
     #[test]
@@ -105,10 +105,10 @@ mod tests {
         let mut series = Series::default();
         let mut asked = 0;
         for millis in 0..1000 {
-            series.begin(at(millis));
-            asked += usize::from(series.is_due(at(millis)));
+            series.add_event(at(millis));
+            asked += usize::from(series.take_due(at(millis)));
         }
         assert!((100..250).contains(&asked), "{asked}");
-        assert!(series.next().is_some(), "the last event has its series");
+        assert!(series.next_due().is_some(), "the last event has its series");
     }
 }

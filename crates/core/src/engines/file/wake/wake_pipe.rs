@@ -1,7 +1,8 @@
 //! Wake pipes: one named pipe (FIFO) per waiting process. Other processes write to it to wake that process.
 //!
-//! A signal is a time stamp on the waiter's record, which tells *which* claim is meant and since when it has not
-//! answered, and one byte into the wake pipe. No process wakes for a grant to another process.
+//! A *signal* to a waiter is a time stamp on the waiter's record, which tells which claim is meant and since when it
+//! has not answered, and one byte into the wake pipe. The waiter answers a signal by asking. No process wakes for a
+//! grant to another process.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -23,13 +24,13 @@ use nix::{
 
 use super::super::{
     dir::Dir,
-    dir::lock_dir::{LockDir, WAKE_PIPES, share},
-    dir::open::{Missing, SAFE_FLAGS},
-    table::layout::record_at,
-    table::record::{NO_WAKE_PIPE, SIGNALLED},
+    dir::lock_dir::{LockDir, WAKE_PIPE_DIR, share},
+    dir::open::{Access, SAFE_FLAGS},
+    table::layout::record_offset,
+    table::record::{NO_WAKE_PIPE, SIGNALLED_AT},
     table::state::StateFile,
-    table::wait_order::IndexedRecord,
-    wake::ready::Ready,
+    table::wait_order::StoredRecord,
+    wake::readable_fd::ReadableFd,
 };
 use crate::{EngineError, Env, Instant};
 
@@ -39,7 +40,7 @@ const MAX_SWEPT: usize = 32;
 /// The maximum number of directory entries from which those are chosen.
 const MAX_SCANNED: usize = 4096;
 /// How often a new pipe is created anew because another process removed it as an orphan before its owner had locked it.
-const TRIES: usize = 8;
+const MAX_TRIES: usize = 8;
 /// The size of the pipe, in bytes: the smallest that the kernel supports.
 const PIPE_SIZE: usize = 4096;
 
@@ -49,35 +50,36 @@ pub(crate) struct WakePipe {
     /// Its random id, which is its file name.
     pub(crate) id: [u8; 16],
     /// Locked, so that other processes can distinguish a pipe in use from an orphan.
-    pipe: Ready<File>,
+    pipe: ReadableFd<File>,
     /// The directory of the wake pipes.
     dir: File,
-    /// The creator: a forked child must not remove its parent's pipe.
+    /// The pid of the creator: a forked child must not remove its parent's pipe.
     pid: u32,
 }
 
 impl WakePipe {
     /// Creates a wake pipe, and removes some that killed processes left.
     pub(crate) fn new(dir: &Dir, env: &Env) -> Result<Self, Errno> {
-        let lock_dir = dir.lock_dir(Missing::Leave).ok().flatten().ok_or(Errno::ENOENT)?;
-        for _ in 0..TRIES {
+        let lock_dir = dir.lock_dir(Access::Existing).ok().flatten().ok_or(Errno::ENOENT)?;
+        for _ in 0..MAX_TRIES {
             let mut id = [0; 16];
             env.entropy.fill(&mut id);
             let name = file_name(id);
-            let wake_pipes = File::from(wake_pipes_of(lock_dir)?.try_clone().map_err(errno)?);
-            lock_dir.make(|| mkfifoat(&wake_pipes, name.as_c_str(), lock_dir.file_mode()))?;
-            let pipe = match open(&wake_pipes, &name) {
+            let wake_pipe_dir = File::from(create_wake_pipe_dir(lock_dir)?.try_clone().map_err(to_errno)?);
+            lock_dir.create_as_owner(|| mkfifoat(&wake_pipe_dir, name.as_c_str(), lock_dir.file_mode()))?;
+            let pipe = match open_pipe(&wake_pipe_dir, &name) {
                 Ok(pipe) => pipe,
                 // Another process swept it before this one could lock it.
                 Err(Errno::ENOENT) => continue,
                 Err(errno) => {
-                    remove(&wake_pipes, &name);
+                    remove_pipe(&wake_pipe_dir, &name);
                     return Err(errno);
                 }
             };
             // From here on, dropping it removes the file.
-            let wake_pipe = Self { id, pipe: Ready::new(pipe), dir: wake_pipes, pid: std::process::id() };
-            if wake_pipe.is_ours(lock_dir)? {
+            let wake_pipe =
+                Self { id, pipe: ReadableFd::new(pipe), dir: wake_pipe_dir, pid: std::process::id() };
+            if wake_pipe.set_up(lock_dir)? {
                 sweep(&dir.path, &wake_pipe.dir, &name);
                 return Ok(wake_pipe);
             }
@@ -85,10 +87,10 @@ impl WakePipe {
         Err(Errno::EAGAIN)
     }
 
-    /// Sets group, size and lock; false if the pipe was swept meanwhile.
-    fn is_ours(&self, lock_dir: &LockDir) -> Result<bool, Errno> {
+    /// Sets the group and the size of the new pipe and locks it; false if another process has swept it meanwhile.
+    fn set_up(&self, lock_dir: &LockDir) -> Result<bool, Errno> {
         let pipe = self.pipe.get();
-        if let Some(group) = lock_dir.shared {
+        if let Some(group) = lock_dir.sharing_group {
             share(pipe, group, lock_dir.file_mode())?;
         }
         // All pipes of a user share one memory budget, and a thousand of the default size would exhaust it. Where
@@ -98,7 +100,7 @@ impl WakePipe {
     }
 
     /// The descriptor to wait for.
-    pub(crate) const fn ready(&self) -> &Ready<File> {
+    pub(crate) const fn readable_fd(&self) -> &ReadableFd<File> {
         &self.pipe
     }
 
@@ -113,23 +115,23 @@ impl Drop for WakePipe {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
             // The next process that waits sweeps it if this fails.
-            remove(&self.dir, &file_name(self.id));
+            remove_pipe(&self.dir, &file_name(self.id));
         }
     }
 }
 
-/// Signals the owner of a record.
-pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now: Instant) {
-    if indexed.record.signalled.is_none() {
-        // The first unanswered signal counts: from then on the owner has a second to answer.
-        let _ = state.write(&now.as_nanos().to_le_bytes(), record_at(indexed.slot) + SIGNALLED);
+/// Signals the waiter of a record.
+pub(crate) fn signal(dir: &Dir, state_file: &StateFile, stored: &StoredRecord, now: Instant) {
+    if stored.record.signalled_at.is_none() {
+        // The first unanswered signal counts: from then on the waiter has a second to answer.
+        let _ = state_file.write(&now.as_nanos().to_le_bytes(), record_offset(stored.slot) + SIGNALLED_AT);
     }
     // Writes only to a pipe: another kind of file may have been put in its place. A full pipe wakes its owner
     // already.
-    if indexed.record.wake_pipe != NO_WAKE_PIPE
-        && let Ok(Some(lock_dir)) = dir.lock_dir(Missing::Leave)
-        && let Ok(Some(wake_pipes)) = lock_dir.wake_pipes(Missing::Leave)
-        && let Ok(mut pipe) = open(wake_pipes, &file_name(indexed.record.wake_pipe))
+    if stored.record.wake_pipe != NO_WAKE_PIPE
+        && let Ok(Some(lock_dir)) = dir.lock_dir(Access::Existing)
+        && let Ok(Some(wake_pipe_dir)) = lock_dir.wake_pipe_dir(Access::Existing)
+        && let Ok(mut pipe) = open_pipe(wake_pipe_dir, &file_name(stored.record.wake_pipe))
         && is_pipe(&pipe)
     {
         let _ = pipe.write(&[1]);
@@ -138,12 +140,12 @@ pub(crate) fn signal(dir: &Dir, state: &StateFile, indexed: &IndexedRecord, now:
 
 /// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
 /// process by SIGPIPE.
-fn open(wake_pipes: impl AsFd, name: &CStr) -> Result<File, Errno> {
-    openat(wake_pipes, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
+fn open_pipe(wake_pipe_dir: impl AsFd, name: &CStr) -> Result<File, Errno> {
+    openat(wake_pipe_dir, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
 }
 
-fn remove(wake_pipes: impl AsFd, name: &CStr) {
-    let _ = unlinkat(wake_pipes, name, UnlinkatFlags::NoRemoveDir);
+fn remove_pipe(wake_pipe_dir: impl AsFd, name: &CStr) {
+    let _ = unlinkat(wake_pipe_dir, name, UnlinkatFlags::NoRemoveDir);
 }
 
 fn is_pipe(file: &File) -> bool {
@@ -153,52 +155,52 @@ fn is_pipe(file: &File) -> bool {
 /// The stored time of the last signal of a claim that was not signalled since it last asked.
 const NOT_SIGNALLED: [u8; 8] = [0; 8];
 
-/// Clears the time of the last signal, because the owner of the record has asked.
-pub(crate) fn clear_signal(state: &StateFile, slot: u32) -> Result<(), EngineError> {
-    state.write(&NOT_SIGNALLED, record_at(slot) + SIGNALLED)
+/// Clears the time of the last signal, because the waiter has asked.
+pub(crate) fn clear_signal(state_file: &StateFile, slot: u32) -> Result<(), EngineError> {
+    state_file.write(&NOT_SIGNALLED, record_offset(slot) + SIGNALLED_AT)
 }
 
-/// Whether the record was signalled since its owner last asked.
-pub(crate) fn is_signalled(state: &StateFile, slot: u32) -> bool {
+/// Whether the waiter was signalled since it last asked.
+pub(crate) fn is_signalled(state_file: &StateFile, slot: u32) -> bool {
     let mut bytes = NOT_SIGNALLED;
-    state.read(&mut bytes, record_at(slot) + SIGNALLED).is_err() || bytes != NOT_SIGNALLED
+    state_file.read(&mut bytes, record_offset(slot) + SIGNALLED_AT).is_err() || bytes != NOT_SIGNALLED
 }
 
-/// Removes pipes that no process has locked. Starts behind our own name in the sorted list, so that each process
-/// starts at another point.
-fn sweep(dir: &Path, wake_pipes: &File, own: &CStr) {
-    let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPES)) else { return };
+/// Removes pipes that no process has locked. Starts behind our own pipe in the sorted list, so that each process starts
+/// at another point.
+fn sweep(dir: &Path, wake_pipe_dir: &File, own_name: &CStr) {
+    let Ok(entries) = std::fs::read_dir(dir.join(WAKE_PIPE_DIR)) else { return };
     let mut names: Vec<OsString> =
         entries.flatten().take(MAX_SCANNED).map(|entry| entry.file_name()).collect();
     names.sort();
-    let middle = names.partition_point(|name| name.as_bytes() <= own.to_bytes());
-    names.rotate_left(middle);
-    for name in names.iter().filter(|name| name.as_bytes() != own.to_bytes()).take(MAX_SWEPT) {
+    let own_end = names.partition_point(|name| name.as_bytes() <= own_name.to_bytes());
+    names.rotate_left(own_end);
+    for name in names.iter().filter(|name| name.as_bytes() != own_name.to_bytes()).take(MAX_SWEPT) {
         let Ok(name) = CString::new(name.as_bytes()) else { continue };
-        let Ok(file) = open(wake_pipes, &name) else { continue };
-        if file.try_lock().is_ok() && is_same(&file, wake_pipes, &name) {
-            remove(wake_pipes, &name);
+        let Ok(file) = open_pipe(wake_pipe_dir, &name) else { continue };
+        if file.try_lock().is_ok() && is_same_file(&file, wake_pipe_dir, &name) {
+            remove_pipe(wake_pipe_dir, &name);
         }
     }
 }
 
 /// Whether the path still leads to the opened file.
-fn is_same(file: &File, wake_pipes: &File, name: &CStr) -> bool {
+fn is_same_file(file: &File, wake_pipe_dir: &File, name: &CStr) -> bool {
     let opened = fstat(file.as_fd());
-    let named = fstatat(wake_pipes, name, AtFlags::AT_SYMLINK_NOFOLLOW);
-    matches!((opened, named), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
+    let at_path = fstatat(wake_pipe_dir, name, AtFlags::AT_SYMLINK_NOFOLLOW);
+    matches!((opened, at_path), (Ok(a), Ok(b)) if a.st_ino == b.st_ino)
 }
 
 /// The directory of the wake pipes, created if missing.
-fn wake_pipes_of(lock_dir: &LockDir) -> Result<&OwnedFd, Errno> {
+fn create_wake_pipe_dir(lock_dir: &LockDir) -> Result<&OwnedFd, Errno> {
     // Without it this process has no wake pipe and polls more often.
-    lock_dir.wake_pipes(Missing::Create).ok().flatten().ok_or(Errno::ENOENT)
+    lock_dir.wake_pipe_dir(Access::CreateIfMissing).ok().flatten().ok_or(Errno::ENOENT)
 }
 
 fn file_name(id: [u8; 16]) -> CString {
     CString::new(format!("{:032x}", u128::from_be_bytes(id))).expect("hex digits hold no NUL")
 }
 
-fn errno(error: std::io::Error) -> Errno {
+fn to_errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }

@@ -17,9 +17,9 @@ fn a_release_that_overtakes_its_claim_leaves_a_tombstone() {
     assert!(matches!(one.create(1), Answer::Gone));
     let second = one.hold(2);
     one.release(release(2, second.token));
-    assert!(matches!(one.create(2), Answer::Gone), "doubled and late");
+    assert!(matches!(one.create(2), Answer::Gone), "a copy of the claim that arrives late");
     assert_eq!(store.leftovers().len(), 1, "{:?}", store.leftovers());
-    clock.pass(REQUEST_LIFE);
+    clock.advance(REQUEST_LIFE);
     assert_eq!(store.leftovers(), [""; 0]);
 }
 
@@ -54,9 +54,10 @@ fn another_kind_of_lock_is_misconfigured() {
 fn names_are_independent() {
     let (store, _) = store();
     let one = Client::of(&store);
-    for (number, on) in ["a", "a/b", "a/", "..", "/", "A", "a b", "ä", "a}b{c", "%61"].into_iter().enumerate()
+    for (number, name_text) in
+        ["a", "a/b", "a/", "..", "/", "A", "a b", "ä", "a}b{c", "%61"].into_iter().enumerate()
     {
-        held(one.call(&claim(number as u8 + 1, on), How::Create).unwrap());
+        held(one.call(&claim(number as u8 + 1, name_text), How::Create).unwrap());
     }
 }
 
@@ -71,7 +72,7 @@ fn holds_of_dead_processes_do_not_pile_up() {
             held(one.call(&claim, How::Create).unwrap());
         }
         drop(one);
-        clock.pass(TTL + ENDED_LIFE);
+        clock.advance(TTL + ENDED_LIFE);
     }
     // Nothing inspected or claimed these names again: only the creation of other names has swept them away. A shard is
     // swept at 64 names, and every round adds 31 names to it on average.
@@ -88,7 +89,7 @@ fn at_rest_nothing_is_left() {
     one.release(release(1, first.token));
     two.release(release(2, None));
     assert_eq!(store.names(), 0, "not even an empty queue");
-    clock.pass(REQUEST_LIFE + Duration::from_nanos(1));
+    clock.advance(REQUEST_LIFE + Duration::from_nanos(1));
     assert_eq!(store.leftovers(), [""; 0]);
 }
 

@@ -23,7 +23,7 @@ pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 pub(super) struct ManualClock(AtomicU64);
 
 impl ManualClock {
-    pub(super) fn pass(&self, time: Duration) {
+    pub(super) fn advance(&self, time: Duration) {
         self.0.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
     }
 }
@@ -34,9 +34,10 @@ impl Clock for ManualClock {
     }
 }
 
+/// An empty store and its clock.
 pub(super) fn store() -> (Arc<MemoryStore>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::default());
-    clock.pass(Duration::from_secs(1));
+    clock.advance(Duration::from_secs(1));
     (MemoryStore::new(Lineage::new(7), Arc::clone(&clock) as _), clock)
 }
 
@@ -44,14 +45,16 @@ pub(super) fn store() -> (Arc<MemoryStore>, Arc<ManualClock>) {
 pub(super) struct Client(pub(super) MemoryEngine);
 
 impl Client {
+    /// A new client of `store`.
     pub(super) fn of(store: &Arc<MemoryStore>) -> Self {
         Self(MemoryEngine::new(Arc::clone(store)))
     }
 
     pub(super) fn call(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        now(self.0.claim(claim, how))
+        ready_answer(self.0.claim(claim, how))
     }
 
+    /// Claims the name `n`, as claim `number`.
     pub(super) fn create(&self, number: u8) -> Answer {
         self.call(&claim(number, "n"), How::Create).unwrap()
     }
@@ -71,11 +74,11 @@ impl Client {
 
     pub(super) fn renew(&self, number: u8, token: Token) -> Renewed {
         let hold = Hold { id: id(number), name: name("n"), mode: Mode::Exclusive, token, ttl: TTL };
-        now(self.0.renew(&[hold])).pop().unwrap()
+        ready_answer(self.0.renew(&[hold])).pop().unwrap()
     }
 
     pub(super) fn release(&self, release: Release) -> bool {
-        match now(self.0.release(&[release])).pop().unwrap() {
+        match ready_answer(self.0.release(&[release])).pop().unwrap() {
             Released::Freed => true,
             Released::NotThere => false,
             Released::Unknown(error) => panic!("{error}"),
@@ -83,11 +86,11 @@ impl Client {
     }
 
     pub(super) fn show(&self) -> View {
-        now(self.0.show(&name("n"))).unwrap()
+        ready_answer(self.0.show(&name("n"))).unwrap()
     }
 
     pub(super) fn break_hold(&self, token: u64, force: bool) -> Broken {
-        now(self.0.break_hold(&name("n"), token, force)).unwrap()
+        ready_answer(self.0.break_hold(&name("n"), token, force)).unwrap()
     }
 
     /// The unread notifications; empty if there are none.
@@ -105,7 +108,7 @@ impl Client {
 }
 
 /// The answer of a verb; fails unless it is ready at the first poll.
-pub(super) fn now<T>(mut verb: BoxFuture<'_, T>) -> T {
+pub(super) fn ready_answer<T>(mut verb: BoxFuture<'_, T>) -> T {
     poll_once(verb.as_mut()).expect("done at the first poll")
 }
 
@@ -124,10 +127,11 @@ pub(super) fn id(number: u8) -> ClaimId {
     ClaimId([number; 16])
 }
 
-pub(super) fn claim(number: u8, on: &str) -> Claim {
+/// A claim whose id and owner are made from `number`.
+pub(super) fn claim(number: u8, name_text: &str) -> Claim {
     Claim {
         id: id(number),
-        name: name(on),
+        name: name(name_text),
         mode: Mode::Exclusive,
         ttl: TTL,
         claim_time: CLAIM_TIME,
@@ -138,6 +142,7 @@ pub(super) fn claim(number: u8, on: &str) -> Claim {
     }
 }
 
+/// The release of claim `number` on the name `n`.
 pub(super) fn release(number: u8, token: impl Into<Option<Token>>) -> Release {
     let token = token.into();
     Release {

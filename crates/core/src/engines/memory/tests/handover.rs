@@ -27,7 +27,7 @@ fn a_release_pushes_the_grant_to_the_other_client() {
     assert_eq!((claim, grant.ttl, since), (id(2), Some(CLAIM_TIME), Some(clock.now())));
     assert!(grant.token > first.token);
     assert!(matches!(two.renew(2, grant.token), Renewed::Extended { ttl: Some(TTL) }));
-    clock.pass(CLAIM_TIME);
+    clock.advance(CLAIM_TIME);
     assert_eq!(held(two.ask(2)).token, grant.token);
     assert!(one.notifications().is_empty());
     assert!(two.release(release(2, grant.token)));
@@ -53,7 +53,7 @@ fn a_silent_waiter_is_passed_over_when_its_claim_time_ends() {
     assert!(three.notifications().is_empty());
     let Answer::Waiting(hint) = three.ask(3) else { panic!() };
     assert_eq!(hint.ask_in, Some(CLAIM_TIME));
-    clock.pass(CLAIM_TIME);
+    clock.advance(CLAIM_TIME);
     assert_eq!(held(three.ask(3)).previous, Previous::Lapsed);
     assert_eq!(silent.granted().0, id(2), "it was notified too late");
     assert!(matches!(silent.ask(2), Answer::Waiting(_)), "it is queued again");
@@ -89,10 +89,10 @@ fn an_expired_lease_frees_the_name_and_the_head_has_a_hint() {
     let (store, clock) = store();
     let (one, two, three) = (Client::of(&store), Client::of(&store), Client::of(&store));
     let old = one.hold(1);
-    clock.pass(TTL / 2);
+    clock.advance(TTL / 2);
     two.wait(2);
     three.wait(3);
-    clock.pass(TTL / 2);
+    clock.advance(TTL / 2);
     assert!(matches!(three.ask(3), Answer::Waiting(_)));
     let (claim, grant, _) = two.granted();
     assert_eq!((claim, grant.previous), (id(2), Previous::Lapsed));
@@ -109,12 +109,12 @@ fn a_minimum_hold_blocks_the_name_after_its_release() {
     let first = one.hold(1);
     let min_hold = Some(Duration::from_secs(10));
     assert!(one.release(Release { min_hold, ..release(1, first.token) }));
-    let mut hasty = claim(2, "n");
-    hasty.may_queue = false;
-    let Ok(Answer::Taken(hint)) = one.call(&hasty, How::Create) else { panic!() };
+    let mut try_claim = claim(2, "n");
+    try_claim.may_queue = false;
+    let Ok(Answer::Taken(hint)) = one.call(&try_claim, How::Create) else { panic!() };
     assert_eq!(hint.ask_in, min_hold);
-    clock.pass(Duration::from_secs(10));
-    held(one.call(&hasty, How::Create).unwrap());
+    clock.advance(Duration::from_secs(10));
+    held(one.call(&try_claim, How::Create).unwrap());
 }
 
 #[test]
@@ -129,9 +129,10 @@ fn renewals_and_releases_are_answered_one_by_one() {
         token,
         ttl: TTL,
     };
-    let answers = now(one.0.renew(&[hold(9, first.token), hold(1, first.token)]));
+    let answers = ready_answer(one.0.renew(&[hold(9, first.token), hold(1, first.token)]));
     assert!(matches!(answers[..], [Renewed::Lost(Loss::Gone), Renewed::Extended { .. }]), "{answers:?}");
-    let answers = now(one.0.release(&[release(9, None), release(1, first.token), release(1, first.token)]));
+    let answers =
+        ready_answer(one.0.release(&[release(9, None), release(1, first.token), release(1, first.token)]));
     use crate::Released::{Freed, NotThere};
     assert!(matches!(answers[..], [NotThere, Freed, NotThere]), "{answers:?}");
 }

@@ -7,13 +7,13 @@ use crate::{Answer, Broken, How, Inspect, Level, Loss, Mode, Notification, Renew
 fn names_are_listed_by_prefix_and_shown() {
     let (store, clock) = store();
     let (one, two) = (Client::of(&store), Client::of(&store));
-    for (number, on) in [(1, "b"), (2, "a/2"), (3, "a/1"), (4, "a")] {
-        held(one.call(&claim(number, on), How::Create).unwrap());
+    for (number, name_text) in [(1, "b"), (2, "a/2"), (3, "a/1"), (4, "a")] {
+        held(one.call(&claim(number, name_text), How::Create).unwrap());
     }
-    clock.pass(CLAIM_TIME);
+    clock.advance(CLAIM_TIME);
     two.call(&claim(5, "a/1"), How::Create).unwrap();
-    clock.pass(CLAIM_TIME);
-    let views = now(two.0.list("a/")).unwrap();
+    clock.advance(CLAIM_TIME);
+    let views = ready_answer(two.0.list("a/")).unwrap();
     let names: Vec<_> = views.iter().map(|view| view.name.as_str()).collect();
     assert_eq!(names, ["a/1", "a/2"]);
     let (view, holder, waiter) = (&views[0], &views[0].holders[0], &views[0].waiters[0]);
@@ -22,9 +22,9 @@ fn names_are_listed_by_prefix_and_shown() {
     assert_eq!((holder.token, holder.held, holder.foreign), (Some(3), Some(2 * CLAIM_TIME), false));
     assert_eq!(holder.remaining, Some(TTL - 2 * CLAIM_TIME));
     assert_eq!((waiter.owner.as_str(), waiter.waiting), ("owner 5", Some(CLAIM_TIME)));
-    clock.pass(TTL - 2 * CLAIM_TIME);
+    clock.advance(TTL - 2 * CLAIM_TIME);
     assert!(
-        now(two.0.list("")).unwrap().iter().all(|view| view.name.as_str() == "a/1"),
+        ready_answer(two.0.list("")).unwrap().iter().all(|view| view.name.as_str() == "a/1"),
         "the rest has lapsed"
     );
     assert_eq!(two.granted().0, id(5), "by the look of it");
@@ -70,7 +70,7 @@ fn a_forced_break_does_not_wait() {
 #[test]
 fn the_guarantee_is_limited_to_one_process() {
     let (store, _) = store();
-    let guarantee = now(Client::of(&store).0.guarantee()).unwrap();
+    let guarantee = ready_answer(Client::of(&store).0.guarantee()).unwrap();
     assert_eq!(guarantee.level, Level::LeaseBounded);
     assert!(guarantee.notes.iter().any(|note| note.contains("process")));
 }

@@ -23,12 +23,16 @@ type CallbackRun = Box<dyn FnOnce() + Send>;
 pub(crate) struct LossCallbacks(Mutex<Option<Sender<CallbackRun>>>);
 
 impl LossCallbacks {
-    /// Makes a callback for the keeper that returns at once: it has `then` called on the thread for callbacks.
-    pub(crate) fn prepare(&self, then: impl FnOnce(Loss) + Send + 'static) -> Result<LossCallback, Error> {
-        let due = self.sender()?;
+    /// Makes a callback for the keeper that returns at once: it has the user's `callback` called on the
+    /// thread for callbacks.
+    pub(crate) fn prepare(
+        &self,
+        callback: impl FnOnce(Loss) + Send + 'static,
+    ) -> Result<LossCallback, Error> {
+        let sender = self.sender()?;
         Ok(Box::new(move |loss| {
             // The thread runs as long as this sender exists.
-            let _ = due.send(Box::new(move || then(loss)));
+            let _ = sender.send(Box::new(move || callback(loss)));
         }))
     }
 
@@ -37,21 +41,23 @@ impl LossCallbacks {
         if let Some(sender) = &*sender {
             return Ok(sender.clone());
         }
-        let (new, due) = channel();
-        let started = thread::Builder::new().name("leasehold lost".into()).spawn(move || run(&due));
+        let (new_sender, receiver) = channel();
+        let started =
+            thread::Builder::new().name("leasehold lost".into()).spawn(move || run_callbacks(&receiver));
         started.map_err(|error| {
             let message =
                 format!("cannot start a thread for a loss callback: {error}: raise the limit of threads");
             Error::new(ErrorKind::Refused, message)
         })?;
-        Ok(sender.insert(new).clone())
+        Ok(sender.insert(new_sender).clone())
     }
 }
 
-fn run(due: &Receiver<CallbackRun>) {
-    for call in due {
+/// Runs in the thread for callbacks until the last sender is gone.
+fn run_callbacks(receiver: &Receiver<CallbackRun>) {
+    for callback_run in receiver {
         // A half-finished change is in data of the user, who has lost the hold anyway.
-        if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        if catch_unwind(AssertUnwindSafe(callback_run)).is_err() {
             tracing::error!("a loss callback panicked");
         }
     }

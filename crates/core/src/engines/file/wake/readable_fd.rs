@@ -20,14 +20,15 @@ const UNREGISTERED_INTERVAL: Duration = Duration::from_millis(10);
 /// A descriptor that stays registered with the runtime in which it was last waited for: to register it for each wait
 /// would cost more than the system calls of the wait itself.
 #[derive(Debug)]
-pub(crate) struct Ready<T: AsFd> {
+pub(crate) struct ReadableFd<T: AsFd> {
     fd: Arc<T>,
+    /// The runtime with which the descriptor is registered, and the registration.
     registered: Mutex<Option<(Id, Registered<T>)>>,
 }
 
-type Registered<T> = Arc<AsyncFd<Owned<T>>>;
+type Registered<T> = Arc<AsyncFd<SharedFd<T>>>;
 
-impl<T: AsFd> Ready<T> {
+impl<T: AsFd> ReadableFd<T> {
     pub(crate) fn new(fd: T) -> Self {
         Self { fd: Arc::new(fd), registered: Mutex::new(None) }
     }
@@ -51,11 +52,12 @@ impl<T: AsFd> Ready<T> {
         }
     }
 
+    /// The registration with the current runtime, made if there is none.
     fn register(&self) -> std::io::Result<Registered<T>> {
-        let here = Handle::current().id();
+        let current_runtime = Handle::current().id();
         let mut registered = lock(&self.registered);
-        if let Some((id, fd)) = &*registered
-            && *id == here
+        if let Some((runtime, fd)) = &*registered
+            && *runtime == current_runtime
         {
             return Ok(Arc::clone(fd));
         }
@@ -64,17 +66,17 @@ impl<T: AsFd> Ready<T> {
             deprecated,
             reason = "its successor is unsafe; `Owned` guarantees its requirement: one open descriptor"
         )]
-        let fd = Arc::new(AsyncFd::with_interest(Owned(Arc::clone(&self.fd)), Interest::READABLE)?);
-        *registered = Some((here, Arc::clone(&fd)));
+        let fd = Arc::new(AsyncFd::with_interest(SharedFd(Arc::clone(&self.fd)), Interest::READABLE)?);
+        *registered = Some((current_runtime, Arc::clone(&fd)));
         Ok(fd)
     }
 }
 
 /// Keeps the same descriptor open while it is registered.
 #[derive(Debug)]
-struct Owned<T>(Arc<T>);
+struct SharedFd<T>(Arc<T>);
 
-impl<T: AsFd> AsRawFd for Owned<T> {
+impl<T: AsFd> AsRawFd for SharedFd<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_fd().as_raw_fd()
     }
