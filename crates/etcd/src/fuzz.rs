@@ -8,7 +8,7 @@ use crate::{
     position::QueuePosition,
     push_handler::PushHandler,
     record::Record,
-    view::{Leases, entries, view},
+    view::{LeaseTimes, key_views, view},
     watches::{Begin, Target, Watches},
     wire::{
         AuthenticateResponse, Event, GrantResponse, KeepAliveResponse, MembersResponse, RangeResponse,
@@ -23,9 +23,9 @@ const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 9 {
-        0 => drop(read::<RangeResponse>(bytes).map(|found| check_range(&found))),
+        0 => drop(read::<RangeResponse>(bytes).map(|range| check_range(&range))),
         1 => drop(read::<TxnResponse>(bytes).map(check_txn)),
-        2 => drop(read::<WatchResponse>(bytes).map(received)),
+        2 => drop(read::<WatchResponse>(bytes).map(check_watch_response)),
         3 => drop(read::<GrantResponse>(bytes)),
         4 => drop(read::<KeepAliveResponse>(bytes)),
         5 => drop(read::<TimeToLiveResponse>(bytes)),
@@ -41,9 +41,9 @@ pub fn key(bytes: &[u8]) {
         .iter()
         .position(|&byte| byte == b'\n')
         .map_or((bytes, &[][..]), |line_feed| (&bytes[..line_feed], &bytes[line_feed + 1..]));
-    if let Some((name, below)) = keys::name_of(PREFIX, key) {
+    if let Some((name, part_below)) = keys::name_of(PREFIX, key) {
         let dir = Dir::of(PREFIX, &name);
-        assert_eq!(dir.below(key), Some(below), "a key is in the directory of its name");
+        assert_eq!(dir.part_below(key), Some(part_below), "a key is in the directory of its name");
         let _ = dir.mode(key);
     }
     if let Some(name) = keys::name_of_bare_key(PREFIX, key) {
@@ -58,38 +58,38 @@ fn dir() -> Dir {
     Dir::of(PREFIX, &Name::new("a").expect("it is a name"))
 }
 
-fn check_range(found: &RangeResponse) {
+fn check_range(range: &RangeResponse) {
     let dir = dir();
     for mode in MODES {
         for own in [None, Some(7)] {
-            let foreign = found.kvs.first().cloned();
-            drop(QueuePosition::read(&dir, mode, found, own).with_foreign(foreign));
+            let foreign = range.kvs.first().cloned();
+            drop(QueuePosition::read(&dir, mode, range, own).with_foreign(foreign));
         }
     }
-    let entries = entries(&dir, &found.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &entries, &Leases::new(), 7));
+    let key_views = key_views(&dir, &range.kvs);
+    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), 7));
 }
 
 fn check_txn(mut reply: TxnResponse) {
     let _ = reply.revision();
     for step in 0..3 {
-        if let Some(found) = reply.range(step) {
-            check_range(&found);
+        if let Some(range) = reply.range(step) {
+            check_range(&range);
         }
         drop(reply.deleted(step));
     }
 }
 
-fn received(watched: WatchResponse) {
+fn check_watch_response(response: WatchResponse) {
     let (requests, _requests_sent) = mpsc::unbounded_channel();
     let watches = Watches::new(requests);
-    for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
+    for (lease, begin) in [(1, Begin::Now { read_revision: 5 }), (2, Begin::After(response.watch_id))] {
         watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
     }
     for watch_id in [1, 2] {
-        watches.receive(WatchResponse { watch_id, ..watched.clone() }, &NullHandler);
+        watches.receive(WatchResponse { watch_id, ..response.clone() }, &NullHandler);
     }
-    watches.receive(watched, &NullHandler);
+    watches.receive(response, &NullHandler);
 }
 
 /// Ignores all notifications.
@@ -128,9 +128,14 @@ mod tests {
     };
 
     fn record() -> Vec<u8> {
-        let time = Duration::from_secs(30);
-        Record { state: RecordState::Claim, id: ClaimId([0xab; 16]), time, owner: "me@here:7".to_owned() }
-            .text()
+        let hold_time = Duration::from_secs(30);
+        Record {
+            state: RecordState::Claim,
+            id: ClaimId([0xab; 16]),
+            hold_time,
+            owner: "me@here:7".to_owned(),
+        }
+        .text()
     }
 
     #[test]
@@ -145,18 +150,18 @@ mod tests {
         };
         let kvs =
             ["/locks/a", "/locks/a/7", "/locks/a/~p00000003.00000002.7", "/locks/a/~s7"].map(kv).to_vec();
-        let found = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
-        let done = ResponseOp { response: Some(Response::Range(found.clone())) };
-        let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
+        let range = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
+        let step_result = ResponseOp { response: Some(Response::Range(range.clone())) };
+        let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![step_result; 3] };
         let event = Event { kind: 1, kv: Some(kv("/locks/a/7")) };
-        let watched = WatchResponse {
+        let response = WatchResponse {
             header,
             watch_id: 2,
             created: true,
             events: vec![event; 2],
             ..WatchResponse::default()
         };
-        let kinds = [(0, found.encode_to_vec()), (1, txn.encode_to_vec()), (2, watched.encode_to_vec())];
+        let kinds = [(0, range.encode_to_vec()), (1, txn.encode_to_vec()), (2, response.encode_to_vec())];
         let others = (3..9).map(|kind| (kind, b"\x10\x07\x18\x09\x42\x03abc".to_vec()));
         let samples: Vec<_> =
             kinds.into_iter().chain(others).map(|(kind, bytes)| [vec![kind], bytes].concat()).collect();

@@ -11,7 +11,7 @@ use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
     lock_mutex, runtime,
-    session::Action,
+    session::SessionAction,
     watches::{Begin, Target},
     wire::Revoke,
 };
@@ -29,15 +29,15 @@ impl Maintain for Client {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.next_action(now) {
-                Action::WaitUntil(at) => next = next.min(at),
-                Action::KeepAlive => match self.link.live() {
+                SessionAction::WaitUntil(until) => next = next.min(until),
+                SessionAction::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
                         let link = self.link.clone();
                         runtime::spawn(async move { drop(link.conn().await) });
                     }
                 },
-                Action::Revoke => {
+                SessionAction::Revoke => {
                     self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
                     runtime::spawn(async move {
@@ -45,7 +45,7 @@ impl Maintain for Client {
                         let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
-                Action::Forget => self.lease_is_gone(session.id),
+                SessionAction::Forget => self.lease_is_gone(session.id),
             }
         }
         let (overdue, lasting) = {
@@ -57,11 +57,15 @@ impl Maintain for Client {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
-                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
+                conn.watches.watch(
+                    Target::Own(id),
+                    (key, Vec::new()),
+                    Begin::Now { read_revision: revision },
+                );
             }
         }
         end_claims(self, overdue);
-        let expired: Vec<i64> = {
+        let expired_leases: Vec<i64> = {
             let mut min_holds = lock_mutex(&self.min_hold_leases);
             next = min_holds
                 .iter()
@@ -70,14 +74,14 @@ impl Maintain for Client {
                 .fold(next, Instant::min);
             min_holds.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
         };
-        for lease in expired {
+        for lease in expired_leases {
             let client = Arc::clone(self);
             runtime::spawn(async move {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.end_min_hold(lease)).await;
             });
         }
-        let due = [self.claims().next_due(), self.delete_expired_min_holds(now)];
-        due.into_iter().flatten().fold(next, Instant::min)
+        let next_times = [self.claims().next_due(), self.delete_expired_min_holds(now)];
+        next_times.into_iter().flatten().fold(next, Instant::min)
     }
 }
 
@@ -91,7 +95,7 @@ impl Client {
         for (key, revision) in expired {
             let client = Arc::clone(self);
             runtime::spawn(async move {
-                let _ = runtime::within(REQUEST_TIMEOUT, client.delete_expired(key, revision)).await;
+                let _ = runtime::within(REQUEST_TIMEOUT, client.delete_expired_min_hold(key, revision)).await;
             });
         }
         next

@@ -67,7 +67,7 @@ impl PushHandler for Client {
             session.end();
             self.lease_is_gone(lease);
         } else {
-            session.kept_alive(sent);
+            session.record_keep_alive(sent);
         }
     }
 
@@ -105,7 +105,7 @@ impl Client {
                 Some(false) => None,
                 // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
-                    let remaining = entry.data.slot.session().remaining(now);
+                    let remaining = entry.data.lease_slot.session().remaining(now);
                     let granted =
                         remaining.map(|remaining| (entry.name.clone(), remaining.min(entry.claim_time)));
                     granted.map(|(name, ttl)| {
@@ -166,8 +166,8 @@ impl Client {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
-            Ok((_, found)) if found.kvs.iter().any(|kv| kv.create_revision < revision) => {
-                self.check_min_holds(&found, &dir, (mode, revision));
+            Ok((_, reply)) if reply.kvs.iter().any(|kv| kv.create_revision < revision) => {
+                self.read_new_min_holds(&reply, &dir, (mode, revision));
             }
             Ok(_) => self.blocker_deleted(id, &key),
             Err(_) => self.push_recheck(id),
@@ -181,8 +181,8 @@ impl Client {
             _ => None,
         };
         let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| held(entry)) else { return };
-        let Ok((_, found)) = self.ask(Range::key(&key)).await else { return };
-        match found.kvs.iter().find(|kv| kv.create_revision == revision) {
+        let Ok((_, reply)) = self.ask(Range::key(&key)).await else { return };
+        match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
             Some(kv) if is_ended_record(&kv.value) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
@@ -213,7 +213,7 @@ impl Client {
     /// Ends all claims of a lease that the server ended, together with all keys of the lease.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost = self.claims().lost(|entry| entry.data.slot.session().id == lease);
+        let lost = self.claims().lost(|entry| entry.data.lease_slot.session().id == lease);
         lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

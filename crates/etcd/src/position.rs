@@ -24,8 +24,8 @@ pub(crate) struct QueuePosition {
 impl QueuePosition {
     /// The position by the result of [`blockers_range`]. `own` is the revision of the claim's own key if it was just
     /// created and so may be in the result.
-    pub(crate) fn read(dir: &Dir, mode: Mode, found: &RangeResponse, own: Option<i64>) -> Self {
-        let others = found.kvs.iter().filter(|kv| own != Some(kv.create_revision));
+    pub(crate) fn read(dir: &Dir, mode: Mode, blockers: &RangeResponse, own: Option<i64>) -> Self {
+        let others = blockers.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let ahead: Vec<(Vec<u8>, u32)> = others
@@ -52,8 +52,9 @@ impl QueuePosition {
                 let Some(newest) = keys.first() else { return Self { blocker: None, ahead: None } };
                 // The server's count ignores the age of keys, so it is right only for the newest key.
                 let own_counted = i64::from(mode == Mode::Exclusive);
-                let ahead = own.and_then(|_| u32::try_from(found.count.saturating_sub(own_counted + 1)).ok());
-                let sole = keys.len() == 1 && !found.more;
+                let ahead =
+                    own.and_then(|_| u32::try_from(blockers.count.saturating_sub(own_counted + 1)).ok());
+                let sole = keys.len() == 1 && !blockers.more;
                 Self { blocker: Some(Blocker::Key { key: newest.to_vec(), sole }), ahead }
             }
         }
@@ -90,7 +91,7 @@ pub(crate) struct ClaimReply {
     /// The revision at which the key of the claim was created.
     pub(crate) revision: i64,
     /// The revision of the read.
-    pub(crate) seen: i64,
+    pub(crate) read_revision: i64,
     /// How long a hold is valid, counted from before the request left.
     pub(crate) ttl: Duration,
     pub(crate) position: QueuePosition,
@@ -100,7 +101,7 @@ impl Client {
     /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
     /// precedence.
     pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, position: QueuePosition { blocker, ahead } } = reply;
+        let ClaimReply { revision, read_revision, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
@@ -112,7 +113,7 @@ impl Client {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
-            watch(claim, dir, conn, seen, (key, &blocker));
+            watch(claim, dir, conn, read_revision, (key, &blocker));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
@@ -122,20 +123,22 @@ impl Client {
         // The watch of the own key lasts as long as the hold.
         conn.watches.unwatch(Target::Blocker(claim.id));
         self.wake_maintenance.notify_one();
-        Self::held(conn, revision, ttl)
+        Self::held_answer(conn, revision, ttl)
     }
 }
 
-/// Watches the claim's own key and what the claim waits for, from the revision of the read, `seen`.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
+/// Watches the claim's own key and what the claim waits for, from the revision of the read, `read_revision`.
+fn watch(claim: &Claim, dir: &Dir, conn: &Conn, read_revision: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
     let (span, begin, own_begin) = match blocker {
         // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
         // that the watch of the own key missed.
         Blocker::Key { key, .. } => {
-            ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
+            ((key.clone(), Vec::new()), Begin::Now { read_revision }, Begin::Now { read_revision: i64::MAX })
         }
         // Every change counts, so the watches start after the read.
-        Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
+        Blocker::Permits { .. } | Blocker::Unknown => {
+            (dir.all(), Begin::After(read_revision), Begin::After(read_revision))
+        }
     };
     conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin);
     conn.watches.watch(Target::Blocker(claim.id), span, begin);

@@ -26,9 +26,9 @@ impl Client {
         let registered = self
             .claims()
             .get(claim.id)
-            .map(|entry| (entry.data.slot.session().clone(), entry.data.key.clone()));
+            .map(|entry| (entry.data.lease_slot.session().clone(), entry.data.key.clone()));
         let Some((session, key)) = registered else { return Ok(Answer::Gone) };
-        if let Err(error) = self.freshen(&session).await {
+        if let Err(error) = self.wait_until_confirmed(&session).await {
             return if session.is_gone() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
         let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
@@ -45,14 +45,14 @@ impl Client {
         let foreign = Range::key(&dir.bare_key()).keys_only();
         let reads = vec![Range::key(&key).into(), ahead.into(), foreign.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
-        let seen = reply.revision();
+        let read_revision = reply.revision();
         let own = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
         let own = own.filter(|own| own.create_revision == revision);
         if own.is_none_or(|own| is_ended_record(&own.value)) {
             return Ok(self.mark_gone(claim));
         }
         let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
-        self.check_min_holds(&ahead, &dir, (claim.mode, revision));
+        self.read_new_min_holds(&ahead, &dir, (claim.mode, revision));
         let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
         let position = QueuePosition::read(&dir, claim.mode, &ahead, None).with_foreign(foreign);
@@ -60,7 +60,7 @@ impl Client {
             self.note_contact(claim);
             return Ok(Answer::Waiting(Hint { ahead: position.ahead, ..Hint::default() }));
         }
-        Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, seen, ttl, position }))
+        Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position }))
     }
 
     /// Whether this client knows every claim ahead of this one and is notified when one ends.

@@ -16,31 +16,32 @@ use crate::{
     wire::{KeyValue, Range, Txn},
 };
 
-/// The number of keys that one request reads: the server accepts up to 128 steps.
+/// The most holds that one request renews: the server accepts up to 128 steps.
 const BATCH: usize = 100;
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let batches = holds.chunks(BATCH).map(|holds| self.renew_some(holds));
+        let batches = holds.chunks(BATCH).map(|holds| self.renew_batch(holds));
         join_all(batches).await.into_iter().flatten().collect()
     }
 
     /// Renews up to `BATCH` holds with one request.
-    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
+    async fn renew_batch(&self, holds: &[Hold]) -> Vec<Renewed> {
         let held_keys: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_key(hold)).collect();
         let keys_read = match self.read_keys(holds, &held_keys).await {
             Ok(keys_read) => keys_read,
             // The server refuses the whole transaction if the user may not read one key.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
-                let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
-                return join_all(alone).await.into_iter().flatten().collect();
+                let single_renewals =
+                    holds.iter().map(|hold| Box::pin(self.renew_batch(std::slice::from_ref(hold))));
+                return join_all(single_renewals).await.into_iter().flatten().collect();
             }
             Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.without_source())).collect(),
         };
         let results = holds.iter().zip(held_keys).zip(keys_read);
         results
             .map(|((hold, held_key), key_read)| match (held_key, key_read) {
-                (Some(_), Some(key_read)) => self.renewed(hold, &key_read),
+                (Some(_), Some(key_read)) => self.renewal_result(hold, &key_read),
                 _ => Renewed::Lost(Loss::Gone),
             })
             .collect()
@@ -56,7 +57,7 @@ impl Client {
         if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
             return None;
         }
-        let session = Arc::clone(entry.data.slot.session());
+        let session = Arc::clone(entry.data.lease_slot.session());
         if session.is_gone() {
             return None;
         }
@@ -77,7 +78,7 @@ impl Client {
         for HeldKey { session, .. } in held_keys.iter().flatten() {
             if !lease_ids.contains(&session.id) {
                 lease_ids.push(session.id);
-                confirmations.push(async move { (self.freshen(session).await, session) });
+                confirmations.push(async move { (self.wait_until_confirmed(session).await, session) });
             }
         }
         for (confirmed, session) in join_all(confirmations).await {
@@ -105,7 +106,7 @@ impl Client {
     }
 
     /// Extends a hold whose key was read, or returns why the hold is lost.
-    fn renewed(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
+    fn renewal_result(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
         let revision = key_read.kv.create_revision;
         if i64::try_from(hold.token.number) != Ok(revision) {
             return Renewed::Lost(Loss::Gone);

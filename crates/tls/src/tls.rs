@@ -178,9 +178,9 @@ impl Tls {
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
         if self.custom.is_some() {
-            let words =
+            let why =
                 "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
-            return Err(TlsError::Wrong(words.to_owned()));
+            return Err(TlsError::Wrong(why.to_owned()));
         }
         // Checks everything here that the client library would refuse, for a clear error message.
         self.build().map_err(TlsError::Wrong)?;
@@ -204,7 +204,7 @@ impl Tls {
 /// Refuses other kinds of file: opening a pipe would wait for a writer.
 fn check_regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
-        Ok(found) if found.is_file() => Ok(()),
+        Ok(metadata) if metadata.is_file() => Ok(()),
         Ok(_) => Err(format!("{}: it is no regular file", file.display())),
         Err(error) => Err(format!("{}: {error}", file.display())),
     }

@@ -24,7 +24,7 @@ impl Failed {
 
     /// Whether the server refused the request with this error.
     pub(crate) fn is(&self, code: Code) -> bool {
-        matches!(self, Self::Refused(answered) if *answered == code)
+        matches!(self, Self::Refused(refused_code) if *refused_code == code)
     }
 
     /// Whether the session is over: all its nodes are gone.

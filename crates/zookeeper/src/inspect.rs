@@ -13,10 +13,10 @@ use crate::{
     error::Failed,
     guarantee,
     keys::{self, Dir, PERMITS, PERMITS_QUEUE},
-    record::{MAX_DATA_BYTES, Record, limit},
+    record::{MAX_DATA_BYTES, Record, read_limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
-    wire::{ANY_VERSION, Code, Data, Delete, Exists, MultiOp, SetData, Sync},
+    wire::{ANY_VERSION, Code, Delete, Exists, GetData, MultiOp, SetData, Sync},
 };
 
 /// The session timeout of an operator's request.
@@ -28,24 +28,24 @@ const BATCH: usize = 64;
 
 /// The session and connection of an operator's request.
 struct OperatorRequest {
-    slot: SessionSlot,
+    session_slot: SessionSlot,
     conn: Arc<Conn>,
 }
 
 impl Client {
-    /// Takes a session, and brings its server up to date.
+    /// Takes a slot on a session, and brings the server of that session up to date.
     async fn start_request(&self) -> Result<OperatorRequest, EngineError> {
-        let slot = self.slot(OPERATOR_TIMEOUT, 0)?;
-        let conn = slot.session().conn().await?;
+        let session_slot = self.take_session_slot(OPERATOR_TIMEOUT, 0)?;
+        let conn = session_slot.session().conn().await?;
         // The server may lag behind its leader.
-        conn.send(&Sync { path: &self.base() }).answer().await?;
-        Ok(OperatorRequest { slot, conn })
+        conn.send(&Sync { path: &self.base_path() }).answer().await?;
+        Ok(OperatorRequest { session_slot, conn })
     }
 
     /// Ends the request. Closes the session if nothing else uses it.
     async fn end_request(&self, operator: OperatorRequest) {
-        let session = Arc::clone(operator.slot.session());
-        if session.state.close_after_last() {
+        let session = Arc::clone(operator.session_slot.session());
+        if session.state.close_if_last_slot() {
             self.sessions.forget(&session);
             // If the request is lost, the session times out.
             let _ = session.close().await;
@@ -55,7 +55,7 @@ impl Client {
     /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
         let operator = self.start_request().await?;
-        let read = operator.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
+        let read = operator.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
         self.end_request(operator).await;
         match read {
             // The first claim creates the prefix.
@@ -81,7 +81,7 @@ impl Client {
 
     /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
     async fn read_names(&self, operator: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(&operator.conn, &self.base()).await?;
+        let directories = children(&operator.conn, &self.base_path()).await?;
         let mut names: Vec<Name> =
             directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
@@ -114,18 +114,18 @@ impl Client {
         let entries = children(conn, dir.path()).await?;
         let mut contents = DirContents::default();
         if !entries.is_empty() {
-            contents.lineage = Some(self.existing_lineage(operator.slot.session(), conn).await?);
+            contents.lineage = Some(self.existing_lineage(operator.session_slot.session(), conn).await?);
         }
         let nodes = keys::queue_nodes(&entries);
         let stored = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
         for (node, stored) in nodes.into_iter().zip(stored) {
-            contents.locks.extend(stored?.map(|stored| (node, stored)));
+            contents.lock_queue.extend(stored?.map(|stored| (node, stored)));
         }
         if entries.iter().any(|name| name == PERMITS_QUEUE) {
             let path = dir.permits_queue();
             let nodes = keys::queue_nodes(&children(conn, &path).await?);
             for stored in join_all(nodes.iter().map(|node| read_node(conn, &path, &node.name))).await {
-                contents.queue.extend(stored?);
+                contents.permits_queue.extend(stored?);
             }
         }
         if entries.iter().any(|name| name == PERMITS) {
@@ -137,7 +137,7 @@ impl Client {
                 contents.permits.extend(stored?);
             }
             contents.limit =
-                read_node(conn, dir.path(), PERMITS).await?.and_then(|stored| limit(&stored.data));
+                read_node(conn, dir.path(), PERMITS).await?.and_then(|stored| read_limit(&stored.data));
         }
         Ok(contents)
     }
@@ -182,7 +182,7 @@ impl Client {
             let data = Record { broken: true, ..record }.text();
             vec![MultiOp::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        match self.change(operator.slot.session(), &operator.conn, steps).await? {
+        match self.apply_changes(operator.session_slot.session(), &operator.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
             Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),
@@ -198,7 +198,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
         if stat.length > MAX_DATA_BYTES {
             return Ok((Vec::new(), stat));
         }
-        match conn.send(&Data { path: &path, watch: false }).answer().await {
+        match conn.send(&GetData { path: &path, watch: false }).answer().await {
             // Without the right to read, a client may still learn that the node exists.
             Err(failed) if failed.is(Code::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,

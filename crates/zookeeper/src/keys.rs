@@ -10,7 +10,7 @@
 //! | `_c_<uuid>-__WRIT__<number>` | the same with `layout=rw`, as by the writers of `InterProcessReadWriteLock` |
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
-//! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
+//! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
 //!
 //! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows it. So a try is refused
 //! because of holders and waiters, not because of other tries.
@@ -127,17 +127,17 @@ pub(crate) struct Dir {
     /// The path with the chroot.
     path: String,
     /// The length of the chroot.
-    chroot: usize,
+    chroot_length: usize,
 }
 
 impl Dir {
     pub(crate) fn of(chroot: &str, prefix: &str, name: &Name) -> Self {
-        Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot: chroot.len() }
+        Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot_length: chroot.len() }
     }
 
     /// The path that another program is given for this name, for a connection with the same chroot.
     pub(crate) fn without_chroot(&self) -> String {
-        self.path[self.chroot..].to_owned()
+        self.path[self.chroot_length..].to_owned()
     }
 
     /// The path with the chroot.
@@ -155,16 +155,16 @@ impl Dir {
 
     /// The path of the queue for permits.
     pub(crate) fn permits_queue(&self) -> String {
-        self.below(PERMITS_QUEUE)
+        self.child_path(PERMITS_QUEUE)
     }
 
     /// The path of the permits that are held.
     pub(crate) fn permits(&self) -> String {
-        self.below(PERMITS)
+        self.child_path(PERMITS)
     }
 
     /// The path of this node of the directory.
-    pub(crate) fn below(&self, name: &str) -> String {
+    pub(crate) fn child_path(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
@@ -231,7 +231,7 @@ pub(crate) fn may_be_replaced(name: &str) -> bool {
 
 /// The total length of the paths of a claim's nodes. An error if its permits do not fit into one request: a permit is a
 /// node, and all permits of a claim are created in one step.
-pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
+pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
     let permits = match claim.mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionStep, wire::Ping,
+    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionAction, wire::Ping,
 };
 
 impl Maintain for Client {
@@ -17,15 +17,15 @@ impl Maintain for Client {
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.end_expired(id))
+        Box::pin(self.end_overdue_claim(id))
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
-            match session.state.next_step(now) {
-                SessionStep::Nothing(at) => next = next.min(at),
-                SessionStep::Heartbeat => {
+            match session.state.next_action(now) {
+                SessionAction::WaitUntil(until) => next = next.min(until),
+                SessionAction::Heartbeat => {
                     // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
@@ -44,14 +44,14 @@ impl Maintain for Client {
                         });
                     }
                 }
-                SessionStep::Close => {
+                SessionAction::Close => {
                     self.sessions.forget(&session);
                     runtime::spawn(async move {
                         // If the request is lost, the session times out.
                         let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
                     });
                 }
-                SessionStep::Forget => self.session_is_gone(&session),
+                SessionAction::Forget => self.session_is_gone(&session),
             }
         }
         let (overdue, lasting) = {

@@ -155,6 +155,6 @@ fn plain(stream: impl Stream + 'static, is_local: bool) -> Followed {
 /// connection is as secure as the URL requires. A URL that only prefers encryption trusts no server on another machine.
 #[cfg(feature = "tls")]
 fn secured(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> Followed {
-    let end_point = leasehold_tls::end_point(&stream);
+    let end_point = leasehold_tls::channel_binding(&stream);
     Followed::new(Box::new(stream), if trusted { Login::Cleartext } else { Login::Md5 }, end_point)
 }
