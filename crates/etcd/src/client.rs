@@ -27,7 +27,7 @@ use crate::{
     min_hold_expiry::MinHoldKeys,
     runtime,
     session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, lease_ended, whole_seconds},
-    watches::{Begin, Target},
+    watches::{WatchStart, WatchTarget},
     wire::{self, UnaryRequest},
 };
 
@@ -237,7 +237,11 @@ impl Client {
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch_key(self.prefix(), lease);
         // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
-        conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { read_revision: i64::MAX });
+        conn.watches.watch(
+            WatchTarget::Epoch(lease),
+            (key, Vec::new()),
+            WatchStart::Now { read_revision: i64::MAX },
+        );
     }
 
     /// A reference for tasks that must not keep the client alive.
@@ -248,8 +252,8 @@ impl Client {
     /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Blocker(id));
-            conn.watches.unwatch(Target::Own(id));
+            conn.watches.unwatch(WatchTarget::Blocker(id));
+            conn.watches.unwatch(WatchTarget::Own(id));
         }
     }
 

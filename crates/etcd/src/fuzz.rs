@@ -9,14 +9,19 @@ use crate::{
     push_handler::PushHandler,
     record::Record,
     view::{LeaseTimes, key_views, view},
-    watches::{Begin, Target, Watches},
+    watches::{WatchStart, WatchTarget, Watches},
     wire::{
         AuthenticateResponse, Event, GrantResponse, KeepAliveResponse, MembersResponse, RangeResponse,
         StatusResponse, TimeToLiveResponse, TxnResponse, WatchResponse, read,
     },
 };
 
+/// The prefix of keys.
 const PREFIX: &str = "/locks";
+/// The id of the cluster.
+const CLUSTER: u64 = 7;
+/// The create revision of the own key of a claim.
+const OWN_REVISION: i64 = 7;
 const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
 
 /// Reads a reply of the server. The first byte selects its kind.
@@ -58,18 +63,20 @@ fn dir() -> Dir {
     Dir::of(PREFIX, &Name::new("a").expect("it is a name"))
 }
 
+/// Reads the position of a claim, and the view of a name, from these keys.
 fn check_range(range: &RangeResponse) {
     let dir = dir();
     for mode in MODES {
-        for own in [None, Some(7)] {
+        for own in [None, Some(OWN_REVISION)] {
             let foreign = range.kvs.first().cloned();
             drop(QueuePosition::read(&dir, mode, range, own).with_foreign(foreign));
         }
     }
     let key_views = key_views(&dir, &range.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), 7));
+    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), CLUSTER));
 }
 
+/// Reads the result of each step of a transaction.
 fn check_txn(mut reply: TxnResponse) {
     let _ = reply.revision();
     for step in 0..3 {
@@ -80,11 +87,14 @@ fn check_txn(mut reply: TxnResponse) {
     }
 }
 
+/// Passes a message about a watch to the watches of a connection: to two known watches, and to its own watch id.
 fn check_watch_response(response: WatchResponse) {
     let (requests, _requests_sent) = mpsc::unbounded_channel();
     let watches = Watches::new(requests);
-    for (lease, begin) in [(1, Begin::Now { read_revision: 5 }), (2, Begin::After(response.watch_id))] {
-        watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
+    for (lease, begin) in
+        [(1, WatchStart::Now { read_revision: 5 }), (2, WatchStart::After(response.watch_id))]
+    {
+        watches.watch(WatchTarget::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
     }
     for watch_id in [1, 2] {
         watches.receive(WatchResponse { watch_id, ..response.clone() }, &NullHandler);
@@ -96,13 +106,13 @@ fn check_watch_response(response: WatchResponse) {
 struct NullHandler;
 
 impl PushHandler for NullHandler {
-    fn on_event(&self, _: Target, event: &Event) {
+    fn on_event(&self, _: WatchTarget, event: &Event) {
         let _ = event.is_deletion();
     }
 
-    fn on_missed(&self, _: Target) {}
+    fn on_missed(&self, _: WatchTarget) {}
 
-    fn on_watch_ended(&self, _: Target) {}
+    fn on_watch_ended(&self, _: WatchTarget) {}
 
     fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
 
@@ -140,7 +150,7 @@ mod tests {
 
     #[test]
     fn answers_are_read_from_random_bytes() {
-        let header = Some(Header { cluster_id: 7, revision: 9 });
+        let header = Some(Header { cluster_id: CLUSTER, revision: 9 });
         let kv = |key: &str| KeyValue {
             key: key.as_bytes().to_vec(),
             create_revision: 7,

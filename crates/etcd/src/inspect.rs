@@ -70,7 +70,7 @@ impl Client {
 
     /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
     async fn read_dir(&self, dir: &Dir) -> Result<(Header, Vec<KeyValue>), EngineError> {
-        let (header, mut kvs) = self.read_all(dir.all()).await?;
+        let (header, mut kvs) = self.read_all(dir.all_keys()).await?;
         let bare_key = Range { revision: header.revision, ..Range::key(&dir.bare_key()) };
         kvs.extend(self.read_page(bare_key).await?.kvs);
         kvs.sort_by_key(|kv| kv.create_revision);

@@ -67,7 +67,7 @@ impl Dir {
     }
 
     /// All keys of the directory.
-    pub(crate) fn all(&self) -> Span {
+    pub(crate) fn all_keys(&self) -> Span {
         // The byte after `/`.
         self.span("", &self.path(), "0")
     }
@@ -76,7 +76,7 @@ impl Dir {
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
             Mode::Shared => self.span("", &self.0, "~s"),
-            _ => self.all(),
+            _ => self.all_keys(),
         }
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let dir = dir("a");
         let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
         for key in MODES.map(|mode| dir.key(mode, LEASE, 0)).iter().chain([&foreign]) {
-            assert!(within(&dir.all(), key));
+            assert!(within(&dir.all_keys(), key));
             let mode = dir.mode(key);
             assert_eq!(within(&dir.blockers(Mode::Shared), key), mode != Mode::Shared);
             for wanted in MODES {
@@ -257,7 +257,7 @@ mod tests {
             }
         }
         for outside_key in ["/locks/a", "/locks/b/1", "/locks/a0", "/locks/a b/1", "/locks/a-/1"] {
-            assert!(!within(&dir.all(), outside_key.as_bytes()), "{outside_key}");
+            assert!(!within(&dir.all_keys(), outside_key.as_bytes()), "{outside_key}");
         }
     }
 

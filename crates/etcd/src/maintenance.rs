@@ -12,7 +12,7 @@ use crate::{
     engine::REQUEST_TIMEOUT,
     lock_mutex, runtime,
     session::SessionAction,
-    watches::{Begin, Target},
+    watches::{WatchStart, WatchTarget},
     wire::Revoke,
 };
 
@@ -48,19 +48,20 @@ impl Maintain for Client {
                 SessionAction::Forget => self.lease_is_gone(session.id),
             }
         }
-        let (overdue, lasting) = {
+        let (overdue, holds_to_watch) = {
             let mut claims = self.claims();
             (claims.overdue(now), claims.lasting(now))
         };
+        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the key at once.
         if let Some(conn) = self.link.live() {
-            for id in lasting {
+            for id in holds_to_watch {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
                 conn.watches.watch(
-                    Target::Own(id),
+                    WatchTarget::Own(id),
                     (key, Vec::new()),
-                    Begin::Now { read_revision: revision },
+                    WatchStart::Now { read_revision: revision },
                 );
             }
         }

@@ -57,6 +57,7 @@ impl MinHoldKeys {
         self.0.get(&kv.key).is_some_and(|entry| entry.revision == kv.mod_revision)
     }
 
+    /// Forgets the minimum hold of this key, if there is one.
     pub(crate) fn forget(&mut self, key: &[u8]) {
         self.0.remove(key);
     }
@@ -150,6 +151,7 @@ fn deletion(key: &[u8], revision: i64) -> Txn {
 mod tests {
     use super::*;
 
+    /// The time so many milliseconds after the start of the test.
     fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }

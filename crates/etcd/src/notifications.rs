@@ -10,21 +10,21 @@ use crate::{
     push_handler::PushHandler,
     recheck::is_ended_record,
     runtime,
-    watches::Target,
+    watches::WatchTarget,
     wire::{Event, KeyValue, Range},
 };
 
 impl PushHandler for Client {
-    fn on_event(&self, target: Target, event: &Event) {
+    fn on_event(&self, target: WatchTarget, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {
-            Target::Blocker(id) if event.is_deletion() => {
+            WatchTarget::Blocker(id) if event.is_deletion() => {
                 lock_mutex(&self.min_hold_keys).forget(&kv.key);
                 self.blocker_deleted(id, &kv.key);
             }
-            Target::Blocker(id) => self.blocker_written(id, kv),
-            Target::Own(id) => self.own_key_changed(id, event),
-            Target::Epoch(lease) => {
+            WatchTarget::Blocker(id) => self.blocker_written(id, kv),
+            WatchTarget::Own(id) => self.own_key_changed(id, event),
+            WatchTarget::Epoch(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
                     if event.is_deletion() {
                         session.set_epoch(0);
@@ -32,6 +32,7 @@ impl PushHandler for Client {
                         session.raise_epoch_to(kv.mod_revision);
                     }
                 }
+                // An operator who breaks a hold writes a text; a release that raises the epoch writes none.
                 if !kv.value.is_empty() {
                     self.mailbox.push(Notification::AskAll);
                 }
@@ -39,25 +40,25 @@ impl PushHandler for Client {
         }
     }
 
-    fn on_missed(&self, target: Target) {
+    fn on_missed(&self, target: WatchTarget) {
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             let check = async {
                 match target {
-                    Target::Blocker(id) => client.check_blocker(id).await,
-                    Target::Own(id) => client.check_hold(id).await,
-                    Target::Epoch(_) => {}
+                    WatchTarget::Blocker(id) => client.check_blocker(id).await,
+                    WatchTarget::Own(id) => client.check_hold(id).await,
+                    WatchTarget::Epoch(_) => {}
                 }
             };
             let _ = runtime::within(REQUEST_TIMEOUT, check).await;
         });
     }
 
-    fn on_watch_ended(&self, target: Target) {
+    fn on_watch_ended(&self, target: WatchTarget) {
         match target {
-            Target::Blocker(id) | Target::Own(id) => self.push_recheck(id),
-            Target::Epoch(_) => {}
+            WatchTarget::Blocker(id) | WatchTarget::Own(id) => self.push_recheck(id),
+            WatchTarget::Epoch(_) => {}
         }
     }
 
@@ -117,7 +118,7 @@ impl Client {
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
         self.wake_maintenance.notify_one();
-        conn.watches.unwatch(Target::Blocker(id));
+        conn.watches.unwatch(WatchTarget::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
@@ -184,6 +185,7 @@ impl Client {
         let Ok((_, reply)) = self.ask(Range::key(&key)).await else { return };
         match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
+            // Broken, or turned into a minimum hold: the next renewal of the hold finds out which.
             Some(kv) if is_ended_record(&kv.value) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
         }
@@ -206,7 +208,7 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Epoch(lease));
+            conn.watches.unwatch(WatchTarget::Epoch(lease));
         }
     }
 

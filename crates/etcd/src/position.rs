@@ -9,7 +9,7 @@ use crate::{
     client::Client,
     conn::Conn,
     keys::Dir,
-    watches::{Begin, Target},
+    watches::{WatchStart, WatchTarget},
     wire::{KeyValue, Order, Range, RangeResponse},
 };
 
@@ -121,7 +121,7 @@ impl Client {
         claims.watch_at(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
         // The watch of the own key lasts as long as the hold.
-        conn.watches.unwatch(Target::Blocker(claim.id));
+        conn.watches.unwatch(WatchTarget::Blocker(claim.id));
         self.wake_maintenance.notify_one();
         Self::held_answer(conn, revision, ttl)
     }
@@ -132,16 +132,18 @@ fn watch(claim: &Claim, dir: &Dir, conn: &Conn, read_revision: i64, (own_key, bl
     let (span, begin, own_begin) = match blocker {
         // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
         // that the watch of the own key missed.
-        Blocker::Key { key, .. } => {
-            ((key.clone(), Vec::new()), Begin::Now { read_revision }, Begin::Now { read_revision: i64::MAX })
-        }
+        Blocker::Key { key, .. } => (
+            (key.clone(), Vec::new()),
+            WatchStart::Now { read_revision },
+            WatchStart::Now { read_revision: i64::MAX },
+        ),
         // Every change counts, so the watches start after the read.
         Blocker::Permits { .. } | Blocker::Unknown => {
-            (dir.all(), Begin::After(read_revision), Begin::After(read_revision))
+            (dir.all_keys(), WatchStart::After(read_revision), WatchStart::After(read_revision))
         }
     };
-    conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin);
-    conn.watches.watch(Target::Blocker(claim.id), span, begin);
+    conn.watches.watch(WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin);
+    conn.watches.watch(WatchTarget::Blocker(claim.id), span, begin);
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::{
     error::unreadable,
     position::{ClaimReply, QueuePosition, blockers_range},
     record::{Record, RecordState},
-    watches::Target,
+    watches::WatchTarget,
     wire::{Range, Txn},
 };
 
@@ -42,8 +42,8 @@ impl Client {
         if let (Mode::Permits { limit, .. }, true) = (claim.mode, knows_all_ahead) {
             ahead = ahead.limit(limit.into());
         }
-        let foreign = Range::key(&dir.bare_key()).keys_only();
-        let reads = vec![Range::key(&key).into(), ahead.into(), foreign.into()];
+        let bare_key = Range::key(&dir.bare_key()).keys_only();
+        let reads = vec![Range::key(&key).into(), ahead.into(), bare_key.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let read_revision = reply.revision();
         let own = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
@@ -67,7 +67,7 @@ impl Client {
     fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
         matches!(state, Some(State::Waiting { before: Blocker::Permits { .. }, .. }))
-            && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
+            && self.link.live().is_some_and(|conn| conn.watches.has(WatchTarget::Blocker(claim.id)))
     }
 
     /// Records that the claim asked now, so that it does not count as overdue.

@@ -231,10 +231,12 @@ impl Sessions {
         take_slot_on(&session)
     }
 
+    /// The lease with this id; `None` if this client does not keep it alive.
     pub(crate) fn get(&self, lease: i64) -> Option<Arc<Session>> {
         lock_mutex(&self.by_id).get(&lease).cloned()
     }
 
+    /// Keeps this lease alive no more.
     pub(crate) fn forget(&self, lease: i64) {
         lock_mutex(&self.by_id).remove(&lease);
     }
@@ -243,6 +245,7 @@ impl Sessions {
         lock_mutex(&self.by_id).values().cloned().collect()
     }
 
+    /// Whether any lease has a key, so that this client needs the server.
     pub(crate) fn has_keys(&self) -> bool {
         lock_mutex(&self.by_id).values().any(|session| lock_mutex(&session.state).keys > 0)
     }
@@ -275,6 +278,7 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(12);
 
+    /// The time so many milliseconds after the start of the test.
     fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }

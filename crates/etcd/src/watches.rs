@@ -23,7 +23,7 @@ const REFUSED: i64 = -1;
 
 /// What a watched key is to its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Target {
+pub(crate) enum WatchTarget {
     /// What this claim waits for.
     Blocker(ClaimId),
     /// The claim's own key.
@@ -43,7 +43,7 @@ pub(crate) struct Watches {
 
 /// The revision from which a watch reports changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Begin {
+pub(crate) enum WatchStart {
     /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
     /// a tenth of a second.
     After(i64),
@@ -57,10 +57,10 @@ pub(crate) enum Begin {
 /// The watches by id and by target.
 #[derive(Default)]
 struct Tables {
-    /// By watch id: the target and, for [`Begin::Now`], the revision up to which the client has read the data.
-    targets: HashMap<i64, (Target, Option<i64>)>,
+    /// By watch id: the target and, for [`WatchStart::Now`], the revision up to which the client has read the data.
+    targets: HashMap<i64, (WatchTarget, Option<i64>)>,
     /// The watch id of each target, and its span.
-    watch_ids: HashMap<Target, (i64, Span)>,
+    watch_ids: HashMap<WatchTarget, (i64, Span)>,
 }
 
 impl Watches {
@@ -69,10 +69,10 @@ impl Watches {
     }
 
     /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
-    pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin) {
+    pub(crate) fn watch(&self, target: WatchTarget, span: Span, begin: WatchStart) {
         let (start_revision, read_revision) = match begin {
-            Begin::After(revision) => (revision.saturating_add(1), None),
-            Begin::Now { read_revision } => (0, Some(read_revision)),
+            WatchStart::After(revision) => (revision.saturating_add(1), None),
+            WatchStart::Now { read_revision } => (0, Some(read_revision)),
         };
         let mut tables = lock_mutex(&self.tables);
         if tables.watch_ids.get(&target).is_some_and(|(_, watched_span)| *watched_span == span) {
@@ -90,12 +90,12 @@ impl Watches {
     }
 
     /// Whether this target has a watch.
-    pub(crate) fn has(&self, target: Target) -> bool {
+    pub(crate) fn has(&self, target: WatchTarget) -> bool {
         lock_mutex(&self.tables).watch_ids.contains_key(&target)
     }
 
     /// Ends the watch of this target.
-    pub(crate) fn unwatch(&self, target: Target) {
+    pub(crate) fn unwatch(&self, target: WatchTarget) {
         let mut tables = lock_mutex(&self.tables);
         if let Some((watch_id, _)) = tables.watch_ids.remove(&target) {
             tables.targets.remove(&watch_id);
@@ -152,18 +152,18 @@ mod tests {
 
     /// Records each call: its kind and its target.
     #[derive(Default)]
-    struct RecordingHandler(Mutex<Vec<(&'static str, Target)>>);
+    struct RecordingHandler(Mutex<Vec<(&'static str, WatchTarget)>>);
 
     impl PushHandler for RecordingHandler {
-        fn on_event(&self, target: Target, _: &Event) {
+        fn on_event(&self, target: WatchTarget, _: &Event) {
             lock_mutex(&self.0).push(("event", target));
         }
 
-        fn on_missed(&self, target: Target) {
+        fn on_missed(&self, target: WatchTarget) {
             lock_mutex(&self.0).push(("missed", target));
         }
 
-        fn on_watch_ended(&self, target: Target) {
+        fn on_watch_ended(&self, target: WatchTarget) {
             lock_mutex(&self.0).push(("watch ended", target));
         }
 
@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    const BLOCKER: Target = Target::Blocker(ClaimId([1; 16]));
+    const BLOCKER: WatchTarget = WatchTarget::Blocker(ClaimId([1; 16]));
 
     fn reply(watch_id: i64, revision: i64) -> WatchResponse {
         let header = Some(Header { revision, ..Header::default() });
@@ -189,9 +189,9 @@ mod tests {
         let (watches, handler) = (Watches::new(requests), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
         for (begin, begins_at, missed) in [
-            (Begin::Now { read_revision: 5 }, 5, false),
-            (Begin::Now { read_revision: 5 }, 6, true),
-            (Begin::After(5), 6, false),
+            (WatchStart::Now { read_revision: 5 }, 5, false),
+            (WatchStart::Now { read_revision: 5 }, 6, true),
+            (WatchStart::After(5), 6, false),
         ] {
             watches.unwatch(BLOCKER);
             watches.watch(BLOCKER, span(), begin);
@@ -214,7 +214,7 @@ mod tests {
         let (requests, mut sent_requests) = mpsc::unbounded_channel();
         let watches = Watches::new(requests);
         for key in [b"a", b"a", b"b", b"b"] {
-            watches.watch(BLOCKER, (key.to_vec(), Vec::new()), Begin::Now { read_revision: 5 });
+            watches.watch(BLOCKER, (key.to_vec(), Vec::new()), WatchStart::Now { read_revision: 5 });
         }
         let mut requests = Vec::new();
         while let Ok(request) = sent_requests.try_recv() {
@@ -231,8 +231,8 @@ mod tests {
         let (requests, _sent) = mpsc::unbounded_channel();
         let (watches, handler) = (Watches::new(requests), RecordingHandler::default());
         let span = || (b"k".to_vec(), Vec::new());
-        watches.watch(BLOCKER, (b"before".to_vec(), Vec::new()), Begin::After(1));
-        watches.watch(BLOCKER, span(), Begin::After(2));
+        watches.watch(BLOCKER, (b"before".to_vec(), Vec::new()), WatchStart::After(1));
+        watches.watch(BLOCKER, span(), WatchStart::After(2));
         let event = |watch_id| WatchResponse { events: vec![Event::default()], ..reply(watch_id, 9) };
         assert!(watches.receive(event(1), &handler) && watches.receive(event(2), &handler));
         assert_eq!(*lock_mutex(&handler.0), [("event", BLOCKER)]);

@@ -15,7 +15,7 @@ use crate::{
     position::refusing_node,
     record::Record,
     sessions::Session,
-    wire::{ANY_VERSION, Code, Create, Delete, GetChildren, MultiOp, NodeKind, Sync},
+    wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
 };
 
 /// The most tries of a claim. A claim is tried again if something that it depends on changed.
@@ -199,7 +199,7 @@ impl Client {
         }
         let own = match created {
             Ok(own) => own,
-            Err(failed) if failed.is(Code::NO_NODE) => {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => {
                 self.create_dirs(&context.conn, context.dir.path(), NodeKind::Container, Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
@@ -270,9 +270,9 @@ impl Client {
         let child_paths = children_of_queue.iter().map(|name| format!("{queue}/{name}"));
         for path in child_paths.chain([queue.clone()]) {
             match context.conn.send(&Delete { path, version: ANY_VERSION }).answer().await {
-                Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
+                Ok(()) | Err(Failed::Refused(ErrorCode::NO_NODE)) => {}
                 // The server itself deletes empty containers some time later.
-                Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
+                Err(Failed::Refused(ErrorCode::NO_AUTH | ErrorCode::NOT_EMPTY)) => return Ok(true),
                 Err(failed) => return Err(failed),
             }
         }
@@ -322,7 +322,7 @@ impl Client {
         let delete = Delete { path: own.path.clone(), version: ANY_VERSION };
         let steps = vec![MultiOp::Check { path: ahead, version: ANY_VERSION }, MultiOp::Delete(delete)];
         match self.apply_changes(&context.session, &context.conn, steps).await? {
-            Err((0, Code::NO_NODE)) => return Ok(None),
+            Err((0, ErrorCode::NO_NODE)) => return Ok(None),
             Ok(()) => self.forget_claim(claim),
             // The node ahead is not readable with this login, or the claim's own node is gone.
             Err(_) => self.withdraw(claim, context, own).await?,
@@ -339,7 +339,7 @@ pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Fai
 /// No children if the directory does not exist.
 fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
     match children {
-        Err(failed) if failed.is(Code::NO_NODE) => Ok(Vec::new()),
+        Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(Vec::new()),
         children => children,
     }
 }

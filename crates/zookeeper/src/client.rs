@@ -25,7 +25,7 @@ use crate::{
     session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
-    wire::{ANY_VERSION, Acl, Code, Create, Exists, Multi, MultiOp, NodeKind},
+    wire::{ANY_VERSION, Acl, Create, ErrorCode, Exists, Multi, MultiOp, NodeKind},
 };
 
 /// How long a waiting request sleeps at most before it checks again whether a heartbeat is due.
@@ -196,7 +196,7 @@ impl Client {
     /// those of another one, and from those before its data was deleted. Creates that directory if necessary.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         match self.existing_lineage(session, conn).await {
-            Err(failed) if failed.is(Code::NO_NODE) => {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => {
                 self.create_dirs(conn, &self.base_path(), NodeKind::Persistent, Vec::new()).await?;
                 self.existing_lineage(session, conn).await
             }
@@ -230,11 +230,11 @@ impl Client {
             let data = if current == path { data.clone() } else { Vec::new() };
             let create = Create { path: current.to_owned(), data, acl: self.acl.clone(), kind };
             match multi_outcome(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
-                Ok(_) | Err((_, Code::NODE_EXISTS)) => match missing.pop() {
+                Ok(_) | Err((_, ErrorCode::NODE_EXISTS)) => match missing.pop() {
                     Some(child) => current = child,
                     None => return Ok(()),
                 },
-                Err((_, Code::NO_NODE)) => {
+                Err((_, ErrorCode::NO_NODE)) => {
                     let Some((parent, _)) = current.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
                     else {
                         return Err(Failed::NO_NODE);
@@ -254,7 +254,7 @@ impl Client {
         session: &Session,
         conn: &Conn,
         steps: Vec<MultiOp>,
-    ) -> Result<Result<(), (usize, Code)>, Failed> {
+    ) -> Result<Result<(), (usize, ErrorCode)>, Failed> {
         let sent = self.now();
         let outcome = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
         session.state.record_answer(sent, self.now());

@@ -18,8 +18,8 @@ use crate::{
     record::is_broken,
     runtime,
     session::session_ended,
-    watches::{PendingWatch, Target},
-    wire::{Code, Exists, GetChildren, GetData},
+    watches::{PendingWatch, WatchTarget},
+    wire::{ErrorCode, Exists, GetChildren, GetData},
 };
 
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
@@ -154,7 +154,7 @@ impl Client {
         blocker: Blocker,
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = blocker.path().map(str::to_owned) else { return Ok(None) };
-        let target = Target::Blocker(claim.id);
+        let target = WatchTarget::Blocker(claim.id);
         let previous = match self.set_blocker(claim, own, blocker) {
             Some(previous) => previous,
             None => return Ok(Some(self.waiting_answer(claim))),
@@ -169,9 +169,9 @@ impl Client {
                 pending_watch.confirm();
                 Ok(Some(self.waiting_answer(claim)))
             }
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
             // This login may not read the node ahead. Polls of the directory find out when that node is gone.
-            Err(failed) if failed.is(Code::NO_AUTH) => {
+            Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
             }
@@ -211,11 +211,11 @@ impl Client {
         blocker: &Blocker,
     ) -> Result<StepResult, Failed> {
         if let Blocker::Node { path, .. } = blocker
-            && context.conn.watches.has(path, Target::Blocker(claim.id))
+            && context.conn.watches.has(path, WatchTarget::Blocker(claim.id))
         {
             let (own_exists, blocker_exists) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
-            if own_exists.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
+            if own_exists.answer().await.is_err_and(|failed| failed.is(ErrorCode::NO_NODE)) {
                 return Ok(StepResult::Answer(self.give_up(claim)));
             }
             match blocker_exists.answer().await {
@@ -226,7 +226,7 @@ impl Client {
                     }
                     return Ok(StepResult::Answer(self.waiting_answer(claim)));
                 }
-                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
@@ -244,7 +244,7 @@ impl Client {
         match context.conn.send(&GetData { path: &own.path, watch: false }).answer().await {
             Ok((data, _)) if is_broken(&data) => Ok(StepResult::Answer(self.give_up(claim))),
             Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
@@ -326,7 +326,7 @@ impl Client {
                     return Ok(Some(OwnNodes::single(path, stat.czxid)));
                 }
                 Ok(_) => {}
-                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }

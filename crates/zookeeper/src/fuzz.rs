@@ -55,6 +55,7 @@ pub fn node(bytes: &[u8]) {
     }
 }
 
+/// Reads the data of a node.
 fn check_data(data: &[u8]) {
     let (_, _) = (is_broken(data), read_limit(data));
     if let Some(record) = Record::read(data) {
@@ -62,6 +63,7 @@ fn check_data(data: &[u8]) {
     }
 }
 
+/// Reads the position of some children in the queue of all of them.
 fn check_positions(children: &[String]) {
     let nodes = keys::queue_nodes(children);
     let _ = holder_count(&nodes);
@@ -108,6 +110,7 @@ mod tests {
                 writer.text(node);
             }
         });
+        // One message for each kind of `answer`, in the same order.
         let messages = [
             message(|writer| {
                 writer.int(0).int(30_000).long(7).bytes(&[7; 16]).bool(false);

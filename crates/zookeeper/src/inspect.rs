@@ -16,7 +16,7 @@ use crate::{
     record::{MAX_DATA_BYTES, Record, read_limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
-    wire::{ANY_VERSION, Code, Delete, Exists, GetData, MultiOp, SetData, Sync},
+    wire::{ANY_VERSION, Delete, ErrorCode, Exists, GetData, MultiOp, SetData, Sync},
 };
 
 /// The session timeout of an operator's request.
@@ -59,7 +59,7 @@ impl Client {
         self.end_request(operator).await;
         match read {
             // The first claim creates the prefix.
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(()),
             read => Ok(read.map(drop)?),
         }
     }
@@ -93,7 +93,7 @@ impl Client {
                 match self.read_dir(operator, &dir).await {
                     Ok(contents) => Ok(contents.view(name.clone(), &dir)),
                     // The directory is not readable with this login. All other names are shown.
-                    Err(failed) if failed.is(Code::NO_AUTH) => {
+                    Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
                     }
                     Err(failed) => Err(failed),
@@ -184,7 +184,7 @@ impl Client {
         };
         match self.apply_changes(operator.session_slot.session(), &operator.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
-            Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
+            Err((_, ErrorCode::NO_NODE | ErrorCode::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),
         }
     }
@@ -200,13 +200,13 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
         }
         match conn.send(&GetData { path: &path, watch: false }).answer().await {
             // Without the right to read, a client may still learn that the node exists.
-            Err(failed) if failed.is(Code::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
+            Err(failed) if failed.is(ErrorCode::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,
         }
     };
     match read.await {
         Ok((data, stat)) => Ok(Some(StoredNode { path, data, stat })),
-        Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+        Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
         Err(failed) => Err(failed),
     }
 }

@@ -85,13 +85,13 @@ const LONG_NUMBER_LENGTH: usize = 11;
 /// Splits the name of a node into the part before the number, and the number.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|middle| name.split_at_checked(middle));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_word = |start: &str| KIND_WORDS.iter().any(|(word, _)| start.ends_with(word));
     let (start, number) = split(NUMBER_LENGTH)?;
-    if number.strip_prefix('-').is_some_and(digits) {
+    if number.strip_prefix('-').is_some_and(all_digits) {
         return Some((start, number.parse().ok()?));
     }
-    if !digits(number) {
+    if !all_digits(number) {
         return None;
     }
     // A number far below zero has eleven characters: then the minus sign is not the end of the word. After an unknown

@@ -54,11 +54,12 @@ impl Maintain for Client {
                 SessionAction::Forget => self.session_is_gone(&session),
             }
         }
-        let (overdue, lasting) = {
+        let (overdue, holds_to_watch) = {
             let mut claims = self.claims();
             (claims.overdue(now), claims.lasting(now))
         };
-        for id in lasting {
+        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the node at once.
+        for id in holds_to_watch {
             let client = Arc::clone(self);
             runtime::spawn(async move {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;

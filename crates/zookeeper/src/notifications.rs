@@ -10,21 +10,22 @@ use crate::{
     runtime,
     session::SessionState,
     sessions::Session,
-    watches::{Target, WatchHandler},
+    watches::{WatchHandler, WatchTarget},
     wire::EventKind,
 };
 
 impl WatchHandler for Client {
-    fn on_event(&self, target: Target, path: &str, kind: EventKind) {
+    fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind) {
         match target {
-            Target::Blocker(id) => self.on_blocker_event(id, path, kind),
-            Target::Own(id) => self.on_own_event(id, kind),
+            WatchTarget::Blocker(id) => self.on_blocker_event(id, path, kind),
+            WatchTarget::Own(id) => self.on_own_event(id, kind),
         }
     }
 
     fn reconnected(&self, session: &Arc<SessionState>) {
         let now = self.now();
         let set_unknown = |before: &mut Blocker| *before = Blocker::Unknown;
+        // All watches ended with the old connection.
         self.claims().watch_again(
             now,
             |entry| Arc::ptr_eq(&entry.data.session_slot.session().state, session),

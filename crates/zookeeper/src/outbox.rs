@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     error::Failed,
     lock_mutex,
-    wire::{Auth, Code, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
+    wire::{Auth, ErrorCode, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
 };
 
 /// The most requests that wait to be written.
@@ -80,7 +80,7 @@ impl<O: Op> Sent<O> {
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
         let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
-            return Err(Failed::Refused(Code(header.error)));
+            return Err(Failed::Refused(ErrorCode(header.error)));
         }
         O::read(&mut Reader::new(&body)).ok_or(Failed::Unreadable)
     }
@@ -230,7 +230,7 @@ mod tests {
         assert!(!outbox.on_answer(header(3, 0), &[]) && outbox.waiting_since().is_none());
         assert!(matches!(block_on(request.answer()), Ok(())));
         assert!(matches!(block_on(ping.answer()), Ok(())));
-        assert!(matches!(block_on(second_request.answer()), Err(Failed::Refused(Code::NO_NODE))));
+        assert!(matches!(block_on(second_request.answer()), Err(Failed::Refused(ErrorCode::NO_NODE))));
     }
 
     #[test]

@@ -14,9 +14,10 @@ use crate::{
     error::{Failed, multi_outcome},
     keys::{self, Node},
     record::{limit_text, read_limit},
-    watches::{PendingWatch, Target},
+    watches::{PendingWatch, WatchTarget},
     wire::{
-        ANY_VERSION, Code, Create, Delete, Exists, GetChildren, GetData, Multi, MultiOp, NodeKind, SetData,
+        ANY_VERSION, Create, Delete, ErrorCode, Exists, GetChildren, GetData, Multi, MultiOp, NodeKind,
+        SetData,
     },
 };
 
@@ -38,13 +39,14 @@ impl Client {
         (count, limit): (u32, u32),
     ) -> Result<StepResult, Failed> {
         let permits = context.dir.permits();
-        let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
+        let pending_watch =
+            PendingWatch::new(&context.conn.watches, &permits, WatchTarget::Blocker(claim.id));
         // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
         self.set_blocker(claim, own, Blocker::FreePermits { path: permits.clone() });
         let held =
             match context.conn.send(&GetChildren { path: &permits, watch: claim.may_queue }).answer().await {
                 Ok(held) => held.len(),
-                Err(failed) if failed.is(Code::NO_NODE) => {
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {
                     self.make_semaphore(context, limit).await?;
                     return Ok(StepResult::Again);
                 }
@@ -85,8 +87,8 @@ impl Client {
                 self.set_unsettled(claim, false);
                 Ok(StepResult::Answer(answer))
             }
-            Err((0, Code::NO_NODE)) => Ok(StepResult::Answer(self.give_up(claim))),
-            Err((_, Code::NO_NODE)) => {
+            Err((0, ErrorCode::NO_NODE)) => Ok(StepResult::Answer(self.give_up(claim))),
+            Err((_, ErrorCode::NO_NODE)) => {
                 self.make_semaphore(context, limit).await?;
                 Ok(StepResult::Again)
             }
@@ -99,7 +101,7 @@ impl Client {
         let paths = self.nodes_of(&context.conn, &context.dir.permits(), claim.id).await?;
         let Some(mut own) = OwnNodes::permits(paths, 0) else { return Ok(false) };
         let stat = match context.conn.send(&Exists { path: &own.path }).answer().await {
-            Err(failed) if failed.is(Code::NO_NODE) => return Ok(false),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(false),
             stat => stat?,
         };
         if stat.ephemeral_owner != context.session.state.id() {
@@ -137,7 +139,7 @@ impl Client {
             return Ok(Some(kind_mismatch_error(claim, "a mutex or read-write lock")));
         }
         let (data, stat) = match stored_limit.answer().await {
-            Err(failed) if failed.is(Code::NO_NODE) => return Ok(None),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(None),
             stored_limit => stored_limit?,
         };
         let has_other_claims =
@@ -153,9 +155,9 @@ impl Client {
         let set_limit = SetData { path: permits, data: limit_text(limit), version: stat.version };
         match self.apply_changes(&context.session, &context.conn, vec![MultiOp::SetData(set_limit)]).await? {
             // The login may lack the right to write; then the limit is not stored, and each program uses its own limit.
-            Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
+            Ok(_) | Err((_, ErrorCode::NO_AUTH | ErrorCode::NO_NODE)) => Ok(None),
             // Another client wrote the limit at the same time.
-            Err((_, Code::BAD_VERSION)) => {
+            Err((_, ErrorCode::BAD_VERSION)) => {
                 let queue = children(&context.conn, &context.dir.permits_queue()).await?;
                 Box::pin(self.kind_mismatch_of_permits(claim, context, limit, &queue)).await
             }

@@ -45,7 +45,7 @@ pub(crate) fn holder_count(nodes: &[Node]) -> usize {
 pub(crate) fn position(nodes: &[Node], own_name: &str, mode: Mode) -> Option<QueuePosition> {
     let own_index = nodes.iter().position(|node| node.name == own_name)?;
     let mut blockers = nodes[..own_index].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
-    let blocker = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
+    let blocker = blockers.next().map(|newest| (newest.name.clone(), blockers.next().is_none()));
     // No node in the queue of a semaphore holds.
     let holders_ahead = if mode.limit().is_some() { 0 } else { holder_count(nodes).min(own_index) };
     let ahead = u32::try_from(own_index - holders_ahead).unwrap_or(u32::MAX);

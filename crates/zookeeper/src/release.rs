@@ -16,7 +16,7 @@ use crate::{
     error::Failed,
     runtime,
     sessions::Session,
-    wire::{ANY_VERSION, Close, Code, Delete, Exists, MultiOp},
+    wire::{ANY_VERSION, Close, Delete, ErrorCode, Exists, MultiOp},
 };
 
 /// The number of nodes that are deleted in one step.
@@ -195,7 +195,7 @@ impl Client {
                         deleted_any = true;
                         continue;
                     }
-                    Err((_, Code::NO_NODE)) => {}
+                    Err((_, ErrorCode::NO_NODE)) => {}
                     Err((_, code)) => return Err(Failed::Refused(code)),
                 }
             }
@@ -206,7 +206,7 @@ impl Client {
                         session.state.record_answer(sent, self.now());
                         deleted_any = true;
                     }
-                    Err(failed) if failed.is(Code::NO_NODE) => {}
+                    Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                     Err(failed) => return Err(failed),
                 }
             }

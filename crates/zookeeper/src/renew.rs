@@ -13,8 +13,8 @@ use crate::{
     error::Failed,
     record::is_broken,
     sessions::Session,
-    watches::{PendingWatch, Target},
-    wire::{Code, GetData, Stat},
+    watches::{PendingWatch, WatchTarget},
+    wire::{ErrorCode, GetData, Stat},
 };
 
 impl Client {
@@ -46,7 +46,7 @@ impl Client {
         match self.check_node(hold, &session, &path).await {
             Ok(Some(valid_until)) => self.renewal_result(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
-            Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Renewed::Lost(Loss::Gone),
             Err(_) if session.state.is_gone() => Renewed::Lost(Loss::Gone),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
@@ -93,7 +93,7 @@ impl Client {
 
     /// Reads a node of a hold and watches it.
     async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
-        let pending_watch = PendingWatch::new(&conn.watches, path, Target::Own(id));
+        let pending_watch = PendingWatch::new(&conn.watches, path, WatchTarget::Own(id));
         let read = conn.send(&GetData { path, watch: true }).answer().await?;
         pending_watch.confirm();
         Ok(read)
@@ -116,7 +116,7 @@ impl Client {
         match self.watch_own(&conn, id, &path).await {
             Ok((data, _)) if is_broken(&data) => self.report_loss(name, id, Loss::Broken),
             // The node of a released hold is deleted without a loss.
-            Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
                 self.report_loss(name, id, Loss::Gone);
             }
             // The next renewal finds the loss.

@@ -258,7 +258,8 @@ impl SessionState {
     /// flight, until it is time to send it again. Counts the heartbeat as sent.
     pub(crate) fn should_send_heartbeat(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.inner);
-        let is_due = state.last_answered.0 >= state.heartbeat_sent
+        let last_change_sent = state.last_answered.0;
+        let is_due = last_change_sent >= state.heartbeat_sent
             || now >= state.heartbeat_sent.after(state.timeout / RESEND_FRACTION);
         if is_due {
             state.heartbeat_sent = now;
@@ -329,10 +330,12 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(32);
 
+    /// The time so many milliseconds after the start of the test.
     fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
+    /// A session that the server has created.
     fn created_session() -> SessionState {
         let session = SessionState::new(TIMEOUT, at_millis(0), Arc::default());
         let welcome = Welcome { session: 7, timeout_millis: 32_000, password: vec![1] };

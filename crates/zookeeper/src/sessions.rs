@@ -237,17 +237,17 @@ impl Sessions {
         path_bytes: usize,
     ) -> (Option<SessionSlot>, bool) {
         let sessions = lock_mutex(&self.0);
-        let mut same_ttl: Vec<_> = sessions
+        let mut by_load: Vec<_> = sessions
             .iter()
             .filter(|session| {
                 session.state.requested_timeout == requested_timeout && !session.state.is_gone()
             })
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
-        same_ttl.sort_by_key(|(load, _)| *load);
-        let wants_another = same_ttl.len() < MAX_SESSIONS_PER_TTL
-            && same_ttl.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
-        let slot = same_ttl.into_iter().find_map(|(_, session)| SessionSlot::take(session, path_bytes));
+        by_load.sort_by_key(|(load, _)| *load);
+        let wants_another = by_load.len() < MAX_SESSIONS_PER_TTL
+            && by_load.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
+        let slot = by_load.into_iter().find_map(|(_, session)| SessionSlot::take(session, path_bytes));
         (slot, wants_another)
     }
 

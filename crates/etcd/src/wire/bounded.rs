@@ -82,7 +82,7 @@ fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Encodes requests and decodes answers within the bound.
+/// The codec of a call: encodes requests `Q`, and decodes answers `A` within the bound.
 pub(super) struct Bounded<Q, A>(PhantomData<(Q, A)>);
 
 impl<Q, A> Bounded<Q, A> {
@@ -106,7 +106,7 @@ impl<Q: prost::Message + 'static, A: Answer> Codec for Bounded<Q, A> {
     }
 }
 
-/// Decodes replies of type `A`.
+/// The decoder of a call: decodes answers of type `A`, each of which is weighed first.
 pub(super) struct Weighed<A>(PhantomData<A>);
 
 impl<A: Answer> Decoder for Weighed<A> {
