@@ -48,6 +48,7 @@ impl PushHandler for Client {
                 match target {
                     WatchTarget::Blocker(id) => client.check_blocker(id).await,
                     WatchTarget::Own(id) => client.check_hold(id).await,
+                    // The watch of an epoch key reports no missed changes.
                     WatchTarget::Epoch(_) => {}
                 }
             };
@@ -58,6 +59,7 @@ impl PushHandler for Client {
     fn on_watch_ended(&self, target: WatchTarget) {
         match target {
             WatchTarget::Blocker(id) | WatchTarget::Own(id) => self.push_recheck(id),
+            // A claim with an outdated epoch creates nothing, and reads the present epoch.
             WatchTarget::Epoch(_) => {}
         }
     }

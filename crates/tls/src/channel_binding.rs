@@ -28,9 +28,9 @@ pub fn channel_binding<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
 fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
     let (certificate_content, _) = der_element(certificate, SEQUENCE)?;
     let (_, after_body) = der_element(certificate_content, SEQUENCE)?;
-    let (signature, _) = der_element(after_body, SEQUENCE)?;
-    let (name, _) = der_element(signature, OBJECT_IDENTIFIER)?;
-    match (name.strip_prefix(RSA), name.strip_prefix(ECDSA)) {
+    let (signature_algorithm, _) = der_element(after_body, SEQUENCE)?;
+    let (identifier, _) = der_element(signature_algorithm, OBJECT_IDENTIFIER)?;
+    match (identifier.strip_prefix(RSA), identifier.strip_prefix(ECDSA)) {
         // The last bytes of the identifiers: with MD5, SHA-1 or SHA-256 (by the RFC, SHA-256 replaces the first two),
         // then with SHA-384, then with SHA-512.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Some(&SHA256),

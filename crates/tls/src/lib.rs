@@ -6,7 +6,7 @@ mod tls;
 mod verify;
 
 pub use channel_binding::channel_binding;
-pub use error::{TlsError, explained, is_alert};
+pub use error::{TlsError, explain_error, is_alert};
 pub use tls::{Material, Tls};
 /// The result of [`Tls::connect`].
 pub use tokio_rustls::client::TlsStream;

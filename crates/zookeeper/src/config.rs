@@ -123,9 +123,9 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if it is malformed.
     pub fn acl(mut self, list: &str) -> Result<Self, Error> {
-        let read: Option<Vec<Acl>> = list.split(',').map(entry).collect();
-        let read = read.filter(|read| read.len() <= MAX_ACL);
-        self.others = read.ok_or_else(|| {
+        let entries: Option<Vec<Acl>> = list.split(',').map(acl_entry).collect();
+        let entries = entries.filter(|entries| entries.len() <= MAX_ACL);
+        self.others = entries.ok_or_else(|| {
             Error::misconfigured("the access list must have the form world:anyone:r,ip:10.0.0.0/8:cdrwa")
         })?;
         Ok(self)
@@ -145,14 +145,14 @@ impl Config {
 
 /// Whether this is a path like `/a` or `/a/b`, within bounds.
 fn is_path(text: &str) -> bool {
-    let segment = |segment: &str| {
+    let is_segment = |segment: &str| {
         !matches!(segment, "" | "." | "..") && !segment.chars().any(crate::keys::is_no_path_character)
     };
-    text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment))
+    text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
 }
 
 /// Parses one entry of an access list, `scheme:id:rights`.
-fn entry(text: &str) -> Option<Acl> {
+fn acl_entry(text: &str) -> Option<Acl> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, letters) = rest.rsplit_once(':')?;
     // The bits of read, write, create, delete and administer, from the lowest one on.

@@ -43,8 +43,8 @@ impl Client {
     }
 
     /// Ends the request. Closes the session if nothing else uses it.
-    async fn end_request(&self, operator: OperatorRequest) {
-        let session = Arc::clone(operator.session_slot.session());
+    async fn end_request(&self, request: OperatorRequest) {
+        let session = Arc::clone(request.session_slot.session());
         if session.state.close_if_last_slot() {
             self.sessions.forget(&session);
             // If the request is lost, the session times out.
@@ -54,9 +54,9 @@ impl Client {
 
     /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
-        let operator = self.start_request().await?;
-        let read = operator.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
-        self.end_request(operator).await;
+        let request = self.start_request().await?;
+        let read = request.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
+        self.end_request(request).await;
         match read {
             // The first claim creates the prefix.
             Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(()),
@@ -65,23 +65,23 @@ impl Client {
     }
 
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
-        let operator = self.start_request().await?;
+        let request = self.start_request().await?;
         let dir = self.dir(name);
-        let contents = self.read_dir(&operator, &dir).await;
-        self.end_request(operator).await;
+        let contents = self.read_dir(&request, &dir).await;
+        self.end_request(request).await;
         Ok(contents?.view(name.clone(), &dir))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let operator = self.start_request().await?;
-        let views = self.read_names(&operator, prefix).await;
-        self.end_request(operator).await;
+        let request = self.start_request().await?;
+        let views = self.read_names(&request, prefix).await;
+        self.end_request(request).await;
         Ok(views?)
     }
 
     /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
-    async fn read_names(&self, operator: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(&operator.conn, &self.base_path()).await?;
+    async fn read_names(&self, request: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
+        let directories = children(&request.conn, &self.base_path()).await?;
         let mut names: Vec<Name> =
             directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
@@ -90,7 +90,7 @@ impl Client {
         for names in names.chunks(BATCH) {
             let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
-                match self.read_dir(operator, &dir).await {
+                match self.read_dir(request, &dir).await {
                     Ok(contents) => Ok(contents.view(name.clone(), &dir)),
                     // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
@@ -109,12 +109,12 @@ impl Client {
     }
 
     /// Reads the directory of a name.
-    async fn read_dir(&self, operator: &OperatorRequest, dir: &Dir) -> Result<DirContents, Failed> {
-        let conn = &operator.conn;
+    async fn read_dir(&self, request: &OperatorRequest, dir: &Dir) -> Result<DirContents, Failed> {
+        let conn = &request.conn;
         let entries = children(conn, dir.path()).await?;
         let mut contents = DirContents::default();
         if !entries.is_empty() {
-            contents.lineage = Some(self.existing_lineage(operator.session_slot.session(), conn).await?);
+            contents.lineage = Some(self.existing_lineage(request.session_slot.session(), conn).await?);
         }
         let nodes = keys::queue_nodes(&entries);
         let stored = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
@@ -143,21 +143,21 @@ impl Client {
     }
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
-        let operator = self.start_request().await?;
-        let broken = self.break_on(&operator, name, token, force).await;
-        self.end_request(operator).await;
+        let request = self.start_request().await?;
+        let broken = self.break_on(&request, name, token, force).await;
+        self.end_request(request).await;
         broken
     }
 
     /// Marks the hold with this token as broken, or with `force` deletes its nodes.
     async fn break_on(
         &self,
-        operator: &OperatorRequest,
+        request: &OperatorRequest,
         name: &Name,
         token: u64,
         force: bool,
     ) -> Result<Broken, EngineError> {
-        let contents = self.read_dir(operator, &self.dir(name)).await?;
+        let contents = self.read_dir(request, &self.dir(name)).await?;
         let held = contents.held();
         let of_token = |stored: &StoredNode| stored.token() == Some(token);
         let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
@@ -182,7 +182,7 @@ impl Client {
             let data = Record { broken: true, ..record }.text();
             vec![MultiOp::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        match self.apply_changes(operator.session_slot.session(), &operator.conn, steps).await? {
+        match self.apply_changes(request.session_slot.session(), &request.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
             Err((_, ErrorCode::NO_NODE | ErrorCode::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),

@@ -188,10 +188,10 @@ fn tls_problem(error: &Error) -> Option<String> {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
             Some("the server does not support it".to_owned())
         }
-        Error::Io(IoError::Tls(error)) => Some(leasehold_tls::explained(&error.to_string())),
+        Error::Io(IoError::Tls(error)) => Some(leasehold_tls::explain_error(&error.to_string())),
         Error::Io(IoError::Io(error)) => {
             let wrong = error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
-            wrong.then(|| leasehold_tls::explained(&error.to_string()))
+            wrong.then(|| leasehold_tls::explain_error(&error.to_string()))
         }
         _ => None,
     }
