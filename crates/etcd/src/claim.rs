@@ -84,8 +84,14 @@ impl Client {
                 continue;
             };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request =
-                request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first_blocker, free_at));
+            let request = creation_txn(
+                &dir,
+                claim,
+                (&session, epoch),
+                key,
+                self.prefix(),
+                (ttl, first_blocker, free_at),
+            );
             let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -206,15 +212,15 @@ impl Client {
         mut reply: TxnResponse,
     ) -> Result<NextStep, EngineError> {
         const AGAIN: NextStep = NextStep::Again { free_at: None };
-        let own = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
-        if let Some(own) = own {
-            if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
+        let own_key = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        if let Some(own_key) = own_key {
+            if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
                 if let Some(entry) = self.claims().get(claim.id) {
                     entry.data.take_another_key(dir, claim.mode);
                 }
                 return Ok(AGAIN);
             }
-            let revision = own.create_revision;
+            let revision = own_key.create_revision;
             if let Some(entry) = self.claims().get(claim.id)
                 && entry.state == State::Made
             {
@@ -280,7 +286,7 @@ impl Client {
 /// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
 /// sent again on condition that no key was added since the read. A try never blocks other tries with a key before it
 /// holds (I13).
-fn request(
+fn creation_txn(
     dir: &Dir,
     claim: &Claim,
     (session, epoch): (&Session, i64),

@@ -60,6 +60,7 @@ pub(crate) struct Client {
     maintenance_started: AtomicBool,
     /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
+    /// For tasks that must not keep this client alive.
     weak_self: Weak<Client>,
 }
 

@@ -33,8 +33,8 @@ impl MemberInfo {
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(StatusRequest {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
-                let read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
-                let reply = grpc.call(read.clone()).await?;
+                let key_read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
+                let reply = grpc.call(key_read.clone()).await?;
                 let cluster = reply.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.
                 let (is_learner, has_leader) = (false, true);
@@ -43,7 +43,7 @@ impl MemberInfo {
                     version: String::new(),
                     is_learner,
                     has_leader,
-                    health: HealthCheck::Read(read),
+                    health: HealthCheck::Read(key_read),
                 })
             }
             reply => reply.map(Self::from_status),

@@ -162,10 +162,10 @@ impl Client {
         let dir = self.dir(name);
         let (_, kvs) = self.read_dir(&dir).await?;
         let key_views = key_views(&dir, &kvs);
-        let held = key_views
+        let held_key = key_views
             .iter()
             .find(|key_view| key_view.holds && u64::try_from(key_view.kv.create_revision) == Ok(token));
-        let Some(key_view) = held else { return Ok(Broken::NotHeld) };
+        let Some(key_view) = held_key else { return Ok(Broken::NotHeld) };
         if key_view.is_broken() && !force {
             return Ok(Broken::Done);
         }

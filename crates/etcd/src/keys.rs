@@ -267,8 +267,12 @@ mod tests {
         {
             assert_eq!(dir(name).path(), format!("/locks/{escaped}"));
         }
-        let all = names_starting_with("/locks", "");
-        assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));
+        let all_names = names_starting_with("/locks", "");
+        assert!(
+            within(&all_names, b"/locks/a/1")
+                && !within(&all_names, b"/locks0")
+                && !within(&all_names, b"/locks")
+        );
         assert!(within(&names_starting_with("/locks", "ä"), "/locks/äb/1".as_bytes()));
     }
 }

@@ -26,10 +26,10 @@ impl Maintain for Client {
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
-        let mut next = now.after(LONGEST_SLEEP);
+        let mut next_round = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.next_action(now) {
-                SessionAction::WaitUntil(until) => next = next.min(until),
+                SessionAction::WaitUntil(until) => next_round = next_round.min(until),
                 SessionAction::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
@@ -68,11 +68,11 @@ impl Maintain for Client {
         end_claims(self, overdue);
         let expired_leases: Vec<i64> = {
             let mut min_holds = lock_mutex(&self.min_hold_leases);
-            next = min_holds
+            next_round = min_holds
                 .iter()
                 .map(|(until, _)| *until)
                 .filter(|until| *until > now)
-                .fold(next, Instant::min);
+                .fold(next_round, Instant::min);
             min_holds.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
         };
         for lease in expired_leases {
@@ -82,7 +82,7 @@ impl Maintain for Client {
             });
         }
         let next_times = [self.claims().next_due(), self.delete_expired_min_holds(now)];
-        next_times.into_iter().flatten().fold(next, Instant::min)
+        next_times.into_iter().flatten().fold(next_round, Instant::min)
     }
 }
 

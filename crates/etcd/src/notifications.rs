@@ -128,13 +128,13 @@ impl Client {
     /// which the claim does not watch, may be minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
-        let waiting = |entry: &Entry| match entry.state {
+        let if_waiting = |entry: &Entry| match entry.state {
             State::Waiting { own: revision, before: Blocker::Key { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
         };
-        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waiting(entry)) {
+        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| if_waiting(entry)) {
             self.read_min_holds(&self.dir(&name), mode, revision);
         }
     }
@@ -159,13 +159,14 @@ impl Client {
     /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
     /// key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
-        let waiting = |entry: &Entry| match &entry.state {
+        let if_waiting = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, before: Blocker::Key { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
         };
-        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| waiting(entry)) else {
+        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| if_waiting(entry))
+        else {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
@@ -179,11 +180,13 @@ impl Client {
 
     /// Checks whether the key of a hold still exists. If the read fails, the next renewal finds out.
     async fn check_hold(&self, id: ClaimId) {
-        let held = |entry: &Entry| match entry.state {
+        let if_held = |entry: &Entry| match entry.state {
             State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
             _ => None,
         };
-        let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| held(entry)) else { return };
+        let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| if_held(entry)) else {
+            return;
+        };
         let Ok((_, reply)) = self.ask(Range::key(&key)).await else { return };
         match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),

@@ -38,12 +38,12 @@ impl QueuePosition {
                 if fits(&ahead, max_permits) {
                     return Self { blocker: None, ahead: None };
                 }
-                let mut taken = 0_u64;
-                let holds = |(_, count): &&(Vec<u8>, u32)| {
-                    taken += u64::from(*count);
-                    taken <= u64::from(limit)
+                let mut permits_so_far = 0_u64;
+                let is_holder = |(_, count): &&(Vec<u8>, u32)| {
+                    permits_so_far += u64::from(*count);
+                    permits_so_far <= u64::from(limit)
                 };
-                let holders = ahead.iter().take_while(holds).count();
+                let holders = ahead.iter().take_while(is_holder).count();
                 let waiters = u32::try_from(ahead.len() - holders).ok();
                 Self { blocker: Some(Blocker::Permits { ahead, max_permits }), ahead: waiters }
             }
@@ -153,6 +153,7 @@ mod tests {
     use super::*;
     use crate::wire::KeyValue;
 
+    /// A reply with these keys. The own key of the claim has the create revision 1.
     fn range(keys: &[&str]) -> RangeResponse {
         let kvs = keys.iter().map(|&key| KeyValue {
             key: format!("/locks/a/{key}").into_bytes(),
@@ -167,27 +168,28 @@ mod tests {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).blocker.is_none());
-        let sole = |key: &str, sole| Some(Blocker::Key { key: format!("/locks/a/{key}").into_bytes(), sole });
-        assert_eq!(read(Mode::Exclusive, &["own", "x"]).blocker, sole("x", true));
-        assert_eq!(read(Mode::Shared, &["x"]).blocker, sole("x", true));
-        let more = RangeResponse { more: true, ..range(&["own", "x"]) };
-        let read_more = QueuePosition::read(&dir, Mode::Exclusive, &more, Some(1));
-        assert_eq!(read_more.blocker, sole("x", false));
-        let asked = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
-        assert_eq!((asked.blocker, asked.ahead), (sole("x", false), None));
+        let waits_for =
+            |key: &str, sole| Some(Blocker::Key { key: format!("/locks/a/{key}").into_bytes(), sole });
+        assert_eq!(read(Mode::Exclusive, &["own", "x"]).blocker, waits_for("x", true));
+        assert_eq!(read(Mode::Shared, &["x"]).blocker, waits_for("x", true));
+        let one_of_several = RangeResponse { more: true, ..range(&["own", "x"]) };
+        let position = QueuePosition::read(&dir, Mode::Exclusive, &one_of_several, Some(1));
+        assert_eq!(position.blocker, waits_for("x", false));
+        let without_own = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
+        assert_eq!((without_own.blocker, without_own.ahead), (waits_for("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
-        let waits = |key: &str| Some(Blocker::Key { key: key.as_bytes().to_vec(), sole: false });
+        let not_sole = |key: &str| Some(Blocker::Key { key: key.as_bytes().to_vec(), sole: false });
         let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).blocker;
-        assert_eq!(with_foreign(&["own"]), waits("/locks/a"));
-        assert_eq!(with_foreign(&["own", "x"]), waits("/locks/a/x"), "not sole: it asks afterwards");
+        assert_eq!(with_foreign(&["own"]), not_sole("/locks/a"));
+        assert_eq!(with_foreign(&["own", "x"]), not_sole("/locks/a/x"), "not sole: it asks afterwards");
         assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).blocker.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
         assert!(read(two_of_three, &[&permit(1), "own"]).blocker.is_none());
-        let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
-        assert!(waits.blocker.is_some());
-        assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.with_foreign(foreign()).blocker, Some(Blocker::Unknown));
+        let position = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
+        assert!(position.blocker.is_some());
+        assert_eq!(position.ahead, Some(0), "all three hold");
+        assert_eq!(position.with_foreign(foreign()).blocker, Some(Blocker::Unknown));
     }
 }

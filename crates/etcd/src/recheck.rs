@@ -46,9 +46,9 @@ impl Client {
         let reads = vec![Range::key(&key).into(), ahead.into(), bare_key.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let read_revision = reply.revision();
-        let own = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
-        let own = own.filter(|own| own.create_revision == revision);
-        if own.is_none_or(|own| is_ended_record(&own.value)) {
+        let own_key = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let own_key = own_key.filter(|own_key| own_key.create_revision == revision);
+        if own_key.is_none_or(|own_key| is_ended_record(&own_key.value)) {
             return Ok(self.mark_gone(claim));
         }
         let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;

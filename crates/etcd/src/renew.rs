@@ -95,9 +95,9 @@ impl Client {
         if to_read.is_empty() {
             return Ok(keys_read);
         }
-        let read = |(_, held, _): &(usize, &HeldKey, Instant)| Range::key(&held.key).into();
+        let read_key = |(_, held, _): &(usize, &HeldKey, Instant)| Range::key(&held.key).into();
         let (_, mut reply) =
-            self.ask(Txn { success: to_read.iter().map(read).collect(), ..Txn::default() }).await?;
+            self.ask(Txn { success: to_read.iter().map(read_key).collect(), ..Txn::default() }).await?;
         for (step, &(index, _, valid_until)) in to_read.iter().enumerate() {
             let kv = reply.range(step).ok_or_else(unreadable)?.kvs.pop();
             keys_read[index] = kv.map(|kv| KeyRead { kv, valid_until });

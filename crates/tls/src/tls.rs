@@ -265,8 +265,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_broken_connection_is_retryable() {
-        let other = connect_error(&custom(&[]), Some(b"-ERR Protocol error\r\n")).await;
-        assert!(matches!(other, TlsError::Wrong(_)), "{other}");
+        let no_tls = connect_error(&custom(&[]), Some(b"-ERR Protocol error\r\n")).await;
+        assert!(matches!(no_tls, TlsError::Wrong(_)), "{no_tls}");
         let unreadable = connect_error(&Tls::system().roots("/missing"), None).await;
         assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
         let broken = connect_error(&custom(&[]), None).await;

@@ -60,6 +60,7 @@ pub(crate) struct Client {
     /// The index of the server to which the next session connects first, so that clients and sessions spread over the
     /// servers.
     first_server: AtomicUsize,
+    /// For tasks that must not keep this client alive.
     pub(crate) weak_self: Weak<Client>,
 }
 

@@ -133,13 +133,13 @@ impl Config {
 
     /// The access list of the nodes that this client creates.
     pub(crate) fn acls(&self) -> Vec<Acl> {
-        let own = match self.login {
+        let own_entry = match self.login {
             Some(_) => CREATOR.into(),
             // Without a login there is no creator to give rights to: without other entries everybody has all rights.
             None => EVERYBODY.into(),
         };
-        let own = (self.login.is_some() || self.others.is_empty()).then_some(own);
-        own.into_iter().chain(self.others.iter().cloned()).collect()
+        let own_entry = (self.login.is_some() || self.others.is_empty()).then_some(own_entry);
+        own_entry.into_iter().chain(self.others.iter().cloned()).collect()
     }
 }
 
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let read = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
-        assert_eq!(read("//a.example").servers, [endpoint("a.example", 2181)]);
-        let full = read("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
-        assert_eq!(full.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
-        let (user, password) = full.login.unwrap();
+        let parse = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
+        assert_eq!(parse("//a.example").servers, [endpoint("a.example", 2181)]);
+        let config = parse("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
+        assert_eq!(config.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
+        let (user, password) = config.login.unwrap();
         let password = password.read().now_or_never().unwrap().unwrap();
         assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
-        assert_eq!(full.chroot, "/apps/one");
-        assert_eq!(read("//a/").chroot, "");
+        assert_eq!(config.chroot, "/apps/one");
+        assert_eq!(parse("//a/").chroot, "");
     }
 
     #[test]
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(open.acls(), [EVERYBODY.into()]);
         let ours = open.clone().login("u", "p");
         assert_eq!(ours.acls(), [CREATOR.into()]);
-        let read = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
+        let with_readers = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
         assert_eq!(
-            read.acls(),
+            with_readers.acls(),
             [CREATOR, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
             "besides"
         );

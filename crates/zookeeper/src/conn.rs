@@ -92,8 +92,7 @@ impl Conn {
     }
 
     /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence_limit` counts as
-    /// dead.
-    /// `broken` is notified when the connection is gone.
+    /// dead. `broken` is notified when the connection is gone.
     pub(crate) fn start(
         (read, write): StreamHalves,
         endpoint: Endpoint,

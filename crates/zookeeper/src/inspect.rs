@@ -55,12 +55,13 @@ impl Client {
     /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
         let request = self.start_request().await?;
-        let read = request.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
+        let prefix_read =
+            request.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
         self.end_request(request).await;
-        match read {
+        match prefix_read {
             // The first claim creates the prefix.
             Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(()),
-            read => Ok(read.map(drop)?),
+            prefix_read => Ok(prefix_read.map(drop)?),
         }
     }
 
@@ -158,9 +159,9 @@ impl Client {
         force: bool,
     ) -> Result<Broken, EngineError> {
         let contents = self.read_dir(request, &self.dir(name)).await?;
-        let held = contents.held();
+        let holds = contents.held();
         let of_token = |stored: &StoredNode| stored.token() == Some(token);
-        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
+        let Some(held) = holds.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
         else {
             return Ok(Broken::NotHeld);
         };

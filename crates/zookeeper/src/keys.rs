@@ -64,7 +64,9 @@ impl Node {
         let (start, number) = split_number(name)?;
         let word = KIND_WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
-        let is_try = id_of(name).and(name.get(PREFIX_LENGTH..)).is_some_and(|own| own.starts_with(TRY));
+        let is_try = id_of(name)
+            .and(name.get(PREFIX_LENGTH..))
+            .is_some_and(|after_prefix| after_prefix.starts_with(TRY));
         Some(Self { name: name.to_owned(), shared, number, is_known: word.is_some(), is_try })
     }
 }

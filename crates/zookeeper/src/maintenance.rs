@@ -21,10 +21,10 @@ impl Maintain for Client {
     }
 
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
-        let mut next = now.after(LONGEST_SLEEP);
+        let mut next_round = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.state.next_action(now) {
-                SessionAction::WaitUntil(until) => next = next.min(until),
+                SessionAction::WaitUntil(until) => next_round = next_round.min(until),
                 SessionAction::Heartbeat => {
                     // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
@@ -67,6 +67,6 @@ impl Maintain for Client {
         }
         end_claims(self, overdue);
         let due = self.claims().next_due();
-        due.map_or(next, |due| next.min(due))
+        due.map_or(next_round, |due| next_round.min(due))
     }
 }

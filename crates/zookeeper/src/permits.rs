@@ -43,16 +43,16 @@ impl Client {
             PendingWatch::new(&context.conn.watches, &permits, WatchTarget::Blocker(claim.id));
         // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
         self.set_blocker(claim, own, Blocker::FreePermits { path: permits.clone() });
-        let held =
+        let held_permits =
             match context.conn.send(&GetChildren { path: &permits, watch: claim.may_queue }).answer().await {
-                Ok(held) => held.len(),
+                Ok(held_permits) => held_permits.len(),
                 Err(failed) if failed.is(ErrorCode::NO_NODE) => {
                     self.make_semaphore(context, limit).await?;
                     return Ok(StepResult::Again);
                 }
                 Err(failed) => return Err(failed),
             };
-        if held + count as usize > limit as usize {
+        if held_permits + count as usize > limit as usize {
             if claim.may_queue {
                 pending_watch.confirm();
                 return Ok(StepResult::Answer(self.waiting_answer(claim)));

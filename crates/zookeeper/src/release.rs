@@ -72,8 +72,8 @@ impl Client {
                 let Some(client) = client.upgrade().filter(|_| !ending.session.state.is_gone()) else {
                     return;
                 };
-                let ended = runtime::within(REQUEST_TIMEOUT, client.end_existing_nodes(id, &ending)).await;
-                if let Some(Ok(true)) = ended {
+                let deleted = runtime::within(REQUEST_TIMEOUT, client.end_existing_nodes(id, &ending)).await;
+                if let Some(Ok(true)) = deleted {
                     tracing::debug!(%id, "a claim was made after it was released, and is deleted");
                 }
             }
@@ -166,12 +166,12 @@ impl Client {
         // session any more, and an unanswered release is sent again.
         let conn = session.link.conn().await?;
         let checks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
-        let closed = conn.send(&Close);
+        let closing = conn.send(&Close);
         let mut existed = !paths.is_empty();
         for check in checks {
             existed &= check.answer().await.is_ok();
         }
-        closed.answer().await?;
+        closing.answer().await?;
         self.keeps_sessions.store(true, Ordering::Relaxed);
         session.state.end();
         self.sessions.forget(session);

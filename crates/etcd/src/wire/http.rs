@@ -74,16 +74,17 @@ impl Service<http::Request<Body>> for Http {
 async fn send_body(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), Status> {
     let mut next = next_data(&mut body).await?;
     while let Some(data) = next {
-        // If no data follows, this frame is marked as the last one, so that the server need not read an empty frame.
-        let (following, last) = match next_data(&mut body).now_or_never() {
+        // `following` is `None` if the next data is not ready yet, and `Some(None)` at the end of the body. Then this
+        // frame is marked as the last one, so that the server need not read an empty frame.
+        let (following, is_last) = match next_data(&mut body).now_or_never() {
             Some(following) => {
                 let following = following?;
-                let last = following.is_none();
-                (Some(following), last)
+                let is_last = following.is_none();
+                (Some(following), is_last)
             }
             None => (None, false),
         };
-        stream.send_data(data, last).map_err(|error| broken(&error))?;
+        stream.send_data(data, is_last).map_err(|error| broken(&error))?;
         next = match following {
             Some(None) => return Ok(()),
             Some(following) => following,
