@@ -55,8 +55,8 @@ impl Dial for Dialer {
         conn.member.to_string()
     }
 
-    fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(handler) = self.handler.upgrade() {
+    fn connected(&self, _: &Arc<Conn>, is_reconnect: bool) {
+        if is_reconnect && let Some(handler) = self.handler.upgrade() {
             handler.on_reconnected();
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct KeyView<'a> {
 
 /// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
 pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
-    let (mut exclusive_keys, mut earlier_keys, mut permits) = (0_u64, 0_u64, 0_u64);
+    let (mut exclusive_keys, mut earlier_keys, mut permits_so_far) = (0_u64, 0_u64, 0_u64);
     let path = dir.path();
     let mut key_views = Vec::new();
     for kv in kvs {
@@ -44,8 +44,8 @@ pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> 
             Mode::Exclusive => earlier_keys == 0,
             Mode::Shared => exclusive_keys == 0,
             Mode::Permits { count, limit } => {
-                permits += u64::from(count);
-                exclusive_keys == 0 && permits <= u64::from(limit)
+                permits_so_far += u64::from(count);
+                exclusive_keys == 0 && permits_so_far <= u64::from(limit)
             }
         };
         earlier_keys += 1;

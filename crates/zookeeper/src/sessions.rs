@@ -119,8 +119,8 @@ impl Dial for Dialer {
         conn.endpoint.to_string()
     }
 
-    fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(handler) = self.handler.upgrade() {
+    fn connected(&self, _: &Arc<Conn>, is_reconnect: bool) {
+        if is_reconnect && let Some(handler) = self.handler.upgrade() {
             handler.reconnected(&self.state);
         }
     }
