@@ -25,6 +25,7 @@ impl Maintain for Client {
         Box::pin(self.end_overdue_claim(id))
     }
 
+    /// Does what is due at `now`, and returns when the next round is due.
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
         let mut next_round = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {

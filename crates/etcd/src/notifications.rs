@@ -76,6 +76,7 @@ impl PushHandler for Client {
 
     fn on_reconnected(&self) {
         let Some(conn) = self.link.live() else { return };
+        // All watches ended with the old connection.
         self.claims().watch_again(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);

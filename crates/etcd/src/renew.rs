@@ -90,12 +90,14 @@ impl Client {
         let to_read: Vec<(usize, &HeldKey, Instant)> = held_keys
             .iter()
             .enumerate()
-            .filter_map(|(index, held)| held.as_ref().map(|held| (index, held, held.session.valid_until())))
+            .filter_map(|(index, held_key)| {
+                held_key.as_ref().map(|held_key| (index, held_key, held_key.session.valid_until()))
+            })
             .collect();
         if to_read.is_empty() {
             return Ok(keys_read);
         }
-        let read_key = |(_, held, _): &(usize, &HeldKey, Instant)| Range::key(&held.key).into();
+        let read_key = |(_, held_key, _): &(usize, &HeldKey, Instant)| Range::key(&held_key.key).into();
         let (_, mut reply) =
             self.ask(Txn { success: to_read.iter().map(read_key).collect(), ..Txn::default() }).await?;
         for (step, &(index, _, valid_until)) in to_read.iter().enumerate() {
@@ -124,7 +126,7 @@ impl Client {
         }
         let mut claims = self.claims();
         match claims.get(hold.id).map(|entry| &entry.state) {
-            Some(&State::Held { own: held, .. }) if held == revision => {
+            Some(&State::Held { own: held_revision, .. }) if held_revision == revision => {
                 claims.hold(hold.id, revision, true, (now, now.after(ttl)));
                 Renewed::Extended { ttl: Some(ttl) }
             }

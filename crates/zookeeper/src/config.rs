@@ -15,7 +15,7 @@ const MAX_PATH_BYTES: usize = 128;
 /// The most servers in a URL. Ensembles have a handful.
 const MAX_SERVERS: usize = 64;
 /// The most entries of an access list.
-const MAX_ACL: usize = 32;
+const MAX_ACL_ENTRIES: usize = 32;
 
 /// How the nodes of exclusive claims are named, so that programs with other recipes recognise them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -124,7 +124,7 @@ impl Config {
     /// [`is_misconfigured`](Error::is_misconfigured) if it is malformed.
     pub fn acl(mut self, list: &str) -> Result<Self, Error> {
         let entries: Option<Vec<Acl>> = list.split(',').map(acl_entry).collect();
-        let entries = entries.filter(|entries| entries.len() <= MAX_ACL);
+        let entries = entries.filter(|entries| entries.len() <= MAX_ACL_ENTRIES);
         self.others = entries.ok_or_else(|| {
             Error::misconfigured("the access list must have the form world:anyone:r,ip:10.0.0.0/8:cdrwa")
         })?;

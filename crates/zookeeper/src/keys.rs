@@ -241,16 +241,16 @@ pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<
         Mode::Permits { count, .. } => count as usize,
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let path = dir.path().len() + MAX_NODE_BYTES;
-    let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
-    if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_PATH_BYTES {
+    let node_path_bytes = dir.path().len() + MAX_NODE_BYTES;
+    let acl_bytes: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
+    if permits * (node_path_bytes + claim.owner.len() + RECORD_BYTES + acl_bytes) > MAX_PATH_BYTES {
         let why = format!(
-            "{} are more than fit into one request: each is a node with a path of {path} bytes",
+            "{} are more than fit into one request: each is a node with a path of {node_path_bytes} bytes",
             claim.mode
         );
         return Err(EngineError::new(Fault::Refused, why));
     }
-    Ok((permits + 1) * path)
+    Ok((permits + 1) * node_path_bytes)
 }
 
 /// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.

@@ -69,9 +69,10 @@ struct WrittenRequest {
 }
 
 /// A queued request. If it is dropped before it was written, it is not written.
-#[must_use = "what is answered may be that it was not done"]
+#[must_use = "the request may fail: only its answer says so"]
 pub(crate) struct Sent<O> {
     response: oneshot::Receiver<Response>,
+    /// The kind of the request: it says how its answer is read.
     op: PhantomData<fn() -> O>,
 }
 
