@@ -59,8 +59,8 @@ fn a_lost_quorum_grants_nothing_and_ends_no_session() {
     held.release_blocking().unwrap();
 }
 
-/// This is also so on a server with a read-only mode, which then answers reads of clients that ask for it: the nodes that it shows
-/// may have been deleted.
+/// A server with a read-only mode then answers reads of clients that ask for this mode, but the nodes that it shows may
+/// have been deleted.
 #[test]
 fn show_without_a_quorum_fails_with_the_reason() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
