@@ -8,7 +8,7 @@ use crate::{
     claims::{Blocker, KeyOnLease, State},
     client::{Client, Failed},
     conn::Conn,
-    error::{classify, is_full, is_lease_gone, is_too_long, unreadable},
+    error::{classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
     keys::{self, Dir},
     position::{ClaimReply, QueuePosition, blockers_range},
     record::{Record, RecordState},
@@ -24,11 +24,11 @@ const MAX_TRIES: u32 = 64;
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
 /// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
-/// `FIRST_OTHERS_STEP` on one read for each range of keys of another kind of lock (or of another limit). The first key
-/// ahead follows. For permits, two more follow: all keys ahead, and the key of clients without a queue.
+/// `FIRST_OTHER_KIND_STEP` on one read for each range of keys of another kind of lock (or of another limit). The first
+/// key ahead follows. For permits, two more follow: all keys ahead, and the key of clients without a queue.
 const KEY_STEP: usize = 0;
 const EPOCH_STEP: usize = 1;
-const FIRST_OTHERS_STEP: usize = 2;
+const FIRST_OTHER_KIND_STEP: usize = 2;
 
 /// The indexes of the reads in a transaction that created the key: the keys ahead, and the key of clients without a
 /// queue.
@@ -38,7 +38,7 @@ const BARE_KEY_STEP: usize = 2;
 /// What to do with a claim whose key was not created.
 enum NextStep {
     Answer(Answer),
-    /// Send the claim again. For a try for permits: at revision `free_at` enough permits were free.
+    /// Send the claim again. For a try for permits: at the revision `free_at` enough permits were free.
     Again {
         free_at: Option<i64>,
     },
@@ -55,7 +55,7 @@ enum FirstBlocker {
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        keys::check(claim.mode)?;
+        keys::check_mode(claim.mode)?;
         if self.in_flight.is_released(claim.id, self.now()) {
             return Ok(Answer::Gone);
         }
@@ -84,8 +84,14 @@ impl Client {
                 continue;
             };
             let (dir, epoch) = (self.dir(&claim.name), session.epoch());
-            let request =
-                request(&dir, claim, (&session, epoch), key, self.prefix(), (ttl, first_blocker, free_at));
+            let request = creation_txn(
+                &dir,
+                claim,
+                (&session, epoch),
+                key,
+                self.prefix(),
+                (ttl, first_blocker, free_at),
+            );
             let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
                 Ok(answered) => answered,
@@ -97,13 +103,13 @@ impl Client {
                 }
                 // The key was not created: a transaction that creates it reads keys only.
                 Err(Failed::Sent(status))
-                    if is_too_long(&status) && first_blocker == FirstBlocker::WithValue =>
+                    if is_reply_too_long(&status) && first_blocker == FirstBlocker::WithValue =>
                 {
                     in_flight.complete();
                     first_blocker = FirstBlocker::KeyOnly;
                     continue;
                 }
-                Err(Failed::Sent(status)) if is_full(&status) => {
+                Err(Failed::Sent(status)) if is_database_full(&status) => {
                     in_flight.complete();
                     self.withdraw(claim).await?;
                     return Err(classify(&status));
@@ -119,9 +125,9 @@ impl Client {
             };
             in_flight.complete();
             if reply.succeeded {
-                return self.key_created(claim, &dir, &conn, reply, ttl).await;
+                return self.on_key_created(claim, &dir, &conn, reply, ttl).await;
             }
-            match self.key_not_created(claim, &dir, &session, epoch, reply).await? {
+            match self.on_key_not_created(claim, &dir, &session, epoch, reply).await? {
                 NextStep::Answer(answer) => return Ok(answer),
                 // Other claims arrived after the revision at which enough permits were free.
                 NextStep::Again { free_at: newer } if free_at.is_some() => {
@@ -140,23 +146,23 @@ impl Client {
         let now = self.now();
         let registered = self.claims().get(claim.id).map(|entry| {
             entry.asked_again(now);
-            (Arc::clone(entry.data.slot.session()), entry.data.key.clone())
+            (Arc::clone(entry.data.lease_slot.session()), entry.data.key.clone())
         });
         // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.
         if let Some(registered) = registered.filter(|(session, _)| !session.is_gone()) {
-            return match self.freshen(&registered.0).await {
+            return match self.wait_until_confirmed(&registered.0).await {
                 Err(_) if registered.0.is_gone() => Ok(registered),
-                fresh => fresh.map(|()| registered),
+                confirmed => confirmed.map(|()| registered),
             };
         }
-        let slot = self.slot(claim.ttl).await?;
-        let session = Arc::clone(slot.session());
+        let lease_slot = self.take_lease_slot(claim.ttl).await?;
+        let session = Arc::clone(lease_slot.session());
         // A claim whose lease ended starts from the beginning: none of its keys can exist.
         let now = self.now();
         let mut claims = self.claims();
         // Removing the old entry frees its key for reuse.
         drop(claims.remove(claim.id));
-        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &self.dir(&claim.name), claim.mode, slot);
+        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &self.dir(&claim.name), claim.mode, lease_slot);
         let key = key_on_lease.key.clone();
         claims.enter(claim, key_on_lease, now);
         Ok((session, key))
@@ -171,7 +177,7 @@ impl Client {
     }
 
     /// Reads the reply of a transaction that created the key, and returns the answer.
-    async fn key_created(
+    async fn on_key_created(
         &self,
         claim: &Claim,
         dir: &Dir,
@@ -181,18 +187,23 @@ impl Client {
     ) -> Result<Answer, EngineError> {
         let revision = reply.revision();
         let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
-        self.check_min_holds(&ahead, dir, (claim.mode, revision));
+        self.read_new_min_holds(&ahead, dir, (claim.mode, revision));
         let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision)).with_foreign(foreign);
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
-        Ok(self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
+        Ok(self.record_position(
+            claim,
+            dir,
+            conn,
+            ClaimReply { revision, read_revision: revision, ttl, position },
+        ))
     }
 
     /// Reads the reply of a transaction that did not create the key, and decides what to do next.
-    async fn key_not_created(
+    async fn on_key_not_created(
         &self,
         claim: &Claim,
         dir: &Dir,
@@ -201,15 +212,15 @@ impl Client {
         mut reply: TxnResponse,
     ) -> Result<NextStep, EngineError> {
         const AGAIN: NextStep = NextStep::Again { free_at: None };
-        let own = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
-        if let Some(own) = own {
-            if Record::read(&own.value).is_none_or(|record| record.id != claim.id) {
+        let own_key = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        if let Some(own_key) = own_key {
+            if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
                 if let Some(entry) = self.claims().get(claim.id) {
                     entry.data.take_another_key(dir, claim.mode);
                 }
                 return Ok(AGAIN);
             }
-            let revision = own.create_revision;
+            let revision = own_key.create_revision;
             if let Some(entry) = self.claims().get(claim.id)
                 && entry.state == State::Made
             {
@@ -225,7 +236,7 @@ impl Client {
             return Ok(AGAIN);
         }
         let other_kinds = dir.other_kinds(claim.mode).len();
-        for step in FIRST_OTHERS_STEP..FIRST_OTHERS_STEP + other_kinds {
+        for step in FIRST_OTHER_KIND_STEP..FIRST_OTHER_KIND_STEP + other_kinds {
             if let Some(other) = reply.range(step).ok_or_else(unreadable)?.kvs.pop() {
                 self.forget_if_settled(claim);
                 return Err(kind_mismatch(claim, dir.mode(&other.key)));
@@ -235,11 +246,12 @@ impl Client {
             // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
-        let first_ahead = reply.range(FIRST_OTHERS_STEP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
+        let first_ahead = reply.range(FIRST_OTHER_KIND_STEP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
-            let all_ahead = reply.range(FIRST_OTHERS_STEP + other_kinds + 1).ok_or_else(unreadable)?;
+            let all_ahead = reply.range(FIRST_OTHER_KIND_STEP + other_kinds + 1).ok_or_else(unreadable)?;
             let position = QueuePosition::read(dir, claim.mode, &all_ahead, None);
-            let foreign = reply.range(FIRST_OTHERS_STEP + other_kinds + 2).ok_or_else(unreadable)?.kvs.pop();
+            let foreign =
+                reply.range(FIRST_OTHER_KIND_STEP + other_kinds + 2).ok_or_else(unreadable)?.kvs.pop();
             if position.with_foreign(foreign).blocker.is_none() {
                 return Ok(NextStep::Again { free_at: Some(reply.revision()) });
             }
@@ -251,7 +263,7 @@ impl Client {
             .and_then(|kv| Record::read(&kv.value))
             .filter(|record| record.state == RecordState::MinHold);
         Ok(NextStep::Answer(Answer::Taken(Hint {
-            ask_in: min_hold.map(|record| record.time),
+            ask_in: min_hold.map(|record| record.hold_time),
             ..Hint::default()
         })))
     }
@@ -274,7 +286,7 @@ impl Client {
 /// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
 /// sent again on condition that no key was added since the read. A try never blocks other tries with a key before it
 /// holds (I13).
-fn request(
+fn creation_txn(
     dir: &Dir,
     claim: &Claim,
     (session, epoch): (&Session, i64),
@@ -296,7 +308,7 @@ fn request(
         });
     }
     let record =
-        Record { state: RecordState::Claim, id: claim.id, time: ttl, owner: claim.owner.to_string() };
+        Record { state: RecordState::Claim, id: claim.id, hold_time: ttl, owner: claim.owner.to_string() };
     let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
     reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
     let first_ahead = Range::between(&blockers).by_age(Order::Ascend).limit(1);
@@ -327,16 +339,16 @@ fn pause(id: ClaimId, tries: u32) -> Duration {
     longest * u32::from(id.0[tries as usize % id.0.len()]) / u32::from(u8::MAX)
 }
 
-/// The error if the name is in use now in mode `found`.
-fn kind_mismatch(claim: &Claim, found: Mode) -> EngineError {
-    let found = match found {
+/// The error if the name is in use now in another mode.
+fn kind_mismatch(claim: &Claim, mode_in_use: Mode) -> EngineError {
+    let kind_in_use = match mode_in_use {
         Mode::Permits { limit, .. } => format!("a semaphore of {limit}"),
         _ => "a mutex or read-write lock".to_owned(),
     };
     EngineError::new(
         Fault::Misconfigured,
         format!(
-            "it is in use now as {found} and cannot be claimed as {}: one name is one kind of lock with one limit",
+            "it is in use now as {kind_in_use} and cannot be claimed as {}: one name is one kind of lock with one limit",
             claim.mode
         ),
     )

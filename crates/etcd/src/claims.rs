@@ -19,7 +19,8 @@ pub(crate) type Claims = ClaimTable<i64, Blocker, KeyOnLease>;
 
 /// The lease and the key of a claim.
 pub(crate) struct KeyOnLease {
-    pub(crate) slot: LeaseSlot,
+    /// The place of this key on its lease.
+    pub(crate) lease_slot: LeaseSlot,
     pub(crate) key: Vec<u8>,
     /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key ends with the lease.
     number: u32,
@@ -47,7 +48,7 @@ impl Blocker {
     /// `None`: nothing changed for the claim.
     pub(crate) fn deleted(&mut self, key: &[u8]) -> Option<bool> {
         match self {
-            Self::Key { key: blocking, sole } => (blocking == key).then_some(*sole),
+            Self::Key { key: blocking_key, sole } => (blocking_key == key).then_some(*sole),
             Self::Permits { ahead, max_permits } => {
                 ahead.retain(|(other, _)| other != key);
                 fits(ahead, *max_permits).then_some(true)
@@ -76,14 +77,15 @@ impl KeysInUse {
 
 impl KeyOnLease {
     /// Takes an unused key for a claim on this lease.
-    pub(crate) fn new(keys_in_use: &KeysInUse, dir: &Dir, mode: Mode, slot: LeaseSlot) -> Self {
-        let (key, number) = keys_in_use.take_unused(dir, mode, slot.session().id, 0);
-        Self { slot, key, number, keys_in_use: keys_in_use.clone() }
+    pub(crate) fn new(keys_in_use: &KeysInUse, dir: &Dir, mode: Mode, lease_slot: LeaseSlot) -> Self {
+        let (key, number) = keys_in_use.take_unused(dir, mode, lease_slot.session().id, 0);
+        Self { lease_slot, key, number, keys_in_use: keys_in_use.clone() }
     }
 
     /// Takes another key for a claim whose key still exists on the server for another claim, such as a minimum hold.
     pub(crate) fn take_another_key(&mut self, dir: &Dir, mode: Mode) {
-        let (key, number) = self.keys_in_use.take_unused(dir, mode, self.slot.session().id, self.number + 1);
+        let (key, number) =
+            self.keys_in_use.take_unused(dir, mode, self.lease_slot.session().id, self.number + 1);
         lock_mutex(&self.keys_in_use.0).remove(&self.key);
         (self.key, self.number) = (key, number);
     }
@@ -111,11 +113,11 @@ mod tests {
     fn a_claim_is_granted_when_its_only_blocker_is_deleted() {
         let mut sole = Blocker::Key { key: key("a"), sole: true };
         assert_eq!((sole.deleted(b"b"), sole.deleted(b"a")), (None, Some(true)));
-        let mut more = Blocker::Key { key: key("a"), sole: false };
-        assert_eq!(more.deleted(b"a"), Some(false));
+        let mut one_of_several = Blocker::Key { key: key("a"), sole: false };
+        assert_eq!(one_of_several.deleted(b"a"), Some(false));
     }
 
-    fn slot(now: Instant) -> LeaseSlot {
+    fn lease_slot(now: Instant) -> LeaseSlot {
         let sessions = crate::session::Sessions::default();
         let session = crate::session::Session::new(7, 30, Duration::from_secs(30), now);
         sessions.add(session).unwrap()
@@ -128,23 +130,23 @@ mod tests {
     #[test]
     fn a_key_belongs_to_one_claim_and_is_reused() {
         let keys = KeysInUse::default();
-        let new = || KeyOnLease::new(&keys, &dir(), Mode::Exclusive, slot(Instant::from_nanos(0)));
-        let (mut first, second) = (new(), new());
+        let new_key = || KeyOnLease::new(&keys, &dir(), Mode::Exclusive, lease_slot(Instant::from_nanos(0)));
+        let (mut first, second) = (new_key(), new_key());
         assert_eq!((&*first.key, &*second.key), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
         first.take_another_key(&dir(), Mode::Exclusive);
         assert_eq!(first.key, b"/locks/a/7.2");
         drop(second);
-        let (_third, fourth, fifth) = (new(), new(), new());
+        let (_third, fourth, fifth) = (new_key(), new_key(), new_key());
         assert_eq!((&*fourth.key, &*fifth.key), (b"/locks/a/7.1".as_slice(), b"/locks/a/7.3".as_slice()));
     }
 
     #[test]
     fn permits_are_counted_in_queue_order() {
         // Two of three permits are wanted, so those ahead may take one.
-        let mut waits =
+        let mut blocker =
             Blocker::Permits { ahead: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], max_permits: 1 };
-        assert_eq!(waits.deleted(b"x"), None);
-        assert_eq!(waits.deleted(b"a"), None, "two are still ahead");
-        assert_eq!(waits.deleted(b"b"), Some(true));
+        assert_eq!(blocker.deleted(b"x"), None);
+        assert_eq!(blocker.deleted(b"a"), None, "two are still ahead");
+        assert_eq!(blocker.deleted(b"b"), Some(true));
     }
 }

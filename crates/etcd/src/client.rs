@@ -1,4 +1,4 @@
-//! One client of a cluster: what the verbs share.
+//! The client of one engine: the connection, the leases and the claims that all verbs share.
 
 use std::{
     sync::{
@@ -27,7 +27,7 @@ use crate::{
     min_hold_expiry::MinHoldKeys,
     runtime,
     session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, lease_ended, whole_seconds},
-    watches::{Begin, Target},
+    watches::{WatchStart, WatchTarget},
     wire::{self, UnaryRequest},
 };
 
@@ -40,6 +40,7 @@ pub(crate) struct Client {
     pub(crate) mailbox: Mailbox,
     /// Which requests of claims may still arrive at the server.
     pub(crate) in_flight: InFlight,
+    /// The leases that this client keeps alive.
     pub(crate) sessions: Sessions,
     /// For each minimum hold of this client: when it ends, and its lease.
     pub(crate) min_hold_leases: Mutex<Vec<(Instant, i64)>>,
@@ -47,7 +48,9 @@ pub(crate) struct Client {
     pub(crate) min_hold_keys: Mutex<MinHoldKeys>,
     /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) wake_maintenance: Arc<Notify>,
+    /// The claim table.
     claims: Mutex<Claims>,
+    /// The keys that belong to a claim now.
     pub(crate) keys_in_use: KeysInUse,
     /// The newest revision in a reply.
     newest_revision: AtomicI64,
@@ -57,15 +60,16 @@ pub(crate) struct Client {
     maintenance_started: AtomicBool,
     /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
     pub(crate) keeps_leases: AtomicBool,
+    /// For tasks that must not keep this client alive.
     weak_self: Weak<Client>,
 }
 
 impl Client {
     pub(crate) fn new(config: Config, env: &Env, contact: Contact) -> Arc<Self> {
-        let first = env.lineage().get() as usize;
+        let first_member = env.lineage().get() as usize;
         Arc::new_cyclic(|weak_self: &Weak<Self>| Self {
             link: Link::new(
-                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(weak_self) as _, first),
+                Dialer::new(config, Arc::clone(&env.clock), Weak::clone(weak_self) as _, first_member),
                 Arc::clone(&env.clock),
                 contact,
             ),
@@ -150,7 +154,7 @@ impl Client {
         }
     }
 
-    /// Like `call`, with the error classified.
+    /// Sends a request as [`call`](Self::call) does, and returns a classified error.
     pub(crate) async fn ask<R: UnaryRequest>(
         &self,
         request: R,
@@ -158,31 +162,33 @@ impl Client {
         self.call(request).await.map_err(Failed::classified)
     }
 
-    /// A slot on a lease for this ttl that the server confirmed recently.
-    pub(crate) async fn slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
+    /// Takes a slot on a lease for this ttl that the server confirmed recently: the place for one key.
+    pub(crate) async fn take_lease_slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         loop {
-            let slot = self.existing_or_new_slot(ttl).await?;
-            match self.freshen(slot.session()).await {
-                Ok(()) => return Ok(slot),
-                Err(_) if slot.session().is_gone() => {}
+            let lease_slot = self.existing_or_new_slot(ttl).await?;
+            match self.wait_until_confirmed(lease_slot.session()).await {
+                Ok(()) => return Ok(lease_slot),
+                Err(_) if lease_slot.session().is_gone() => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// A slot on a lease for this ttl; creates a lease if none has room. The lease may have been confirmed long ago.
+    /// Takes a slot on a lease for this ttl; creates a lease if none has room. The lease may have been confirmed long
+    /// ago.
     async fn existing_or_new_slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         let lease_seconds = whole_seconds(ttl);
-        if let Some(slot) = self.sessions.slot(lease_seconds) {
-            return Ok(slot);
+        if let Some(lease_slot) = self.sessions.take_slot(lease_seconds) {
+            return Ok(lease_slot);
         }
         let _creation = self.sessions.creation.lock().await;
-        if let Some(slot) = self.sessions.slot(lease_seconds) {
-            return Ok(slot);
+        if let Some(lease_slot) = self.sessions.take_slot(lease_seconds) {
+            return Ok(lease_slot);
         }
         let sent = self.now();
-        let (id, ttl) = self.grant(lease_seconds).await?;
-        let slot = self.sessions.add(Session::new(id, lease_seconds, ttl, sent)).ok_or_else(unreadable)?;
+        let (id, ttl) = self.create_lease(lease_seconds).await?;
+        let lease_slot =
+            self.sessions.add(Session::new(id, lease_seconds, ttl, sent)).ok_or_else(unreadable)?;
         if let Some(conn) = self.link.live() {
             self.watch_epoch_key(&conn, id);
         }
@@ -194,11 +200,11 @@ impl Client {
             );
         }
         self.wake_maintenance.notify_one();
-        Ok(slot)
+        Ok(lease_slot)
     }
 
     /// Creates a lease of at least this many seconds. Returns its id and the granted time.
-    pub(crate) async fn grant(&self, whole_seconds: u64) -> Result<(i64, Duration), EngineError> {
+    pub(crate) async fn create_lease(&self, whole_seconds: u64) -> Result<(i64, Duration), EngineError> {
         let ttl = i64::try_from(whole_seconds).map_err(|_| unreadable())?;
         let (_, granted) = self.ask(wire::Grant { ttl }).await?;
         let granted_seconds = u64::try_from(granted.ttl).unwrap_or(0);
@@ -209,7 +215,7 @@ impl Client {
     }
 
     /// Waits until a keep-alive of the lease was answered recently.
-    pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
+    pub(crate) async fn wait_until_confirmed(&self, session: &Session) -> Result<(), EngineError> {
         loop {
             let mut changed = std::pin::pin!(session.changed.notified());
             changed.as_mut().enable();
@@ -232,10 +238,14 @@ impl Client {
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch_key(self.prefix(), lease);
         // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
-        conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
+        conn.watches.watch(
+            WatchTarget::Epoch(lease),
+            (key, Vec::new()),
+            WatchStart::Now { read_revision: i64::MAX },
+        );
     }
 
-    /// For tasks that must not keep the client alive.
+    /// A reference for tasks that must not keep the client alive.
     pub(crate) fn weak(&self) -> Weak<Self> {
         Weak::clone(&self.weak_self)
     }
@@ -243,13 +253,13 @@ impl Client {
     /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Blocker(id));
-            conn.watches.unwatch(Target::Own(id));
+            conn.watches.unwatch(WatchTarget::Blocker(id));
+            conn.watches.unwatch(WatchTarget::Own(id));
         }
     }
 
     /// The answer for a claim that holds by a key created at this revision, for `ttl` from before the request left.
-    pub(crate) fn held(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
+    pub(crate) fn held_answer(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
         Answer::Held(grant(conn.cluster, revision, ttl))
     }
 }

@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let read = |rest: &str| Config::from_url("etcd", rest).unwrap();
-        assert_eq!(read("//a.example").members, [member("a.example", 2379)]);
-        assert_eq!(read("//a:1,[::1]:2,b/").members, [member("a", 1), member("::1", 2), member("b", 2379)]);
-        let full = read("//us%40er:p%3Aa%2Fs:s@h:1,i");
-        let (user, password) = full.login.unwrap();
+        let parse = |rest: &str| Config::from_url("etcd", rest).unwrap();
+        assert_eq!(parse("//a.example").members, [member("a.example", 2379)]);
+        assert_eq!(parse("//a:1,[::1]:2,b/").members, [member("a", 1), member("::1", 2), member("b", 2379)]);
+        let config = parse("//us%40er:p%3Aa%2Fs:s@h:1,i");
+        let (user, password) = config.login.unwrap();
         let password = password.read().now_or_never().unwrap().unwrap();
         assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
-        assert_eq!(full.members, [member("h", 1), member("i", 2379)]);
+        assert_eq!(config.members, [member("h", 1), member("i", 2379)]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
     config::Config,
     error::{classify_connecting, wants_user},
     guarantee,
-    health::{HealthCheck, Member},
+    health::{HealthCheck, MemberInfo},
     lock_mutex,
     push_handler::PushHandler,
     runtime, stream,
@@ -46,6 +46,7 @@ pub(crate) struct Conn {
     pub(crate) cluster: u64,
     pub(crate) member: Endpoint,
     pub(crate) watches: Arc<Watches>,
+    /// The calls and streams over this connection.
     grpc: Grpc,
     /// Keep-alives to send.
     keep_alive: mpsc::UnboundedSender<KeepAlive>,
@@ -97,7 +98,7 @@ impl Conn {
         };
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
-            let member_info = match Member::ask(&grpc, config).await {
+            let member_info = match MemberInfo::ask(&grpc, config).await {
                 // Newer releases with authentication refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
                 member_info => Some(member_info.map_err(failed)?),
@@ -115,27 +116,27 @@ impl Conn {
         let member_info = match member_info {
             Some(member_info) => member_info,
             None => {
-                let member_info = runtime::within(limit, Member::ask(&grpc, config)).await;
+                let member_info = runtime::within(limit, MemberInfo::ask(&grpc, config)).await;
                 member_info.ok_or_else(|| timed_out(limit))?.map_err(failed)?
             }
         };
-        let unfit =
+        let unfit_error =
             |fault, why: &str| Err(EngineError::new(fault, format!("cannot connect to {member}: {why}")));
         if !guarantee::is_supported(&member_info.version) {
-            return unfit(
+            return unfit_error(
                 Fault::Misconfigured,
                 &format!("it is etcd {}: 3.4 or newer is needed", member_info.version),
             );
         }
         if member_info.is_learner {
-            return unfit(Fault::Retry, "it is a learner, which serves no clients yet");
+            return unfit_error(Fault::Retry, "it is a learner, which serves no clients yet");
         }
         if !member_info.has_leader {
-            return unfit(Fault::Retry, "the member has no leader: is a quorum up?");
+            return unfit_error(Fault::Retry, "the member has no leader: is a quorum up?");
         }
         let (requests, watch_requests) = mpsc::unbounded_channel::<Watch>();
         let (keep_alive, keep_alives) = mpsc::unbounded_channel::<KeepAlive>();
-        let (task_guard, dropped) = oneshot::channel();
+        let (task_guard, conn_dropped) = oneshot::channel();
         let conn = Self {
             cluster: member_info.cluster,
             member: member.clone(),
@@ -152,23 +153,23 @@ impl Conn {
             _task_guard: task_guard,
         };
         let state = || Arc::clone(&conn.state);
-        let watched = read_watches(
+        let watch_stream = read_watches(
             grpc.clone(),
             watch_requests,
             Arc::clone(&conn.watches),
             state(),
             Weak::clone(&handler),
         );
-        let keep_alives = read_keep_alives(grpc.clone(), keep_alives, state(), Weak::clone(&handler));
-        let health = check_health(grpc, member_info.health, state(), handler);
+        let keep_alive_stream = read_keep_alives(grpc.clone(), keep_alives, state(), Weak::clone(&handler));
+        let health_checks = check_health(grpc, member_info.health, state(), handler);
         let end_notice = EndNotice { state: state(), broken };
         runtime::spawn(async move {
             tokio::select! {
-                () = watched => {}
-                () = keep_alives => {}
-                () = health => {}
+                () = watch_stream => {}
+                () = keep_alive_stream => {}
+                () = health_checks => {}
                 () = end_notice.state.end.notified() => {}
-                _ = dropped => {}
+                _ = conn_dropped => {}
             }
             drop(end_notice);
         });
@@ -206,7 +207,7 @@ impl Conn {
         };
         in_flight.answered();
         if let Err(status) = &answer
-            && is_of_connection(status)
+            && ends_connection(status)
         {
             self.end();
         }
@@ -223,7 +224,7 @@ impl Conn {
 }
 
 /// Whether the connection has to end after this error: the connection broke, or its member serves no more requests.
-fn is_of_connection(status: &Status) -> bool {
+fn ends_connection(status: &Status) -> bool {
     let by_server = status.message().starts_with("etcdserver: ");
     match status.code() {
         // This is how a server reports an election during the request.
@@ -248,9 +249,9 @@ async fn read_watches(
     let opened = state.clock.now();
     // The server sends its first reply only after the first watch request, so this waits for one.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(requests)).await else { return };
-    while let Ok(Some(watched)) = stream.message().await {
+    while let Ok(Some(response)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
-        if !watches.receive(watched, &*handler) {
+        if !watches.receive(response, &*handler) {
             tracing::warn!("the server refused a watch: waiting claims ask every two seconds");
             if state.clock.now().since(opened) > LOGIN_MAY_EXPIRE_AFTER {
                 return;
@@ -351,6 +352,7 @@ impl Drop for InFlightRequest<'_> {
 /// Reports the end of the connection, however its task ends.
 struct EndNotice {
     state: Arc<ConnState>,
+    /// Notified when the connection ends.
     broken: Arc<Notify>,
 }
 

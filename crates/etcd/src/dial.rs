@@ -10,22 +10,25 @@ use crate::{config::Config, conn::Conn, push_handler::PushHandler};
 /// The connection to the cluster, shared by all requests.
 pub(crate) type Link = leasehold_core::Link<Dialer>;
 
+/// Connects the link of a client to a member.
 pub(crate) struct Dialer {
     pub(crate) config: Config,
     clock: Arc<dyn Clock>,
+    /// Receives the notifications of each connection.
     handler: Weak<dyn PushHandler>,
+    /// Which member is tried next.
     rotation: Rotation,
 }
 
 impl Dialer {
-    /// `first` chooses the first member to try, so that clients spread over the members.
+    /// `first_member` chooses the first member to try, so that clients spread over the members.
     pub(crate) fn new(
         config: Config,
         clock: Arc<dyn Clock>,
         handler: Weak<dyn PushHandler>,
-        first: usize,
+        first_member: usize,
     ) -> Self {
-        Self { config, clock, handler, rotation: Rotation::new(first) }
+        Self { config, clock, handler, rotation: Rotation::new(first_member) }
     }
 }
 
@@ -52,8 +55,8 @@ impl Dial for Dialer {
         conn.member.to_string()
     }
 
-    fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(handler) = self.handler.upgrade() {
+    fn connected(&self, _: &Arc<Conn>, is_reconnect: bool) {
+        if is_reconnect && let Some(handler) = self.handler.upgrade() {
             handler.on_reconnected();
         }
     }

@@ -7,7 +7,7 @@ use leasehold_core::{Breaking, Contact, Env, Profile};
 
 use crate::{client::Client, config::Config};
 
-/// The interval between two polls of a waiting claim. The server pushes grants, so polling only covers lost
+/// The range of the poll interval of a waiting claim. The server pushes grants, so polling only covers lost
 /// notifications.
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
@@ -41,6 +41,7 @@ leasehold_core::forward_engine!(EtcdEngine, |client| async move {
     }
 });
 
+/// What this engine can do, for core.
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
     profile.push = true;

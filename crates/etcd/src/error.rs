@@ -3,7 +3,7 @@
 use leasehold_core::{Endpoint, EngineError, Fault};
 use tonic::{Code, Status};
 
-use crate::{config::Config, stream::wants_tls};
+use crate::{config::Config, stream::tls_hint};
 
 /// Classifies the error of a request that may have been sent.
 pub(crate) fn classify(status: &Status) -> EngineError {
@@ -27,7 +27,7 @@ pub(crate) fn classify_connecting(status: &Status, member: &Endpoint, config: &C
         }
     }
     let (fault, hint) = match classified.fault {
-        Fault::Unknown => (Fault::Retry, wants_tls(config)),
+        Fault::Unknown => (Fault::Retry, tls_hint(config)),
         fault => (fault, ""),
     };
     EngineError::new(fault, format!("cannot connect to {member}: {}{hint}", classified.message))
@@ -48,7 +48,7 @@ fn cause_text(status: &Status) -> String {
 }
 
 /// Whether the reply exceeds the bound. This error comes from our own decoder, not from the server.
-pub(crate) fn is_too_long(status: &Status) -> bool {
+pub(crate) fn is_reply_too_long(status: &Status) -> bool {
     status.code() == Code::OutOfRange && !status.message().contains("etcdserver: ")
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn is_lease_gone(status: &Status) -> bool {
 }
 
 /// Whether the server's database is full. Unlike other refusals, this one may come after the request was applied.
-pub(crate) fn is_full(status: &Status) -> bool {
+pub(crate) fn is_database_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
@@ -92,7 +92,7 @@ fn meaning(status: &Status) -> (Fault, &'static str) {
         Code::FailedPrecondition if has("authentication is not enabled") => {
             (Fault::Misconfigured, "the URL has a user, but the server has no users: leave it out of the URL")
         }
-        Code::ResourceExhausted if is_full(status) => (
+        Code::ResourceExhausted if is_database_full(status) => (
             Fault::Refused,
             "the server's database is full: compact and defragment it, then disarm its alarm",
         ),

@@ -8,24 +8,29 @@ use crate::{
     position::QueuePosition,
     push_handler::PushHandler,
     record::Record,
-    view::{Leases, entries, view},
-    watches::{Begin, Target, Watches},
+    view::{LeaseTimes, key_views, view},
+    watches::{WatchStart, WatchTarget, Watches},
     wire::{
         AuthenticateResponse, Event, GrantResponse, KeepAliveResponse, MembersResponse, RangeResponse,
         StatusResponse, TimeToLiveResponse, TxnResponse, WatchResponse, read,
     },
 };
 
+/// The prefix of keys.
 const PREFIX: &str = "/locks";
+/// The id of the cluster.
+const CLUSTER: u64 = 7;
+/// The create revision of the own key of a claim.
+const OWN_REVISION: i64 = 7;
 const MODES: [Mode; 3] = [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 2, limit: 3 }];
 
 /// Reads a reply of the server. The first byte selects its kind.
 pub fn answer(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     match kind % 9 {
-        0 => drop(read::<RangeResponse>(bytes).map(|found| check_range(&found))),
+        0 => drop(read::<RangeResponse>(bytes).map(|range| check_range(&range))),
         1 => drop(read::<TxnResponse>(bytes).map(check_txn)),
-        2 => drop(read::<WatchResponse>(bytes).map(received)),
+        2 => drop(read::<WatchResponse>(bytes).map(check_watch_response)),
         3 => drop(read::<GrantResponse>(bytes)),
         4 => drop(read::<KeepAliveResponse>(bytes)),
         5 => drop(read::<TimeToLiveResponse>(bytes)),
@@ -41,9 +46,9 @@ pub fn key(bytes: &[u8]) {
         .iter()
         .position(|&byte| byte == b'\n')
         .map_or((bytes, &[][..]), |line_feed| (&bytes[..line_feed], &bytes[line_feed + 1..]));
-    if let Some((name, below)) = keys::name_of(PREFIX, key) {
+    if let Some((name, part_below)) = keys::name_of(PREFIX, key) {
         let dir = Dir::of(PREFIX, &name);
-        assert_eq!(dir.below(key), Some(below), "a key is in the directory of its name");
+        assert_eq!(dir.part_below(key), Some(part_below), "a key is in the directory of its name");
         let _ = dir.mode(key);
     }
     if let Some(name) = keys::name_of_bare_key(PREFIX, key) {
@@ -58,51 +63,56 @@ fn dir() -> Dir {
     Dir::of(PREFIX, &Name::new("a").expect("it is a name"))
 }
 
-fn check_range(found: &RangeResponse) {
+/// Reads the position of a claim, and the view of a name, from these keys.
+fn check_range(range: &RangeResponse) {
     let dir = dir();
     for mode in MODES {
-        for own in [None, Some(7)] {
-            let foreign = found.kvs.first().cloned();
-            drop(QueuePosition::read(&dir, mode, found, own).with_foreign(foreign));
+        for own in [None, Some(OWN_REVISION)] {
+            let foreign = range.kvs.first().cloned();
+            drop(QueuePosition::read(&dir, mode, range, own).with_foreign(foreign));
         }
     }
-    let entries = entries(&dir, &found.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &entries, &Leases::new(), 7));
+    let key_views = key_views(&dir, &range.kvs);
+    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), CLUSTER));
 }
 
+/// Reads the result of each step of a transaction.
 fn check_txn(mut reply: TxnResponse) {
     let _ = reply.revision();
     for step in 0..3 {
-        if let Some(found) = reply.range(step) {
-            check_range(&found);
+        if let Some(range) = reply.range(step) {
+            check_range(&range);
         }
         drop(reply.deleted(step));
     }
 }
 
-fn received(watched: WatchResponse) {
+/// Passes a message about a watch to the watches of a connection: to two known watches, and to its own watch id.
+fn check_watch_response(response: WatchResponse) {
     let (requests, _requests_sent) = mpsc::unbounded_channel();
     let watches = Watches::new(requests);
-    for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
-        watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
+    for (lease, begin) in
+        [(1, WatchStart::Now { read_revision: 5 }), (2, WatchStart::After(response.watch_id))]
+    {
+        watches.watch(WatchTarget::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
     }
     for watch_id in [1, 2] {
-        watches.receive(WatchResponse { watch_id, ..watched.clone() }, &NullHandler);
+        watches.receive(WatchResponse { watch_id, ..response.clone() }, &NullHandler);
     }
-    watches.receive(watched, &NullHandler);
+    watches.receive(response, &NullHandler);
 }
 
 /// Ignores all notifications.
 struct NullHandler;
 
 impl PushHandler for NullHandler {
-    fn on_event(&self, _: Target, event: &Event) {
+    fn on_event(&self, _: WatchTarget, event: &Event) {
         let _ = event.is_deletion();
     }
 
-    fn on_missed(&self, _: Target) {}
+    fn on_missed(&self, _: WatchTarget) {}
 
-    fn on_watch_ended(&self, _: Target) {}
+    fn on_watch_ended(&self, _: WatchTarget) {}
 
     fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
 
@@ -128,14 +138,19 @@ mod tests {
     };
 
     fn record() -> Vec<u8> {
-        let time = Duration::from_secs(30);
-        Record { state: RecordState::Claim, id: ClaimId([0xab; 16]), time, owner: "me@here:7".to_owned() }
-            .text()
+        let hold_time = Duration::from_secs(30);
+        Record {
+            state: RecordState::Claim,
+            id: ClaimId([0xab; 16]),
+            hold_time,
+            owner: "me@here:7".to_owned(),
+        }
+        .text()
     }
 
     #[test]
     fn answers_are_read_from_random_bytes() {
-        let header = Some(Header { cluster_id: 7, revision: 9 });
+        let header = Some(Header { cluster_id: CLUSTER, revision: 9 });
         let kv = |key: &str| KeyValue {
             key: key.as_bytes().to_vec(),
             create_revision: 7,
@@ -145,18 +160,18 @@ mod tests {
         };
         let kvs =
             ["/locks/a", "/locks/a/7", "/locks/a/~p00000003.00000002.7", "/locks/a/~s7"].map(kv).to_vec();
-        let found = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
-        let done = ResponseOp { response: Some(Response::Range(found.clone())) };
-        let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![done; 3] };
+        let range = RangeResponse { header: header.clone(), kvs, more: true, count: 4 };
+        let step_result = ResponseOp { response: Some(Response::Range(range.clone())) };
+        let txn = TxnResponse { header: header.clone(), succeeded: true, responses: vec![step_result; 3] };
         let event = Event { kind: 1, kv: Some(kv("/locks/a/7")) };
-        let watched = WatchResponse {
+        let response = WatchResponse {
             header,
             watch_id: 2,
             created: true,
             events: vec![event; 2],
             ..WatchResponse::default()
         };
-        let kinds = [(0, found.encode_to_vec()), (1, txn.encode_to_vec()), (2, watched.encode_to_vec())];
+        let kinds = [(0, range.encode_to_vec()), (1, txn.encode_to_vec()), (2, response.encode_to_vec())];
         let others = (3..9).map(|kind| (kind, b"\x10\x07\x18\x09\x42\x03abc".to_vec()));
         let samples: Vec<_> =
             kinds.into_iter().chain(others).map(|(kind, bytes)| [vec![kind], bytes].concat()).collect();

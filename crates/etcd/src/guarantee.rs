@@ -115,6 +115,7 @@ impl Bug {
     }
 }
 
+/// The risks of the bugs below.
 const OLD_LEADER: &str = "a leader that was stopped or slow may end leases that the next one keeps alive, \
     so that a lock may be free before its holder's deadline";
 const NOT_DURABLE: &str = "a crash of the only member may lose what it acknowledged";
@@ -155,8 +156,8 @@ const BUGS: &[Bug] = &[
 
 /// The major, minor and patch version; `None` if the text is no version.
 fn parse_version(version: &str) -> Option<(u32, u32, u32)> {
-    let plain = version.split(['-', '+']).next()?;
-    let mut parts = plain.split('.').map(|part| part.parse().ok());
+    let without_suffix = version.split(['-', '+']).next()?;
+    let mut parts = without_suffix.split('.').map(|part| part.parse().ok());
     Some((parts.next()??, parts.next()??, parts.next().flatten().unwrap_or(0)))
 }
 

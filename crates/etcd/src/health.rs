@@ -5,7 +5,7 @@ use tonic::{Code, Status};
 
 use crate::{
     config::Config,
-    wire::{Grpc, Range, Status as AskStatus, StatusResponse},
+    wire::{Grpc, Range, Status as StatusRequest, StatusResponse},
 };
 
 /// The request that shows whether a member is healthy.
@@ -15,8 +15,8 @@ pub(crate) enum HealthCheck {
     Read(Range),
 }
 
-/// What a client knows about a member.
-pub(crate) struct Member {
+/// What a member reports about itself to a new connection.
+pub(crate) struct MemberInfo {
     /// The id of its cluster.
     pub(crate) cluster: u64,
     /// The version of the server; empty if this user may not ask for it.
@@ -28,13 +28,13 @@ pub(crate) struct Member {
     pub(crate) health: HealthCheck,
 }
 
-impl Member {
+impl MemberInfo {
     /// Asks for the status of the member. If this user may not do so, reads one key instead.
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
-        match grpc.call(AskStatus {}).await {
+        match grpc.call(StatusRequest {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {
-                let read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
-                let reply = grpc.call(read.clone()).await?;
+                let key_read = Range::key(format!("{}/", config.prefix).as_bytes()).keys_only();
+                let reply = grpc.call(key_read.clone()).await?;
                 let cluster = reply.header.map_or(0, |header| header.cluster_id);
                 // A linearizable read needs a leader, and a learner refuses it.
                 let (is_learner, has_leader) = (false, true);
@@ -43,15 +43,15 @@ impl Member {
                     version: String::new(),
                     is_learner,
                     has_leader,
-                    health: HealthCheck::Read(read),
+                    health: HealthCheck::Read(key_read),
                 })
             }
-            reply => reply.map(Self::of),
+            reply => reply.map(Self::from_status),
         }
     }
 
     /// What a status reports about the member.
-    fn of(reply: StatusResponse) -> Self {
+    fn from_status(reply: StatusResponse) -> Self {
         Self {
             cluster: reply.header.map_or(0, |header| header.cluster_id),
             version: reply.version,
@@ -66,7 +66,7 @@ impl HealthCheck {
     /// Sends the request once.
     pub(crate) async fn send(&self, grpc: &Grpc) -> Result<(), Status> {
         match self {
-            Self::Status => grpc.call(AskStatus {}).await.map(drop),
+            Self::Status => grpc.call(StatusRequest {}).await.map(drop),
             Self::Read(read) => grpc.call(read.clone()).await.map(drop),
         }
     }

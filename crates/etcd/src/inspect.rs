@@ -8,11 +8,11 @@ use leasehold_core::{Broken, EngineError, Fault, Name, View};
 use crate::{
     EtcdEngine,
     client::{Client, Failed},
-    error::{is_lease_gone, is_too_long},
+    error::{is_lease_gone, is_reply_too_long},
     guarantee,
     keys::{Dir, epoch_key, name_of, name_of_bare_key, names_starting_with},
     record::{MAX_RECORD_BYTES, Record, RecordState},
-    view::{KeyView, Leases, entries, view},
+    view::{KeyView, LeaseTimes, key_views, view},
     wire::{
         DeleteRange, Header, KeyValue, Put, Range, RangeResponse, TimeToLive, TimeToLiveResponse, Txn,
         compare,
@@ -35,44 +35,46 @@ impl Client {
     /// The view of one name.
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
         let dir = self.dir(name);
-        let (header, found) = self.read_dir(&dir).await?;
-        let entries = entries(&dir, &found);
-        let leases = self.leases(entries.iter()).await?;
-        Ok(view(name.clone(), &dir, &entries, &leases, header.cluster_id))
+        let (header, kvs) = self.read_dir(&dir).await?;
+        let key_views = key_views(&dir, &kvs);
+        let lease_times = self.lease_times(key_views.iter()).await?;
+        Ok(view(name.clone(), &dir, &key_views, &lease_times, header.cluster_id))
     }
 
     /// The views of all names that begin with `prefix`.
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let mut names: BTreeMap<Name, Vec<KeyValue>> = BTreeMap::new();
-        let (header, found) = self.read_all(names_starting_with(self.prefix(), prefix)).await?;
-        for kv in found {
+        let (header, kvs) = self.read_all(names_starting_with(self.prefix(), prefix)).await?;
+        for kv in kvs {
             let name = name_of(self.prefix(), &kv.key).map(|(name, _)| name);
             if let Some(name) = name.or_else(|| name_of_bare_key(self.prefix(), &kv.key)) {
                 names.entry(name).or_default().push(kv);
             }
         }
         names.values_mut().for_each(|kvs| kvs.sort_by_key(|kv| kv.create_revision));
-        let mut all = Vec::new();
+        let mut dirs = Vec::new();
         for (name, kvs) in &names {
             let dir = self.dir(name);
-            let entries = entries(&dir, kvs);
-            all.push((name, dir, entries));
+            let key_views = key_views(&dir, kvs);
+            dirs.push((name, dir, key_views));
         }
         // Names share leases, so each lease is read once.
-        let leases = self.leases(all.iter().flat_map(|(_, _, entries)| entries)).await?;
-        Ok(all
+        let lease_times = self.lease_times(dirs.iter().flat_map(|(_, _, key_views)| key_views)).await?;
+        Ok(dirs
             .iter()
-            .map(|(name, dir, entries)| view(Name::clone(name), dir, entries, &leases, header.cluster_id))
+            .map(|(name, dir, key_views)| {
+                view(Name::clone(name), dir, key_views, &lease_times, header.cluster_id)
+            })
             .collect())
     }
 
     /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
     async fn read_dir(&self, dir: &Dir) -> Result<(Header, Vec<KeyValue>), EngineError> {
-        let (header, mut found) = self.read_all(dir.all()).await?;
+        let (header, mut kvs) = self.read_all(dir.all_keys()).await?;
         let bare_key = Range { revision: header.revision, ..Range::key(&dir.bare_key()) };
-        found.extend(self.read(bare_key).await?.kvs);
-        found.sort_by_key(|kv| kv.create_revision);
-        Ok((header, found))
+        kvs.extend(self.read_page(bare_key).await?.kvs);
+        kvs.sort_by_key(|kv| kv.create_revision);
+        Ok((header, kvs))
     }
 
     /// Reads all keys of a span, page by page, as of one revision. Returns the header of the replies too.
@@ -80,20 +82,20 @@ impl Client {
         &self,
         (mut from, to): (Vec<u8>, Vec<u8>),
     ) -> Result<(Header, Vec<KeyValue>), EngineError> {
-        let (mut all, mut revision) = (Vec::new(), 0);
+        let (mut all_kvs, mut revision) = (Vec::new(), 0);
         loop {
             let page = Range { revision, ..Range::between(&(from, to.clone())).limit(PAGE_KEYS) };
-            let read = self.read(page).await?;
-            let header = read.header.unwrap_or_default();
+            let reply = self.read_page(page).await?;
+            let header = reply.header.unwrap_or_default();
             revision = header.revision;
-            let last = read.kvs.last().map(|kv| kv.key.clone());
-            all.extend(read.kvs);
-            match last.filter(|_| read.more) {
-                None => return Ok((header, all)),
-                Some(mut last) => {
+            let last_key = reply.kvs.last().map(|kv| kv.key.clone());
+            all_kvs.extend(reply.kvs);
+            match last_key.filter(|_| reply.more) {
+                None => return Ok((header, all_kvs)),
+                Some(mut last_key) => {
                     // The smallest key that sorts after the last one.
-                    last.push(0);
-                    from = last;
+                    last_key.push(0);
+                    from = last_key;
                 }
             }
         }
@@ -101,48 +103,49 @@ impl Client {
 
     /// Reads a page. If the page exceeds the bound of a reply, reads only its first key; if the value of that key alone
     /// exceeds the bound, reads the key without the value. Cuts values that are longer than any record.
-    async fn read(&self, page: Range) -> Result<RangeResponse, EngineError> {
+    async fn read_page(&self, page: Range) -> Result<RangeResponse, EngineError> {
         let first = page.clone().limit(1);
-        let mut read = match self.read_within_bound(page).await? {
-            Some(read) => read,
+        let mut reply = match self.read_within_bound(page).await? {
+            Some(reply) => reply,
             None => match self.read_within_bound(first.clone()).await? {
-                Some(read) => read,
+                Some(reply) => reply,
                 None => self.ask(first.keys_only()).await?.1,
             },
         };
-        for kv in &mut read.kvs {
+        for kv in &mut reply.kvs {
             kv.value.truncate(MAX_RECORD_BYTES + 1);
             kv.value.shrink_to_fit();
         }
-        Ok(read)
+        Ok(reply)
     }
 
     /// Reads a page; `None` if the reply exceeds the bound.
     async fn read_within_bound(&self, page: Range) -> Result<Option<RangeResponse>, EngineError> {
         match self.call(page).await {
-            Ok((_, read)) => Ok(Some(read)),
-            Err(Failed::Sent(status)) if is_too_long(&status) => Ok(None),
+            Ok((_, reply)) => Ok(Some(reply)),
+            Err(Failed::Sent(status)) if is_reply_too_long(&status) => Ok(None),
             Err(failed) => Err(failed.classified()),
         }
     }
 
     /// The remaining time of the leases of holders.
-    async fn leases<'a>(
+    async fn lease_times<'a>(
         &self,
-        entries: impl Iterator<Item = &'a KeyView<'a>>,
-    ) -> Result<Leases, EngineError> {
-        let mut ids: Vec<i64> = entries.filter(|entry| entry.holds).map(|entry| entry.kv.lease).collect();
+        key_views: impl Iterator<Item = &'a KeyView<'a>>,
+    ) -> Result<LeaseTimes, EngineError> {
+        let mut ids: Vec<i64> =
+            key_views.filter(|key_view| key_view.holds).map(|key_view| key_view.kv.lease).collect();
         ids.sort_unstable();
         ids.dedup();
-        let mut leases = Leases::new();
+        let mut lease_times = LeaseTimes::new();
         for ids in ids.chunks(LEASE_BATCH) {
             let replies =
                 ids.iter().filter(|&&id| id != 0).map(|&id| async move { (id, self.time_to_live(id).await) });
             for (id, time_to_live) in join_all(replies).await {
-                leases.extend(time_to_live?.map(|time_to_live| (id, seconds(time_to_live.ttl))));
+                lease_times.extend(time_to_live?.map(|time_to_live| (id, seconds(time_to_live.ttl))));
             }
         }
-        Ok(leases)
+        Ok(lease_times)
     }
 
     /// The remaining time of a lease; `None` if it has ended.
@@ -157,55 +160,62 @@ impl Client {
     /// Breaks the hold with this token: marks it as broken, or with `force` deletes its key.
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let dir = self.dir(name);
-        let (_, found) = self.read_dir(&dir).await?;
-        let entries = entries(&dir, &found);
-        let held =
-            entries.iter().find(|entry| entry.holds && u64::try_from(entry.kv.create_revision) == Ok(token));
-        let Some(entry) = held else { return Ok(Broken::NotHeld) };
-        if entry.is_broken() && !force {
+        let (_, kvs) = self.read_dir(&dir).await?;
+        let key_views = key_views(&dir, &kvs);
+        let held_key = key_views
+            .iter()
+            .find(|key_view| key_view.holds && u64::try_from(key_view.kv.create_revision) == Ok(token));
+        let Some(key_view) = held_key else { return Ok(Broken::NotHeld) };
+        if key_view.is_broken() && !force {
             return Ok(Broken::Done);
         }
-        let key = &entry.kv.key;
-        let is_unchanged = compare::created(key, entry.kv.create_revision);
+        let key = &key_view.kv.key;
+        let is_unchanged = compare::created(key, key_view.kv.create_revision);
         // A minimum hold has no holder to notify.
-        let broken = if force || entry.is_min_hold() {
+        let (_, reply) = if force || key_view.is_min_hold() {
             let delete = DeleteRange { key: key.clone(), ..DeleteRange::default() };
             self.ask(Txn { compare: vec![is_unchanged], success: vec![delete.into()], failure: Vec::new() })
                 .await?
         } else {
             // The broken record stays for the longest time for which its holder may rely on the hold, even if a client
             // keeps the old lease alive.
-            let (lease, time) = self.lease_for_remaining(entry).await?;
-            let record = Record { state: RecordState::Broken, id: entry.claim(), time, owner: entry.owner() };
+            let (lease, hold_time) = self.lease_for_remaining(key_view).await?;
+            let record = Record {
+                state: RecordState::Broken,
+                id: key_view.claim(),
+                hold_time,
+                owner: key_view.owner(),
+            };
             let put = Put { key: key.clone(), value: record.text(), lease };
-            let compare = vec![is_unchanged, compare::leased(key, entry.kv.lease)];
+            let compare = vec![is_unchanged, compare::leased(key, key_view.kv.lease)];
             self.ask(Txn { compare, success: vec![put.into()], failure: Vec::new() }).await?
         };
-        if !broken.1.succeeded {
+        if !reply.succeeded {
             return Ok(Broken::NotHeld);
         }
-        if entry.is_ours() && !entry.is_min_hold() {
-            self.notify_holder(entry.kv.lease).await;
+        if key_view.is_ours() && !key_view.is_min_hold() {
+            self.notify_holder(key_view.kv.lease).await;
         }
         Ok(Broken::Done)
     }
 
     /// Creates a lease for the longest time that the lease of a hold may still last.
-    async fn lease_for_remaining(&self, entry: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
-        let time_to_live = if entry.kv.lease == 0 { None } else { self.time_to_live(entry.kv.lease).await? };
+    async fn lease_for_remaining(&self, key_view: &KeyView<'_>) -> Result<(i64, Duration), EngineError> {
+        let time_to_live =
+            if key_view.kv.lease == 0 { None } else { self.time_to_live(key_view.kv.lease).await? };
         let Some(time_to_live) = time_to_live else {
             let why = "it has no lease that could be waited for: break it with --force";
             return Err(EngineError::new(Fault::Denied, why));
         };
         // A keep-alive may still extend the old lease to its full time.
-        self.grant(seconds(time_to_live.granted).as_secs()).await
+        self.create_lease(seconds(time_to_live.granted).as_secs()).await
     }
 
     /// Notifies the client with this lease that one of its holds was broken. If the write is lost, the next renewal of
     /// the hold finds out.
     async fn notify_holder(&self, lease: i64) {
-        let signal = Put { key: epoch_key(self.prefix(), lease), value: b"broken".to_vec(), lease };
-        if let Err(error) = self.ask(Txn { success: vec![signal.into()], ..Txn::default() }).await {
+        let put_epoch = Put { key: epoch_key(self.prefix(), lease), value: b"broken".to_vec(), lease };
+        if let Err(error) = self.ask(Txn { success: vec![put_epoch.into()], ..Txn::default() }).await {
             tracing::debug!(%error, "the holder was not notified");
         }
     }

@@ -7,7 +7,7 @@
 //!
 //! | key below the directory | mode |
 //! |---|---|
-//! | `<lease>`, as theirs | exclusive |
+//! | `<lease>`, as the official clients write it | exclusive |
 //! | `~p<limit>.<count>.<lease>` | permits; both numbers in eight hexadecimal digits |
 //! | `~s<lease>` | shared |
 //!
@@ -54,17 +54,20 @@ impl Dir {
 
     /// The key of a claim on this lease with this number.
     pub(crate) fn key(&self, mode: Mode, lease: i64, number: u32) -> Vec<u8> {
-        let own = if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
+        let lease_and_number =
+            if number == 0 { format!("{lease:x}") } else { format!("{lease:x}.{number:x}") };
         let key = match mode {
-            Mode::Exclusive => format!("{}{own}", self.0),
-            Mode::Shared => format!("{}~s{own}", self.0),
-            Mode::Permits { count, limit } => format!("{}~p{limit:08x}.{count:08x}.{own}", self.0),
+            Mode::Exclusive => format!("{}{lease_and_number}", self.0),
+            Mode::Shared => format!("{}~s{lease_and_number}", self.0),
+            Mode::Permits { count, limit } => {
+                format!("{}~p{limit:08x}.{count:08x}.{lease_and_number}", self.0)
+            }
         };
         key.into_bytes()
     }
 
     /// All keys of the directory.
-    pub(crate) fn all(&self) -> Span {
+    pub(crate) fn all_keys(&self) -> Span {
         // The byte after `/`.
         self.span("", &self.path(), "0")
     }
@@ -73,7 +76,7 @@ impl Dir {
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
             Mode::Shared => self.span("", &self.0, "~s"),
-            _ => self.all(),
+            _ => self.all_keys(),
         }
     }
 
@@ -95,30 +98,30 @@ impl Dir {
     }
 
     /// The part of a key after the directory; `None` for a key elsewhere.
-    pub(crate) fn below<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+    pub(crate) fn part_below<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key).ok()?.strip_prefix(&self.0)
     }
 
     /// The mode of the claim with this key. A foreign key is an exclusive claim.
     pub(crate) fn mode(&self, key: &[u8]) -> Mode {
-        let below = self.below(key).unwrap_or_default();
-        if below.starts_with("~s") {
+        let part_below = self.part_below(key).unwrap_or_default();
+        if part_below.starts_with("~s") {
             return Mode::Shared;
         }
-        permits(below).unwrap_or(Mode::Exclusive)
+        permits_mode(part_below).unwrap_or(Mode::Exclusive)
     }
 }
 
 /// The mode of a key of permits; `None` for another key.
-fn permits(below: &str) -> Option<Mode> {
-    let mut parts = below.strip_prefix("~p")?.splitn(3, '.');
-    let limit = hex(parts.next()?)?;
-    let count = hex(parts.next()?)?;
+fn permits_mode(part_below: &str) -> Option<Mode> {
+    let mut parts = part_below.strip_prefix("~p")?.splitn(3, '.');
+    let limit = parse_hex(parts.next()?)?;
+    let count = parse_hex(parts.next()?)?;
     parts.next().map(|_| Mode::Permits { count, limit })
 }
 
 /// A number of eight hexadecimal digits.
-fn hex(text: &str) -> Option<u32> {
+fn parse_hex(text: &str) -> Option<u32> {
     (text.len() == 8).then(|| u32::from_str_radix(text, 16).ok())?
 }
 
@@ -126,15 +129,17 @@ fn hex(text: &str) -> Option<u32> {
 /// name.
 pub(crate) fn name_of<'a>(prefix: &str, key: &'a [u8]) -> Option<(Name, &'a str)> {
     let path = std::str::from_utf8(key).ok()?.strip_prefix(prefix)?.strip_prefix('/')?;
-    let (escaped, below) = path.split_once('/')?;
+    let (escaped, part_below) = path.split_once('/')?;
     let name = Name::new(&percent_decode_str(escaped).decode_utf8().ok()?).ok()?;
     // A directory with a different escaping is not the directory of the name.
-    (escape(name.as_str()) == escaped).then_some((name, below))
+    (escape(name.as_str()) == escaped).then_some((name, part_below))
 }
 
 /// The name that a client without a queue holds by this key; `None` for other keys.
 pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
-    name_of(prefix, &[key, b"/"].concat()).filter(|(_, below)| below.is_empty()).map(|(name, _)| name)
+    name_of(prefix, &[key, b"/"].concat())
+        .filter(|(_, part_below)| part_below.is_empty())
+        .map(|(name, _)| name)
 }
 
 /// The range of the directories of all names that begin with `start`.
@@ -174,7 +179,7 @@ fn escape(text: &str) -> String {
 }
 
 /// An error for a mode that can never be granted.
-pub(crate) fn check(mode: Mode) -> Result<(), EngineError> {
+pub(crate) fn check_mode(mode: Mode) -> Result<(), EngineError> {
     match mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             Err(EngineError::new(Fault::Internal, format!("{mode} cannot be granted")))
@@ -213,8 +218,8 @@ mod tests {
             for number in [0, 1, 17] {
                 let key = dir.key(mode, LEASE, number);
                 assert_eq!(dir.mode(&key), mode);
-                let (name, below) = name_of("/locks", &key).unwrap();
-                assert_eq!((name.as_str(), Some(below)), ("a/b%", dir.below(&key)));
+                let (name, part_below) = name_of("/locks", &key).unwrap();
+                assert_eq!((name.as_str(), Some(part_below)), ("a/b%", dir.part_below(&key)));
             }
             assert_ne!(dir.key(mode, LEASE, 0), dir.key(mode, LEASE, 1));
         }
@@ -224,7 +229,7 @@ mod tests {
             "as with the official client"
         );
         assert_eq!(dir.mode(b"/locks/a%2Fb%25/~px"), Mode::Exclusive, "a foreign key");
-        assert_eq!(dir.below(b"/locks/b/694d7d1a"), None);
+        assert_eq!(dir.part_below(b"/locks/b/694d7d1a"), None);
         assert_eq!(name_of("/locks", b"/locks/a%2fb/1"), None, "another escaping");
         assert_eq!(name_of("/locks", b"/locks/a"), None);
         assert_eq!(dir.bare_key(), b"/locks/a%2Fb%25");
@@ -239,7 +244,7 @@ mod tests {
         let dir = dir("a");
         let foreign = b"/locks/a/694d7d1a5f0e8c02".to_vec();
         for key in MODES.map(|mode| dir.key(mode, LEASE, 0)).iter().chain([&foreign]) {
-            assert!(within(&dir.all(), key));
+            assert!(within(&dir.all_keys(), key));
             let mode = dir.mode(key);
             assert_eq!(within(&dir.blockers(Mode::Shared), key), mode != Mode::Shared);
             for wanted in MODES {
@@ -251,19 +256,23 @@ mod tests {
                 );
             }
         }
-        for elsewhere in ["/locks/a", "/locks/b/1", "/locks/a0", "/locks/a b/1", "/locks/a-/1"] {
-            assert!(!within(&dir.all(), elsewhere.as_bytes()), "{elsewhere}");
+        for outside_key in ["/locks/a", "/locks/b/1", "/locks/a0", "/locks/a b/1", "/locks/a-/1"] {
+            assert!(!within(&dir.all_keys(), outside_key.as_bytes()), "{outside_key}");
         }
     }
 
     #[test]
     fn names_stay_readable() {
-        for (name, shown) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
+        for (name, escaped) in [("läuft ✓", "läuft ✓"), ("..", ".."), ("a/b", "a%2Fb"), ("%2F", "%252F")]
         {
-            assert_eq!(dir(name).path(), format!("/locks/{shown}"));
+            assert_eq!(dir(name).path(), format!("/locks/{escaped}"));
         }
-        let all = names_starting_with("/locks", "");
-        assert!(within(&all, b"/locks/a/1") && !within(&all, b"/locks0") && !within(&all, b"/locks"));
+        let all_names = names_starting_with("/locks", "");
+        assert!(
+            within(&all_names, b"/locks/a/1")
+                && !within(&all_names, b"/locks0")
+                && !within(&all_names, b"/locks")
+        );
         assert!(within(&names_starting_with("/locks", "ä"), "/locks/äb/1".as_bytes()));
     }
 }

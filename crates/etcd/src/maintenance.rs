@@ -11,8 +11,8 @@ use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
     lock_mutex, runtime,
-    session::Action,
-    watches::{Begin, Target},
+    session::SessionAction,
+    watches::{WatchStart, WatchTarget},
     wire::Revoke,
 };
 
@@ -25,19 +25,20 @@ impl Maintain for Client {
         Box::pin(self.end_overdue_claim(id))
     }
 
+    /// Does what is due at `now`, and returns when the next round is due.
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
-        let mut next = now.after(LONGEST_SLEEP);
+        let mut next_round = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
             match session.next_action(now) {
-                Action::WaitUntil(at) => next = next.min(at),
-                Action::KeepAlive => match self.link.live() {
+                SessionAction::WaitUntil(until) => next_round = next_round.min(until),
+                SessionAction::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
                         let link = self.link.clone();
                         runtime::spawn(async move { drop(link.conn().await) });
                     }
                 },
-                Action::Revoke => {
+                SessionAction::Revoke => {
                     self.forget_lease(session.id);
                     let (client, id) = (Arc::clone(self), session.id);
                     runtime::spawn(async move {
@@ -45,39 +46,44 @@ impl Maintain for Client {
                         let _ = runtime::within(REQUEST_TIMEOUT, client.ask(Revoke { id })).await;
                     });
                 }
-                Action::Forget => self.lease_is_gone(session.id),
+                SessionAction::Forget => self.lease_is_gone(session.id),
             }
         }
-        let (overdue, lasting) = {
+        let (overdue, holds_to_watch) = {
             let mut claims = self.claims();
             (claims.take_overdue(now), claims.begin_watches(now))
         };
+        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the key at once.
         if let Some(conn) = self.link.live() {
-            for id in lasting {
+            for id in holds_to_watch {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
-                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
+                conn.watches.watch(
+                    WatchTarget::Own(id),
+                    (key, Vec::new()),
+                    WatchStart::Now { read_revision: revision },
+                );
             }
         }
         end_claims(self, overdue);
-        let expired: Vec<i64> = {
+        let expired_leases: Vec<i64> = {
             let mut min_holds = lock_mutex(&self.min_hold_leases);
-            next = min_holds
+            next_round = min_holds
                 .iter()
                 .map(|(until, _)| *until)
                 .filter(|until| *until > now)
-                .fold(next, Instant::min);
+                .fold(next_round, Instant::min);
             min_holds.extract_if(.., |(until, _)| *until <= now).map(|(_, lease)| lease).collect()
         };
-        for lease in expired {
+        for lease in expired_leases {
             let client = Arc::clone(self);
             runtime::spawn(async move {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.end_min_hold(lease)).await;
             });
         }
-        let due = [self.claims().next_due(), self.delete_expired_min_holds(now)];
-        due.into_iter().flatten().fold(next, Instant::min)
+        let next_times = [self.claims().next_due(), self.delete_expired_min_holds(now)];
+        next_times.into_iter().flatten().fold(next_round, Instant::min)
     }
 }
 
@@ -91,7 +97,7 @@ impl Client {
         for (key, revision) in expired {
             let client = Arc::clone(self);
             runtime::spawn(async move {
-                let _ = runtime::within(REQUEST_TIMEOUT, client.delete_expired(key, revision)).await;
+                let _ = runtime::within(REQUEST_TIMEOUT, client.delete_expired_min_hold(key, revision)).await;
             });
         }
         next

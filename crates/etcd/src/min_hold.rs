@@ -26,7 +26,7 @@ impl Client {
         raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
         let Ok(token) = i64::try_from(token) else { return Ok(None) };
-        let (lease, _) = self.grant(whole_seconds(min_hold).max(1)).await?;
+        let (lease, _) = self.create_lease(whole_seconds(min_hold).max(1)).await?;
         let mut txn = Self::min_hold_txn(key, (id, token), min_hold, lease);
         if let Some(epoch_lease) = raise_epoch_of {
             let put_epoch = Put {

@@ -31,10 +31,10 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 /// The minimum holds that this client knows.
 #[derive(Default)]
-pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, BlockedUntil>);
+pub(crate) struct MinHoldKeys(HashMap<Vec<u8>, KnownMinHold>);
 
-/// One minimum hold: its key blocks the name until `end`.
-struct BlockedUntil {
+/// One minimum hold, as this client knows it. Its key blocks the name until `end`.
+struct KnownMinHold {
     /// The revision at which the key was last written.
     revision: i64,
     end: Instant,
@@ -45,18 +45,19 @@ impl MinHoldKeys {
     fn note(&mut self, key: &[u8], revision: i64, end: Instant) {
         if let Some(entry) = self.0.get_mut(key) {
             if entry.revision < revision {
-                *entry = BlockedUntil { revision, end };
+                *entry = KnownMinHold { revision, end };
             }
         } else if self.0.len() < MAX_COUNTED {
-            self.0.insert(key.to_vec(), BlockedUntil { revision, end });
+            self.0.insert(key.to_vec(), KnownMinHold { revision, end });
         }
     }
 
-    /// Whether this write of the key was recorded.
+    /// Whether this client already counts the time of the minimum hold that this write of the key began.
     fn knows(&self, kv: &KeyValue) -> bool {
         self.0.get(&kv.key).is_some_and(|entry| entry.revision == kv.mod_revision)
     }
 
+    /// Forgets the minimum hold of this key, if there is one.
     pub(crate) fn forget(&mut self, key: &[u8]) {
         self.0.remove(key);
     }
@@ -84,8 +85,8 @@ impl Client {
         let record = Some(kv).filter(|kv| is_rewritten(kv)).and_then(|kv| Record::read(&kv.value));
         let mut min_holds = lock_mutex(&self.min_hold_keys);
         match record {
-            Some(Record { state: RecordState::MinHold, time, .. }) => {
-                min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), time));
+            Some(Record { state: RecordState::MinHold, hold_time, .. }) => {
+                min_holds.note(&kv.key, kv.mod_revision, end_of(self.now(), hold_time));
                 drop(min_holds);
                 self.wake_maintenance.notify_one();
             }
@@ -94,9 +95,9 @@ impl Client {
     }
 
     /// Reads the minimum holds ahead of a claim if one of these keys, read without their values, may be a new one.
-    pub(crate) fn check_min_holds(&self, found: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
+    pub(crate) fn read_new_min_holds(&self, ahead: &RangeResponse, dir: &Dir, (mode, revision): (Mode, i64)) {
         let may_be_new = |kv: &KeyValue| is_rewritten(kv) && !lock_mutex(&self.min_hold_keys).knows(kv);
-        if found.kvs.iter().any(may_be_new) {
+        if ahead.kvs.iter().any(may_be_new) {
             self.read_min_holds(dir, mode, revision);
         }
     }
@@ -110,14 +111,14 @@ impl Client {
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             match runtime::within(REQUEST_TIMEOUT, client.ask(first_keys)).await {
-                Some(Ok((_, found))) => found.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
+                Some(Ok((_, ahead))) => ahead.kvs.iter().for_each(|kv| client.note_min_hold(kv)),
                 _ => tracing::debug!("minimum holds that were not read end with their leases"),
             }
         });
     }
 
     /// Deletes the key of a minimum hold whose time is over, whichever client released it.
-    pub(crate) async fn delete_expired(&self, key: Vec<u8>, revision: i64) {
+    pub(crate) async fn delete_expired_min_hold(&self, key: Vec<u8>, revision: i64) {
         let deleted: Result<_, EngineError> = self.ask(deletion(&key, revision)).await;
         if let Err(error) = deleted {
             tracing::debug!(%error, "a minimum hold ends later");
@@ -126,9 +127,9 @@ impl Client {
     }
 }
 
-/// When a time that began no later than `noticed` is over by every clock.
-fn end_of(noticed: Instant, time: Duration) -> Instant {
-    noticed.after(time).after(time / 100 * DRIFT_PERCENT)
+/// When a minimum hold time that began no later than `noticed` is over by every clock.
+fn end_of(noticed: Instant, hold_time: Duration) -> Instant {
+    noticed.after(hold_time).after(hold_time / 100 * DRIFT_PERCENT)
 }
 
 /// Whether a key was written again. That happens to broken holds and minimum holds only.
@@ -150,22 +151,23 @@ fn deletion(key: &[u8], revision: i64) -> Txn {
 mod tests {
     use super::*;
 
-    fn at(millis: u64) -> Instant {
+    /// The time so many milliseconds after the start of the test.
+    fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
     #[test]
     fn a_minimum_hold_is_counted_once_per_write() {
         let mut min_holds = MinHoldKeys::default();
-        min_holds.note(b"a", 7, at(500));
-        min_holds.note(b"a", 7, at(900));
-        min_holds.note(b"b", 8, at(600));
-        assert_eq!(min_holds.next_end(), Some(at(500)), "a second read does not restart the time");
-        assert_eq!(min_holds.take_expired(at(499)), []);
-        assert_eq!(min_holds.take_expired(at(500)), [(b"a".to_vec(), 7)]);
-        min_holds.note(b"b", 9, at(1000));
-        min_holds.note(b"b", 8, at(600));
-        assert_eq!(min_holds.take_expired(at(999)), [], "a later write starts a new minimum hold");
+        min_holds.note(b"a", 7, at_millis(500));
+        min_holds.note(b"a", 7, at_millis(900));
+        min_holds.note(b"b", 8, at_millis(600));
+        assert_eq!(min_holds.next_end(), Some(at_millis(500)), "a second read does not restart the time");
+        assert_eq!(min_holds.take_expired(at_millis(499)), []);
+        assert_eq!(min_holds.take_expired(at_millis(500)), [(b"a".to_vec(), 7)]);
+        min_holds.note(b"b", 9, at_millis(1000));
+        min_holds.note(b"b", 8, at_millis(600));
+        assert_eq!(min_holds.take_expired(at_millis(999)), [], "a later write starts a new minimum hold");
         let kv = |revision| KeyValue { key: b"b".to_vec(), mod_revision: revision, ..KeyValue::default() };
         assert!(min_holds.knows(&kv(9)) && !min_holds.knows(&kv(8)));
         min_holds.forget(b"b");
@@ -175,23 +177,23 @@ mod tests {
     #[test]
     fn the_number_of_counted_keys_is_bounded() {
         let mut min_holds = MinHoldKeys::default();
-        (0..2 * MAX_COUNTED).for_each(|at| min_holds.note(&at.to_be_bytes(), 1, Instant::NEVER));
+        (0..2 * MAX_COUNTED).for_each(|number| min_holds.note(&number.to_be_bytes(), 1, Instant::NEVER));
         assert_eq!(min_holds.0.len(), MAX_COUNTED);
     }
 
     /// A clock that runs too fast does not shorten the time.
     #[test]
     fn the_end_allows_for_clock_drift() {
-        let (noticed, time) = (at(1000), Duration::from_secs(100));
-        assert_eq!(end_of(noticed, time), at(102_000));
+        let (noticed, hold_time) = (at_millis(1000), Duration::from_secs(100));
+        assert_eq!(end_of(noticed, hold_time), at_millis(102_000));
         assert_eq!(end_of(noticed, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
     }
 
     /// An abandoned request may arrive when a hold uses the key.
     #[test]
     fn a_deletion_requires_an_unchanged_minimum_hold() {
-        let taking = deletion(b"k", 7);
-        assert!(taking.compare.contains(&compare::changed(b"k", 7)));
-        assert!(taking.compare.contains(&compare::value_after(b"k", BEFORE_MIN_HOLD)));
+        let txn = deletion(b"k", 7);
+        assert!(txn.compare.contains(&compare::changed(b"k", 7)));
+        assert!(txn.compare.contains(&compare::value_after(b"k", BEFORE_MIN_HOLD)));
     }
 }

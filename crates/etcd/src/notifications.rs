@@ -10,21 +10,21 @@ use crate::{
     push_handler::PushHandler,
     recheck::is_ended_record,
     runtime,
-    watches::Target,
+    watches::WatchTarget,
     wire::{Event, KeyValue, Range},
 };
 
 impl PushHandler for Client {
-    fn on_event(&self, target: Target, event: &Event) {
+    fn on_event(&self, target: WatchTarget, event: &Event) {
         let Some(kv) = &event.kv else { return };
         match target {
-            Target::Blocker(id) if event.is_deletion() => {
+            WatchTarget::Blocker(id) if event.is_deletion() => {
                 lock_mutex(&self.min_hold_keys).forget(&kv.key);
                 self.blocker_deleted(id, &kv.key);
             }
-            Target::Blocker(id) => self.blocker_written(id, kv),
-            Target::Own(id) => self.own_key_changed(id, event),
-            Target::Epoch(lease) => {
+            WatchTarget::Blocker(id) => self.blocker_written(id, kv),
+            WatchTarget::Own(id) => self.own_key_changed(id, event),
+            WatchTarget::Epoch(lease) => {
                 if let Some(session) = self.sessions.get(lease) {
                     if event.is_deletion() {
                         session.set_epoch(0);
@@ -32,6 +32,7 @@ impl PushHandler for Client {
                         session.raise_epoch_to(kv.mod_revision);
                     }
                 }
+                // An operator who breaks a hold writes a text; a release that raises the epoch writes none.
                 if !kv.value.is_empty() {
                     self.mailbox.push(Notification::AskAll);
                 }
@@ -39,25 +40,27 @@ impl PushHandler for Client {
         }
     }
 
-    fn on_missed(&self, target: Target) {
+    fn on_missed(&self, target: WatchTarget) {
         let client = self.weak();
         runtime::spawn(async move {
             let Some(client) = client.upgrade() else { return };
             let check = async {
                 match target {
-                    Target::Blocker(id) => client.check_blocker(id).await,
-                    Target::Own(id) => client.check_hold(id).await,
-                    Target::Epoch(_) => {}
+                    WatchTarget::Blocker(id) => client.check_blocker(id).await,
+                    WatchTarget::Own(id) => client.check_hold(id).await,
+                    // The watch of an epoch key reports no missed changes.
+                    WatchTarget::Epoch(_) => {}
                 }
             };
             let _ = runtime::within(REQUEST_TIMEOUT, check).await;
         });
     }
 
-    fn on_watch_ended(&self, target: Target) {
+    fn on_watch_ended(&self, target: WatchTarget) {
         match target {
-            Target::Blocker(id) | Target::Own(id) => self.push_recheck(id),
-            Target::Epoch(_) => {}
+            WatchTarget::Blocker(id) | WatchTarget::Own(id) => self.push_recheck(id),
+            // A claim with an outdated epoch creates nothing, and reads the present epoch.
+            WatchTarget::Epoch(_) => {}
         }
     }
 
@@ -67,12 +70,13 @@ impl PushHandler for Client {
             session.end();
             self.lease_is_gone(lease);
         } else {
-            session.kept_alive(sent);
+            session.record_keep_alive(sent);
         }
     }
 
     fn on_reconnected(&self) {
         let Some(conn) = self.link.live() else { return };
+        // All watches ended with the old connection.
         self.claims().watch_again(self.now(), |_| true, |_| {});
         for session in self.sessions.all() {
             self.watch_epoch_key(&conn, session.id);
@@ -105,7 +109,7 @@ impl Client {
                 Some(false) => None,
                 // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
-                    let remaining = entry.data.slot.session().remaining(now);
+                    let remaining = entry.data.lease_slot.session().remaining(now);
                     let granted =
                         remaining.map(|remaining| (entry.name.clone(), remaining.min(entry.claim_time)));
                     granted.map(|(name, ttl)| {
@@ -117,7 +121,7 @@ impl Client {
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
         self.wake_maintenance.notify_one();
-        conn.watches.unwatch(Target::Blocker(id));
+        conn.watches.unwatch(WatchTarget::Blocker(id));
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
@@ -125,13 +129,13 @@ impl Client {
     /// which the claim does not watch, may be minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
-        let waiting = |entry: &Entry| match entry.state {
+        let if_waiting = |entry: &Entry| match entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { sole: false, .. } } => {
                 Some((entry.name.clone(), entry.mode, revision))
             }
             _ => None,
         };
-        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| waiting(entry)) {
+        if let Some((name, mode, revision)) = self.claims().get(id).and_then(|entry| if_waiting(entry)) {
             self.read_min_holds(&self.dir(&name), mode, revision);
         }
     }
@@ -156,18 +160,19 @@ impl Client {
     /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
     /// key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
-        let waiting = |entry: &Entry| match &entry.state {
+        let if_waiting = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { key, .. } } => {
                 Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
             }
             _ => None,
         };
-        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| waiting(entry)) else {
+        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| if_waiting(entry))
+        else {
             return;
         };
         match self.ask(Range::key(&key).keys_only()).await {
-            Ok((_, found)) if found.kvs.iter().any(|kv| kv.create_revision < revision) => {
-                self.check_min_holds(&found, &dir, (mode, revision));
+            Ok((_, reply)) if reply.kvs.iter().any(|kv| kv.create_revision < revision) => {
+                self.read_new_min_holds(&reply, &dir, (mode, revision));
             }
             Ok(_) => self.blocker_deleted(id, &key),
             Err(_) => self.push_recheck(id),
@@ -176,14 +181,17 @@ impl Client {
 
     /// Checks whether the key of a hold still exists. If the read fails, the next renewal finds out.
     async fn check_hold(&self, id: ClaimId) {
-        let held = |entry: &Entry| match entry.state {
+        let if_held = |entry: &Entry| match entry.state {
             State::Held { own: revision, .. } => Some((entry.name.clone(), entry.data.key.clone(), revision)),
             _ => None,
         };
-        let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| held(entry)) else { return };
-        let Ok((_, found)) = self.ask(Range::key(&key)).await else { return };
-        match found.kvs.iter().find(|kv| kv.create_revision == revision) {
+        let Some((name, key, revision)) = self.claims().get(id).and_then(|entry| if_held(entry)) else {
+            return;
+        };
+        let Ok((_, reply)) = self.ask(Range::key(&key)).await else { return };
+        match reply.kvs.iter().find(|kv| kv.create_revision == revision) {
             None => self.mailbox.push(Notification::Lost { name, id, loss: Loss::Gone }),
+            // Broken, or turned into a minimum hold: the next renewal of the hold finds out which.
             Some(kv) if is_ended_record(&kv.value) => self.mailbox.push(Notification::AskAll),
             Some(_) => {}
         }
@@ -206,14 +214,15 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Epoch(lease));
+            conn.watches.unwatch(WatchTarget::Epoch(lease));
         }
     }
 
     /// Ends all claims of a lease that the server ended, together with all keys of the lease.
     pub(crate) fn lease_is_gone(&self, lease: i64) {
         self.forget_lease(lease);
-        let lost = self.claims().notifications_of_lost_lease(|entry| entry.data.slot.session().id == lease);
+        let lost =
+            self.claims().notifications_of_lost_lease(|entry| entry.data.lease_slot.session().id == lease);
         lost.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     client::Client,
     conn::Conn,
     keys::Dir,
-    watches::{Begin, Target},
+    watches::{WatchStart, WatchTarget},
     wire::{KeyValue, Order, Range, RangeResponse},
 };
 
@@ -24,8 +24,8 @@ pub(crate) struct QueuePosition {
 impl QueuePosition {
     /// The position by the result of [`blockers_range`]. `own` is the revision of the claim's own key if it was just
     /// created and so may be in the result.
-    pub(crate) fn read(dir: &Dir, mode: Mode, found: &RangeResponse, own: Option<i64>) -> Self {
-        let others = found.kvs.iter().filter(|kv| own != Some(kv.create_revision));
+    pub(crate) fn read(dir: &Dir, mode: Mode, blockers: &RangeResponse, own: Option<i64>) -> Self {
+        let others = blockers.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
             Mode::Permits { count: wanted, limit } => {
                 let ahead: Vec<(Vec<u8>, u32)> = others
@@ -38,12 +38,12 @@ impl QueuePosition {
                 if fits(&ahead, max_permits) {
                     return Self { blocker: None, ahead: None };
                 }
-                let mut taken = 0_u64;
-                let holds = |(_, count): &&(Vec<u8>, u32)| {
-                    taken += u64::from(*count);
-                    taken <= u64::from(limit)
+                let mut permits_so_far = 0_u64;
+                let is_holder = |(_, count): &&(Vec<u8>, u32)| {
+                    permits_so_far += u64::from(*count);
+                    permits_so_far <= u64::from(limit)
                 };
-                let holders = ahead.iter().take_while(holds).count();
+                let holders = ahead.iter().take_while(is_holder).count();
                 let waiters = u32::try_from(ahead.len() - holders).ok();
                 Self { blocker: Some(Blocker::Permits { ahead, max_permits }), ahead: waiters }
             }
@@ -52,8 +52,9 @@ impl QueuePosition {
                 let Some(newest) = keys.first() else { return Self { blocker: None, ahead: None } };
                 // The server's count ignores the age of keys, so it is right only for the newest key.
                 let own_counted = i64::from(mode == Mode::Exclusive);
-                let ahead = own.and_then(|_| u32::try_from(found.count.saturating_sub(own_counted + 1)).ok());
-                let sole = keys.len() == 1 && !found.more;
+                let ahead =
+                    own.and_then(|_| u32::try_from(blockers.count.saturating_sub(own_counted + 1)).ok());
+                let sole = keys.len() == 1 && !blockers.more;
                 Self { blocker: Some(Blocker::Key { key: newest.to_vec(), sole }), ahead }
             }
         }
@@ -90,7 +91,7 @@ pub(crate) struct ClaimReply {
     /// The revision at which the key of the claim was created.
     pub(crate) revision: i64,
     /// The revision of the read.
-    pub(crate) seen: i64,
+    pub(crate) read_revision: i64,
     /// How long a hold is valid, counted from before the request left.
     pub(crate) ttl: Duration,
     pub(crate) position: QueuePosition,
@@ -100,7 +101,7 @@ impl Client {
     /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
     /// precedence.
     pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
-        let ClaimReply { revision, seen, ttl, position: QueuePosition { blocker, ahead } } = reply;
+        let ClaimReply { revision, read_revision, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(answer) = claims.answer_without_request(claim.id) {
@@ -112,7 +113,7 @@ impl Client {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
-            watch(claim, dir, conn, seen, (key, &blocker));
+            watch(claim, dir, conn, read_revision, (key, &blocker));
             return Answer::Waiting(Hint { ahead, ..Hint::default() });
         }
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
@@ -120,25 +121,29 @@ impl Client {
         claims.watch_from(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
         // The watch of the own key lasts as long as the hold.
-        conn.watches.unwatch(Target::Blocker(claim.id));
+        conn.watches.unwatch(WatchTarget::Blocker(claim.id));
         self.wake_maintenance.notify_one();
-        Self::held(conn, revision, ttl)
+        Self::held_answer(conn, revision, ttl)
     }
 }
 
-/// Watches the claim's own key and what the claim waits for, from the revision of the read, `seen`.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
+/// Watches the claim's own key and what the claim waits for, from the revision of the read, `read_revision`.
+fn watch(claim: &Claim, dir: &Dir, conn: &Conn, read_revision: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
     let (span, begin, own_begin) = match blocker {
         // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
         // that the watch of the own key missed.
-        Blocker::Key { key, .. } => {
-            ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
-        }
+        Blocker::Key { key, .. } => (
+            (key.clone(), Vec::new()),
+            WatchStart::Now { read_revision },
+            WatchStart::Now { read_revision: i64::MAX },
+        ),
         // Every change counts, so the watches start after the read.
-        Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
+        Blocker::Permits { .. } | Blocker::Unknown => {
+            (dir.all_keys(), WatchStart::After(read_revision), WatchStart::After(read_revision))
+        }
     };
-    conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin);
-    conn.watches.watch(Target::Blocker(claim.id), span, begin);
+    conn.watches.watch(WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin);
+    conn.watches.watch(WatchTarget::Blocker(claim.id), span, begin);
 }
 
 #[cfg(test)]
@@ -148,6 +153,7 @@ mod tests {
     use super::*;
     use crate::wire::KeyValue;
 
+    /// A reply with these keys. The own key of the claim has the create revision 1.
     fn range(keys: &[&str]) -> RangeResponse {
         let kvs = keys.iter().map(|&key| KeyValue {
             key: format!("/locks/a/{key}").into_bytes(),
@@ -162,27 +168,28 @@ mod tests {
         let dir = Dir::of("/locks", &Name::new("a").unwrap());
         let read = |mode, keys: &[&str]| QueuePosition::read(&dir, mode, &range(keys), Some(1));
         assert!(read(Mode::Exclusive, &["own"]).blocker.is_none());
-        let sole = |key: &str, sole| Some(Blocker::Key { key: format!("/locks/a/{key}").into_bytes(), sole });
-        assert_eq!(read(Mode::Exclusive, &["own", "x"]).blocker, sole("x", true));
-        assert_eq!(read(Mode::Shared, &["x"]).blocker, sole("x", true));
-        let more = RangeResponse { more: true, ..range(&["own", "x"]) };
-        let read_more = QueuePosition::read(&dir, Mode::Exclusive, &more, Some(1));
-        assert_eq!(read_more.blocker, sole("x", false));
-        let asked = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
-        assert_eq!((asked.blocker, asked.ahead), (sole("x", false), None));
+        let waits_for =
+            |key: &str, sole| Some(Blocker::Key { key: format!("/locks/a/{key}").into_bytes(), sole });
+        assert_eq!(read(Mode::Exclusive, &["own", "x"]).blocker, waits_for("x", true));
+        assert_eq!(read(Mode::Shared, &["x"]).blocker, waits_for("x", true));
+        let one_of_several = RangeResponse { more: true, ..range(&["own", "x"]) };
+        let position = QueuePosition::read(&dir, Mode::Exclusive, &one_of_several, Some(1));
+        assert_eq!(position.blocker, waits_for("x", false));
+        let without_own = QueuePosition::read(&dir, Mode::Exclusive, &range(&["x", "y"]), None);
+        assert_eq!((without_own.blocker, without_own.ahead), (waits_for("x", false), None));
         let foreign = || Some(KeyValue { key: b"/locks/a".to_vec(), ..KeyValue::default() });
-        let waits = |key: &str| Some(Blocker::Key { key: key.as_bytes().to_vec(), sole: false });
+        let not_sole = |key: &str| Some(Blocker::Key { key: key.as_bytes().to_vec(), sole: false });
         let with_foreign = |keys: &[&str]| read(Mode::Exclusive, keys).with_foreign(foreign()).blocker;
-        assert_eq!(with_foreign(&["own"]), waits("/locks/a"));
-        assert_eq!(with_foreign(&["own", "x"]), waits("/locks/a/x"), "not sole: it asks afterwards");
+        assert_eq!(with_foreign(&["own"]), not_sole("/locks/a"));
+        assert_eq!(with_foreign(&["own", "x"]), not_sole("/locks/a/x"), "not sole: it asks afterwards");
         assert!(read(Mode::Exclusive, &["own"]).with_foreign(None).blocker.is_none());
         let two_of_three = Mode::Permits { count: 2, limit: 3 };
         let id = "ab".repeat(16);
         let permit = |count: u32| format!("~p00000003.{count:08x}.{id}");
         assert!(read(two_of_three, &[&permit(1), "own"]).blocker.is_none());
-        let waits = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
-        assert!(waits.blocker.is_some());
-        assert_eq!(waits.ahead, Some(0), "all three hold");
-        assert_eq!(waits.with_foreign(foreign()).blocker, Some(Blocker::Unknown));
+        let position = read(two_of_three, &[&permit(1), &permit(1), &permit(1), "own"]);
+        assert!(position.blocker.is_some());
+        assert_eq!(position.ahead, Some(0), "all three hold");
+        assert_eq!(position.with_foreign(foreign()).blocker, Some(Blocker::Unknown));
     }
 }

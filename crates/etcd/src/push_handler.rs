@@ -2,18 +2,18 @@
 
 use leasehold_core::Instant;
 
-use crate::{watches::Target, wire::Event};
+use crate::{watches::WatchTarget, wire::Event};
 
 /// Receives pushed notifications.
 pub(crate) trait PushHandler: Send + Sync {
     /// Handles a change of a watched key.
-    fn on_event(&self, target: Target, event: &Event);
+    fn on_event(&self, target: WatchTarget, event: &Event);
 
     /// Reads the key again, because a change may have been missed before the watch started.
-    fn on_missed(&self, target: Target);
+    fn on_missed(&self, target: WatchTarget);
 
     /// Handles the end of a watch by the server: later changes are not reported.
-    fn on_watch_ended(&self, target: Target);
+    fn on_watch_ended(&self, target: WatchTarget);
 
     /// Handles the answer to a keep-alive that was sent at `sent`: the lease lasts `seconds` from `sent` on; 0: the
     /// lease has ended.

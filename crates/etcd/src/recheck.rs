@@ -11,7 +11,7 @@ use crate::{
     error::unreadable,
     position::{ClaimReply, QueuePosition, blockers_range},
     record::{Record, RecordState},
-    watches::Target,
+    watches::WatchTarget,
     wire::{Range, Txn},
 };
 
@@ -26,9 +26,9 @@ impl Client {
         let registered = self
             .claims()
             .get(claim.id)
-            .map(|entry| (entry.data.slot.session().clone(), entry.data.key.clone()));
+            .map(|entry| (entry.data.lease_slot.session().clone(), entry.data.key.clone()));
         let Some((session, key)) = registered else { return Ok(Answer::Gone) };
-        if let Err(error) = self.freshen(&session).await {
+        if let Err(error) = self.wait_until_confirmed(&session).await {
             return if session.is_gone() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
         let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
@@ -42,17 +42,17 @@ impl Client {
         if let (Mode::Permits { limit, .. }, true) = (claim.mode, knows_all_ahead) {
             ahead = ahead.limit(limit.into());
         }
-        let foreign = Range::key(&dir.bare_key()).keys_only();
-        let reads = vec![Range::key(&key).into(), ahead.into(), foreign.into()];
+        let bare_key = Range::key(&dir.bare_key()).keys_only();
+        let reads = vec![Range::key(&key).into(), ahead.into(), bare_key.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
-        let seen = reply.revision();
-        let own = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
-        let own = own.filter(|own| own.create_revision == revision);
-        if own.is_none_or(|own| is_ended_record(&own.value)) {
+        let read_revision = reply.revision();
+        let own_key = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let own_key = own_key.filter(|own_key| own_key.create_revision == revision);
+        if own_key.is_none_or(|own_key| is_ended_record(&own_key.value)) {
             return Ok(self.mark_gone(claim));
         }
         let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
-        self.check_min_holds(&ahead, &dir, (claim.mode, revision));
+        self.read_new_min_holds(&ahead, &dir, (claim.mode, revision));
         let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
         let position = QueuePosition::read(&dir, claim.mode, &ahead, None).with_foreign(foreign);
@@ -60,14 +60,14 @@ impl Client {
             self.note_contact(claim);
             return Ok(Answer::Waiting(Hint { ahead: position.ahead, ..Hint::default() }));
         }
-        Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, seen, ttl, position }))
+        Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position }))
     }
 
     /// Whether this client knows every claim ahead of this one and is notified when one ends.
     fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
         matches!(state, Some(State::Waiting { blocker: Blocker::Permits { .. }, .. }))
-            && self.link.live().is_some_and(|conn| conn.watches.has(Target::Blocker(claim.id)))
+            && self.link.live().is_some_and(|conn| conn.watches.has(WatchTarget::Blocker(claim.id)))
     }
 
     /// Records that the claim asked now, so that it does not count as overdue.

@@ -1,12 +1,12 @@
-//! The value of a claim's key: `<state> <layout> <claim id> <milliseconds> <owner>`. A key is reused, so the record
+//! The value of a claim's key: `<state> <version> <claim id> <milliseconds> <owner>`. A key is reused, so the record
 //! says whose it is. Conditions of transactions compare records by their sort order; the rest is for readers.
 
 use std::time::Duration;
 
 use leasehold_core::ClaimId;
 
-/// The version of this text and of the names of keys.
-const LAYOUT: &str = "1";
+/// The version of the format of this text and of the names of keys.
+const FORMAT_VERSION: &str = "1";
 
 /// Every record is shorter, in bytes.
 pub(crate) const MAX_RECORD_BYTES: usize = 512;
@@ -32,8 +32,8 @@ pub(crate) const BEFORE_MIN_HOLD: &[u8] = b"k";
 pub(crate) struct Record {
     pub(crate) state: RecordState,
     pub(crate) id: ClaimId,
-    /// The granted time, or the minimum hold time.
-    pub(crate) time: Duration,
+    /// How long the hold lasts: the granted time, or the minimum hold time.
+    pub(crate) hold_time: Duration,
     pub(crate) owner: String,
 }
 
@@ -45,7 +45,8 @@ impl Record {
             RecordState::Broken => 'b',
             RecordState::MinHold => 'k',
         };
-        format!("{state} {LAYOUT} {} {} {}", self.id, self.time.as_millis(), self.owner).into_bytes()
+        format!("{state} {FORMAT_VERSION} {} {} {}", self.id, self.hold_time.as_millis(), self.owner)
+            .into_bytes()
     }
 
     /// Parses a value; `None` if it is foreign.
@@ -60,18 +61,18 @@ impl Record {
             "k" => RecordState::MinHold,
             _ => return None,
         };
-        if words.next()? != LAYOUT {
+        if words.next()? != FORMAT_VERSION {
             return None;
         }
         let id = ClaimId::read(words.next()?)?;
-        let time = Duration::from_millis(words.next()?.parse().ok()?);
-        Some(Self { state, id, time, owner: words.next()?.to_owned() })
+        let hold_time = Duration::from_millis(words.next()?.parse().ok()?);
+        Some(Self { state, id, hold_time, owner: words.next()?.to_owned() })
     }
 }
 
 /// Two texts between which the records of this claim sort, unless its hold is broken or a minimum hold.
 pub(crate) fn claim_record_bounds(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
-    let start = format!("a {LAYOUT} {id}");
+    let start = format!("a {FORMAT_VERSION} {id}");
     // The character after the space.
     (format!("{start} ").into_bytes(), format!("{start}!").into_bytes())
 }
@@ -83,8 +84,12 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written_and_sorts_by_its_state() {
         let id = ClaimId([0xab; 16]);
-        let record =
-            |state| Record { state, id, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+        let record = |state| Record {
+            state,
+            id,
+            hold_time: Duration::from_millis(1500),
+            owner: "me @ home".to_owned(),
+        };
         for state in [RecordState::Claim, RecordState::Broken, RecordState::MinHold] {
             let text = record(state).text();
             assert_eq!(Record::read(&text), Some(record(state)));

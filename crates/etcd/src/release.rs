@@ -11,7 +11,7 @@ use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 use crate::{
     client::{Client, Failed},
     engine::REQUEST_LIFE,
-    error::{classify, is_full, is_lease_gone, unreadable},
+    error::{classify, is_database_full, is_lease_gone, unreadable},
     keys,
     record::{BEFORE_BROKEN, BEFORE_MIN_HOLD, Record, RecordState, claim_record_bounds},
     runtime,
@@ -35,24 +35,25 @@ impl Client {
         let may_arrive_late =
             self.in_flight.release(release.id, self.next_request_number(), now, now.after(REQUEST_LIFE));
         let registered = self.claims().get(release.id).map(|entry| {
-            let session = Arc::clone(entry.data.slot.session());
+            let session = Arc::clone(entry.data.lease_slot.session());
             (entry.data.key.clone(), entry.state.own().copied(), session)
         });
         // A claim that is not in the table never sent a request.
         let Some((key, revision, session)) = registered else { return Released::NotThere };
         self.unwatch(release.id);
         let raise_epoch_of = Some(session.id).filter(|_| may_arrive_late && !session.is_gone());
-        match self.end(release, &key, revision, raise_epoch_of).await {
-            Ok(found) => {
+        match self.end_claim(release, &key, revision, raise_epoch_of).await {
+            Ok(old_kv) => {
                 self.claims().remove(release.id);
                 self.in_flight.settle(release.id);
                 self.end_lease_used_once(&session).await;
-                let ended_own_hold = found.is_some_and(|found| {
+                let ended_own_hold = old_kv.is_some_and(|old_kv| {
                     let not_broken =
-                        Record::read(&found.value).is_none_or(|record| record.state == RecordState::Claim);
+                        Record::read(&old_kv.value).is_none_or(|record| record.state == RecordState::Claim);
                     release.token.is_none_or(|token| {
                         not_broken
-                            && i64::try_from(token.number).is_ok_and(|number| number == found.create_revision)
+                            && i64::try_from(token.number)
+                                .is_ok_and(|number| number == old_kv.create_revision)
                     })
                 });
                 if ended_own_hold { Released::Freed } else { Released::NotThere }
@@ -74,7 +75,7 @@ impl Client {
     }
 
     /// Ends the claim, with a minimum hold if the release asks for one. Returns the key of the claim as it was before.
-    async fn end(
+    async fn end_claim(
         &self,
         release: &Release,
         key: &[u8],
@@ -100,10 +101,10 @@ impl Client {
         revision: Option<i64>,
         raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        let mut conditions = conditions(id, key, revision);
+        let mut conditions = deletion_conditions(id, key, revision);
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), raise_epoch_of).await {
-                Err(Failed::Sent(status)) if raise_epoch_of.is_some() && is_full(&status) => {
+                Err(Failed::Sent(status)) if raise_epoch_of.is_some() && is_database_full(&status) => {
                     // A full server accepts deletions only. The caller has to raise the epoch later.
                     self.delete_if(key, conditions, None).await.map_err(Failed::classified)?;
                     return Err(EngineError::new(Fault::Unknown, classify(&status).message));
@@ -111,10 +112,10 @@ impl Client {
                 deleted => deleted.map_err(Failed::classified)?,
             };
             match deleted {
-                Deleted::Done(found) => return Ok(Some(found)),
+                Deleted::Done(old_kv) => return Ok(Some(old_kv)),
                 // The hold was broken before this client learned the create revision of its key.
-                Deleted::NotDone(Some(found)) if revision.is_none() && is_broken_claim(&found, id) => {
-                    conditions = self::conditions(id, key, Some(found.create_revision));
+                Deleted::NotDone(Some(old_kv)) if revision.is_none() && is_broken_claim(&old_kv, id) => {
+                    conditions = deletion_conditions(id, key, Some(old_kv.create_revision));
                 }
                 Deleted::NotDone(_) => return Ok(None),
             }
@@ -162,7 +163,7 @@ impl Client {
             } else {
                 reply
                     .range(KEY_STEP)
-                    .map(|mut found| Deleted::NotDone(found.kvs.pop()))
+                    .map(|mut range| Deleted::NotDone(range.kvs.pop()))
                     .ok_or_else(unreadable)
             };
         }
@@ -171,7 +172,7 @@ impl Client {
     /// Ends a claim that gave no sign of life in time. On an error the caller repeats the call.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let registered = self.claims().get(id).map(|entry| {
-            (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.slot.session()))
+            (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.lease_slot.session()))
         });
         let Some((key, revision, session)) = registered else { return Ok(()) };
         let now = self.now();
@@ -199,7 +200,7 @@ impl Client {
         min_hold: Duration,
         lease: i64,
     ) -> Txn {
-        let record = Record { state: RecordState::MinHold, id, time: min_hold, owner: String::new() };
+        let record = Record { state: RecordState::MinHold, id, hold_time: min_hold, owner: String::new() };
         Txn {
             compare: vec![compare::created(key, token), compare::value_before(key, BEFORE_BROKEN)],
             success: vec![Put { key: key.to_vec(), value: record.text(), lease }.into()],
@@ -218,7 +219,7 @@ enum Deleted {
 
 /// The conditions that the key exists, belongs to this claim, and is not a minimum hold. A key is reused, so its name
 /// alone proves nothing.
-fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
+fn deletion_conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
     if let Some(revision) = revision {
         return vec![compare::created(key, revision), compare::value_before(key, BEFORE_MIN_HOLD)];
     }
@@ -226,8 +227,9 @@ fn conditions(id: ClaimId, key: &[u8], revision: Option<i64>) -> Vec<Compare> {
     vec![compare::value_after(key, &from), compare::value_before(key, &to)]
 }
 
-fn is_broken_claim(found: &KeyValue, id: ClaimId) -> bool {
-    Record::read(&found.value).is_some_and(|record| record.id == id && record.state == RecordState::Broken)
+/// Whether this key is the broken hold of this claim.
+fn is_broken_claim(kv: &KeyValue, id: ClaimId) -> bool {
+    Record::read(&kv.value).is_some_and(|record| record.id == id && record.state == RecordState::Broken)
 }
 
 #[cfg(test)]
@@ -238,15 +240,16 @@ mod tests {
     #[test]
     fn a_deletion_requires_the_key_of_its_claim() {
         let id = ClaimId([0xab; 16]);
-        let of_known = conditions(id, b"k", Some(7));
-        assert!(of_known.contains(&compare::created(b"k", 7)));
+        let by_revision = deletion_conditions(id, b"k", Some(7));
+        assert!(by_revision.contains(&compare::created(b"k", 7)));
         // A release whose reply was lost is repeated, and may have begun the minimum hold.
-        assert!(of_known.contains(&compare::value_before(b"k", BEFORE_MIN_HOLD)));
-        let record =
-            |id| Record { state: RecordState::Claim, id, time: Duration::ZERO, owner: String::new() }.text();
+        assert!(by_revision.contains(&compare::value_before(b"k", BEFORE_MIN_HOLD)));
+        let record = |id| {
+            Record { state: RecordState::Claim, id, hold_time: Duration::ZERO, owner: String::new() }.text()
+        };
         let (from, to) = claim_record_bounds(id);
         assert_eq!(
-            conditions(id, b"k", None),
+            deletion_conditions(id, b"k", None),
             [compare::value_after(b"k", &from), compare::value_before(b"k", &to)]
         );
         assert!(from < record(id) && record(id) < to && to < record(ClaimId([0xac; 16])));

@@ -16,31 +16,32 @@ use crate::{
     wire::{KeyValue, Range, Txn},
 };
 
-/// The number of keys that one request reads: the server accepts up to 128 steps.
+/// The most holds that one request renews: the server accepts up to 128 steps.
 const BATCH: usize = 100;
 
 impl Client {
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
-        let batches = holds.chunks(BATCH).map(|holds| self.renew_some(holds));
+        let batches = holds.chunks(BATCH).map(|holds| self.renew_batch(holds));
         join_all(batches).await.into_iter().flatten().collect()
     }
 
     /// Renews up to `BATCH` holds with one request.
-    async fn renew_some(&self, holds: &[Hold]) -> Vec<Renewed> {
+    async fn renew_batch(&self, holds: &[Hold]) -> Vec<Renewed> {
         let held_keys: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_key(hold)).collect();
         let keys_read = match self.read_keys(holds, &held_keys).await {
             Ok(keys_read) => keys_read,
             // The server refuses the whole transaction if the user may not read one key.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
-                let alone = holds.iter().map(|hold| Box::pin(self.renew_some(std::slice::from_ref(hold))));
-                return join_all(alone).await.into_iter().flatten().collect();
+                let single_renewals =
+                    holds.iter().map(|hold| Box::pin(self.renew_batch(std::slice::from_ref(hold))));
+                return join_all(single_renewals).await.into_iter().flatten().collect();
             }
             Err(error) => return holds.iter().map(|_| Renewed::Unknown(error.without_source())).collect(),
         };
         let results = holds.iter().zip(held_keys).zip(keys_read);
         results
             .map(|((hold, held_key), key_read)| match (held_key, key_read) {
-                (Some(_), Some(key_read)) => self.renewed(hold, &key_read),
+                (Some(_), Some(key_read)) => self.renewal_result(hold, &key_read),
                 _ => Renewed::Lost(Loss::Gone),
             })
             .collect()
@@ -56,7 +57,7 @@ impl Client {
         if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
             return None;
         }
-        let session = Arc::clone(entry.data.slot.session());
+        let session = Arc::clone(entry.data.lease_slot.session());
         if session.is_gone() {
             return None;
         }
@@ -77,7 +78,7 @@ impl Client {
         for HeldKey { session, .. } in held_keys.iter().flatten() {
             if !lease_ids.contains(&session.id) {
                 lease_ids.push(session.id);
-                confirmations.push(async move { (self.freshen(session).await, session) });
+                confirmations.push(async move { (self.wait_until_confirmed(session).await, session) });
             }
         }
         for (confirmed, session) in join_all(confirmations).await {
@@ -89,14 +90,16 @@ impl Client {
         let to_read: Vec<(usize, &HeldKey, Instant)> = held_keys
             .iter()
             .enumerate()
-            .filter_map(|(index, held)| held.as_ref().map(|held| (index, held, held.session.valid_until())))
+            .filter_map(|(index, held_key)| {
+                held_key.as_ref().map(|held_key| (index, held_key, held_key.session.valid_until()))
+            })
             .collect();
         if to_read.is_empty() {
             return Ok(keys_read);
         }
-        let read = |(_, held, _): &(usize, &HeldKey, Instant)| Range::key(&held.key).into();
+        let read_key = |(_, held_key, _): &(usize, &HeldKey, Instant)| Range::key(&held_key.key).into();
         let (_, mut reply) =
-            self.ask(Txn { success: to_read.iter().map(read).collect(), ..Txn::default() }).await?;
+            self.ask(Txn { success: to_read.iter().map(read_key).collect(), ..Txn::default() }).await?;
         for (step, &(index, _, valid_until)) in to_read.iter().enumerate() {
             let kv = reply.range(step).ok_or_else(unreadable)?.kvs.pop();
             keys_read[index] = kv.map(|kv| KeyRead { kv, valid_until });
@@ -105,7 +108,7 @@ impl Client {
     }
 
     /// Extends a hold whose key was read, or returns why the hold is lost.
-    fn renewed(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
+    fn renewal_result(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
         let revision = key_read.kv.create_revision;
         if i64::try_from(hold.token.number) != Ok(revision) {
             return Renewed::Lost(Loss::Gone);
@@ -123,7 +126,7 @@ impl Client {
         }
         let mut claims = self.claims();
         match claims.get(hold.id).map(|entry| &entry.state) {
-            Some(&State::Held { own: held, .. }) if held == revision => {
+            Some(&State::Held { own: held_revision, .. }) if held_revision == revision => {
                 claims.hold(hold.id, revision, true, (now, now.after(ttl)));
                 Renewed::Extended { ttl: Some(ttl) }
             }

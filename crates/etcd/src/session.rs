@@ -31,7 +31,7 @@ pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 /// request.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
-/// One lease.
+/// One lease that this client keeps alive. Etcd's own client packages call it a session.
 pub(crate) struct Session {
     pub(crate) id: i64,
     /// The requested seconds: claims that request the same number share the lease.
@@ -47,7 +47,7 @@ struct SessionState {
     /// When the last answered keep-alive was sent.
     last_confirmed: Instant,
     /// When the last keep-alive was sent.
-    sent_last: Instant,
+    last_sent: Instant,
     /// When the lease last had a key.
     last_used: Instant,
     /// The number of slots on the lease that are taken now, each for one key.
@@ -62,7 +62,7 @@ struct SessionState {
 
 /// What is due for a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Action {
+pub(crate) enum SessionAction {
     /// Nothing until this time.
     WaitUntil(Instant),
     /// Send a keep-alive.
@@ -74,11 +74,11 @@ pub(crate) enum Action {
 }
 
 impl Session {
-    pub(crate) fn new(id: i64, requested_seconds: u64, ttl: Duration, sent_last: Instant) -> Self {
+    pub(crate) fn new(id: i64, requested_seconds: u64, ttl: Duration, last_sent: Instant) -> Self {
         let state = SessionState {
-            last_confirmed: sent_last,
-            sent_last,
-            last_used: sent_last,
+            last_confirmed: last_sent,
+            last_sent,
+            last_used: last_sent,
             keys: 0,
             keys_ever: 0,
             epoch: 0,
@@ -121,7 +121,7 @@ impl Session {
     }
 
     /// Records that the server answered a keep-alive that was sent at `sent`.
-    pub(crate) fn kept_alive(&self, sent: Instant) {
+    pub(crate) fn record_keep_alive(&self, sent: Instant) {
         let mut state = lock_mutex(&self.state);
         state.last_confirmed = state.last_confirmed.max(sent);
         drop(state);
@@ -138,11 +138,11 @@ impl Session {
     /// Counts it as sent.
     pub(crate) fn should_send_keep_alive(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.state);
-        let due = now >= state.sent_last.after(URGENT_INTERVAL);
-        if due {
-            state.sent_last = now;
+        let is_due = now >= state.last_sent.after(URGENT_INTERVAL);
+        if is_due {
+            state.last_sent = now;
         }
-        due
+        is_due
     }
 
     /// Marks the lease as ended if its present key is the only one that it ever had; true if so.
@@ -156,30 +156,34 @@ impl Session {
     /// Stops waiting for answers to keep-alives, so that the next one is sent at once. Called after a reconnect: the
     /// keep-alives of the old connection get no answer any more.
     pub(crate) fn forget_unanswered(&self) {
-        lock_mutex(&self.state).sent_last = Instant::from_nanos(0);
+        lock_mutex(&self.state).last_sent = Instant::from_nanos(0);
     }
 
     /// What is due at `now`. The caller carries it out; a keep-alive counts as sent at `now`.
-    pub(crate) fn next_action(&self, now: Instant) -> Action {
+    pub(crate) fn next_action(&self, now: Instant) -> SessionAction {
         let mut state = lock_mutex(&self.state);
         if state.gone {
-            return Action::Forget;
+            return SessionAction::Forget;
         }
         if state.keys > 0 {
             state.last_used = now;
         } else if now.since(state.last_used) > self.ttl.max(IDLE_LIMIT) {
             state.gone = true;
-            return Action::Revoke;
+            return SessionAction::Revoke;
         }
-        let due = state.last_confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(MIN_INTERVAL));
-        let retry = state.sent_last.after(self.ttl / RETRY_FRACTION);
+        let next_keep_alive = state.last_confirmed.after((self.ttl / KEEP_ALIVE_FRACTION).max(MIN_INTERVAL));
+        let next_retry = state.last_sent.after(self.ttl / RETRY_FRACTION);
         // After an answer only the time of the next keep-alive counts.
-        let next = if state.sent_last > state.last_confirmed { due.max(retry) } else { due };
+        let next = if state.last_sent > state.last_confirmed {
+            next_keep_alive.max(next_retry)
+        } else {
+            next_keep_alive
+        };
         if now < next {
-            return Action::WaitUntil(next);
+            return SessionAction::WaitUntil(next);
         }
-        state.sent_last = now;
-        Action::KeepAlive
+        state.last_sent = now;
+        SessionAction::KeepAlive
     }
 
     #[cfg(test)]
@@ -188,7 +192,7 @@ impl Session {
     }
 }
 
-/// The room for one key on a lease. Dropping it gives the room back.
+/// A lease slot: the place for one key on a lease. Dropping it frees the place.
 pub(crate) struct LeaseSlot(Arc<Session>);
 
 impl LeaseSlot {
@@ -213,24 +217,26 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// A slot on a lease of this many seconds, if one has room.
-    pub(crate) fn slot(&self, whole_seconds: u64) -> Option<LeaseSlot> {
+    /// Takes a slot on a lease of this many seconds, if one has room.
+    pub(crate) fn take_slot(&self, whole_seconds: u64) -> Option<LeaseSlot> {
         let by_id = lock_mutex(&self.by_id);
         let mut same_ttl = by_id.values().filter(|session| session.requested_seconds == whole_seconds);
-        same_ttl.find_map(try_slot)
+        same_ttl.find_map(take_slot_on)
     }
 
     /// Adds a new lease and takes a slot on it.
     pub(crate) fn add(&self, session: Session) -> Option<LeaseSlot> {
         let session = Arc::new(session);
         lock_mutex(&self.by_id).insert(session.id, Arc::clone(&session));
-        try_slot(&session)
+        take_slot_on(&session)
     }
 
+    /// The lease with this id; `None` if this client does not keep it alive.
     pub(crate) fn get(&self, lease: i64) -> Option<Arc<Session>> {
         lock_mutex(&self.by_id).get(&lease).cloned()
     }
 
+    /// Keeps this lease alive no more.
     pub(crate) fn forget(&self, lease: i64) {
         lock_mutex(&self.by_id).remove(&lease);
     }
@@ -239,13 +245,14 @@ impl Sessions {
         lock_mutex(&self.by_id).values().cloned().collect()
     }
 
+    /// Whether any lease has a key, so that this client needs the server.
     pub(crate) fn has_keys(&self) -> bool {
         lock_mutex(&self.by_id).values().any(|session| lock_mutex(&session.state).keys > 0)
     }
 }
 
-/// A slot on this lease; `None` if the lease has ended or is full.
-fn try_slot(session: &Arc<Session>) -> Option<LeaseSlot> {
+/// Takes a slot on this lease; `None` if the lease has ended or is full.
+fn take_slot_on(session: &Arc<Session>) -> Option<LeaseSlot> {
     let mut state = lock_mutex(&session.state);
     if state.gone || state.keys >= MAX_KEYS {
         return None;
@@ -271,57 +278,66 @@ mod tests {
 
     const TTL: Duration = Duration::from_secs(12);
 
-    fn at(millis: u64) -> Instant {
+    /// The time so many milliseconds after the start of the test.
+    fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
     #[test]
     fn a_keep_alive_is_repeated_until_it_is_answered() {
         let sessions = Sessions::default();
-        let slot = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
+        let slot = sessions.add(Session::new(7, 12, TTL, at_millis(0))).unwrap();
         let session = Arc::clone(slot.session());
-        assert_eq!(session.next_action(at(1199)), Action::WaitUntil(at(1200)));
-        assert_eq!(session.next_action(at(1200)), Action::KeepAlive);
-        assert_eq!(session.next_action(at(1201)), Action::WaitUntil(at(2200)), "the answer is still due");
-        assert_eq!(session.next_action(at(2200)), Action::KeepAlive);
-        session.kept_alive(at(1200));
+        assert_eq!(session.next_action(at_millis(1199)), SessionAction::WaitUntil(at_millis(1200)));
+        assert_eq!(session.next_action(at_millis(1200)), SessionAction::KeepAlive);
         assert_eq!(
-            session.next_action(at(2201)),
-            Action::WaitUntil(at(3200)),
+            session.next_action(at_millis(1201)),
+            SessionAction::WaitUntil(at_millis(2200)),
+            "the answer is still due"
+        );
+        assert_eq!(session.next_action(at_millis(2200)), SessionAction::KeepAlive);
+        session.record_keep_alive(at_millis(1200));
+        assert_eq!(
+            session.next_action(at_millis(2201)),
+            SessionAction::WaitUntil(at_millis(3200)),
             "the second answer is still due"
         );
-        session.kept_alive(at(2200));
-        assert_eq!(session.next_action(at(2202)), Action::WaitUntil(at(3400)));
-        assert_eq!(session.valid_until(), deadline(at(2200), TTL), "counted from before the request left");
+        session.record_keep_alive(at_millis(2200));
+        assert_eq!(session.next_action(at_millis(2202)), SessionAction::WaitUntil(at_millis(3400)));
+        assert_eq!(
+            session.valid_until(),
+            deadline(at_millis(2200), TTL),
+            "counted from before the request left"
+        );
         drop(slot);
         assert_eq!(session.keys(), 0);
-        assert_eq!(session.next_action(at(8000)), Action::KeepAlive, "it may be needed again");
-        session.kept_alive(at(8000));
-        assert_eq!(session.next_action(at(65_002)), Action::Revoke);
-        assert_eq!(session.next_action(at(65_003)), Action::Forget);
-        assert!(sessions.slot(12).is_none());
+        assert_eq!(session.next_action(at_millis(8000)), SessionAction::KeepAlive, "it may be needed again");
+        session.record_keep_alive(at_millis(8000));
+        assert_eq!(session.next_action(at_millis(65_002)), SessionAction::Revoke);
+        assert_eq!(session.next_action(at_millis(65_003)), SessionAction::Forget);
+        assert!(sessions.take_slot(12).is_none());
     }
 
     #[test]
     fn a_lease_that_ended_is_not_valid() {
-        let session = Session::new(7, 12, TTL, at(0));
-        assert!(session.remaining(at(5000)).is_some() && session.remaining(at(7000)).is_none());
+        let session = Session::new(7, 12, TTL, at_millis(0));
+        assert!(session.remaining(at_millis(5000)).is_some() && session.remaining(at_millis(7000)).is_none());
         session.end();
-        assert!(session.remaining(at(1)).is_none() && session.valid_until() < at(1));
-        session.kept_alive(at(1000));
-        assert!(session.is_gone() && session.remaining(at(1001)).is_none(), "nothing revives it");
+        assert!(session.remaining(at_millis(1)).is_none() && session.valid_until() < at_millis(1));
+        session.record_keep_alive(at_millis(1000));
+        assert!(session.is_gone() && session.remaining(at_millis(1001)).is_none(), "nothing revives it");
     }
 
     #[test]
     fn leases_are_shared_by_ttl_up_to_their_bound() {
         let sessions = Sessions::default();
         assert_eq!([whole_seconds(TTL), whole_seconds(TTL + Duration::from_millis(1))], [12, 13]);
-        let first = sessions.add(Session::new(7, 12, TTL, at(0))).unwrap();
-        assert!(sessions.slot(13).is_none());
-        let slots: Vec<LeaseSlot> = (1..MAX_KEYS).map_while(|_| sessions.slot(12)).collect();
+        let first = sessions.add(Session::new(7, 12, TTL, at_millis(0))).unwrap();
+        assert!(sessions.take_slot(13).is_none());
+        let slots: Vec<LeaseSlot> = (1..MAX_KEYS).map_while(|_| sessions.take_slot(12)).collect();
         assert_eq!(slots.len() + 1, MAX_KEYS);
-        assert!(sessions.slot(12).is_none());
+        assert!(sessions.take_slot(12).is_none());
         drop(first);
-        assert!(sessions.slot(12).is_some());
+        assert!(sessions.take_slot(12).is_some());
     }
 }

@@ -6,12 +6,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::config::Config;
 
 /// A byte stream.
-pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Bytes for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> ByteStream for T {}
 
 /// A hint for errors where the server closes the connection before its first reply.
-pub(crate) fn wants_tls(config: &Config) -> &'static str {
+pub(crate) fn tls_hint(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
         return "";
@@ -22,7 +22,7 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
 }
 
 /// Opens the byte stream to a member.
-pub(crate) async fn open(config: &Config, member: &Endpoint) -> Result<Box<dyn Bytes>, EngineError> {
+pub(crate) async fn open(config: &Config, member: &Endpoint) -> Result<Box<dyn ByteStream>, EngineError> {
     let stream = member.connect().await?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The remaining time of leases, as the server reports it.
-pub(crate) type Leases = HashMap<i64, Duration>;
+pub(crate) type LeaseTimes = HashMap<i64, Duration>;
 
 /// The claim id of a record that an operator wrote over the value of another program.
 const FOREIGN_CLAIM: ClaimId = ClaimId([0; 16]);
@@ -22,38 +22,38 @@ pub(crate) struct KeyView<'a> {
     pub(crate) kv: &'a KeyValue,
     mode: Mode,
     /// The part of the key after its directory; for a bare key the whole path.
-    below: String,
+    part_below: String,
     record: Option<Record>,
     /// The claim of this key holds.
     pub(crate) holds: bool,
 }
 
 /// Parses the keys of a directory, given in the order of their creation, and finds out which of them hold.
-pub(crate) fn entries<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
-    let (mut exclusive_keys, mut earlier_keys, mut permits) = (0_u64, 0_u64, 0_u64);
+pub(crate) fn key_views<'a>(dir: &Dir, kvs: &'a [KeyValue]) -> Vec<KeyView<'a>> {
+    let (mut exclusive_keys, mut earlier_keys, mut permits_so_far) = (0_u64, 0_u64, 0_u64);
     let path = dir.path();
-    let mut entries = Vec::new();
+    let mut key_views = Vec::new();
     for kv in kvs {
         // A client without a queue holds as long as its key exists, even beside another holder.
         let is_bare = kv.key == dir.bare_key();
-        let below = if is_bare { Some(path.as_str()) } else { dir.below(&kv.key) };
-        let Some(below) = below else { continue };
+        let part_below = if is_bare { Some(path.as_str()) } else { dir.part_below(&kv.key) };
+        let Some(part_below) = part_below else { continue };
         let mode = dir.mode(&kv.key);
         let holds = match mode {
             _ if is_bare => true,
             Mode::Exclusive => earlier_keys == 0,
             Mode::Shared => exclusive_keys == 0,
             Mode::Permits { count, limit } => {
-                permits += u64::from(count);
-                exclusive_keys == 0 && permits <= u64::from(limit)
+                permits_so_far += u64::from(count);
+                exclusive_keys == 0 && permits_so_far <= u64::from(limit)
             }
         };
         earlier_keys += 1;
         exclusive_keys += u64::from(mode == Mode::Exclusive);
-        let (below, record) = (below.to_owned(), Record::read(&kv.value));
-        entries.push(KeyView { kv, mode, below, record, holds });
+        let (part_below, record) = (part_below.to_owned(), Record::read(&kv.value));
+        key_views.push(KeyView { kv, mode, part_below, record, holds });
     }
-    entries
+    key_views
 }
 
 impl KeyView<'_> {
@@ -90,14 +90,14 @@ impl KeyView<'_> {
 
     /// The claim id; for a foreign key the part of the key after its directory.
     fn id(&self) -> String {
-        self.our_record().map_or_else(|| self.below.clone(), |record| record.id.to_string())
+        self.our_record().map_or_else(|| self.part_below.clone(), |record| record.id.to_string())
     }
 
-    fn holder(&self, leases: &Leases) -> HolderView {
-        let lease_remaining = leases.get(&self.kv.lease).copied();
+    fn holder(&self, lease_times: &LeaseTimes) -> HolderView {
+        let lease_remaining = lease_times.get(&self.kv.lease).copied();
         // The hold may have less time than its lease, which other claims share.
         let remaining = match (&self.record, lease_remaining) {
-            (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.time)),
+            (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.hold_time)),
             (_, lease_remaining) => lease_remaining,
         };
         HolderView {
@@ -113,14 +113,20 @@ impl KeyView<'_> {
 }
 
 /// Builds the view of a name.
-pub(crate) fn view(name: Name, dir: &Dir, entries: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
+pub(crate) fn view(
+    name: Name,
+    dir: &Dir,
+    key_views: &[KeyView<'_>],
+    lease_times: &LeaseTimes,
+    cluster: u64,
+) -> View {
     let mut view = View::free(name, dir.path());
     view.lineage = Some(lineage(cluster));
-    for entry in entries {
-        if entry.holds {
-            view.add_holder(entry.mode, entry.holder(leases));
+    for key_view in key_views {
+        if key_view.holds {
+            view.add_holder(key_view.mode, key_view.holder(lease_times));
         } else {
-            view.waiters.push(WaiterView { id: entry.id(), owner: entry.owner(), waiting: None });
+            view.waiters.push(WaiterView { id: key_view.id(), owner: key_view.owner(), waiting: None });
         }
     }
     view

@@ -33,7 +33,7 @@ pub enum TlsError {
 pub(crate) fn classify(error: io::Error) -> TlsError {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => TlsError::Wrong(format!("{error}: {NOT_TLS_HINT}")),
-        Some(_) => TlsError::Wrong(in_words(&error.to_string())),
+        Some(_) => TlsError::Wrong(explain_error(&error.to_string())),
         None if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
             let what = format!("the server closed the connection during the TLS handshake: {NOT_TLS_HINT}");
             TlsError::Broken(io::Error::new(error.kind(), what))
@@ -44,7 +44,7 @@ pub(crate) fn classify(error: io::Error) -> TlsError {
 
 /// The text of an error of rustls, with an explanation in place of a mere name.
 #[must_use]
-pub fn in_words(text: &str) -> String {
+pub fn explain_error(text: &str) -> String {
     text.replace(AUTHORITY_ERROR, AUTHORITY_EXPLANATION)
 }
 

@@ -1,12 +1,12 @@
 //! TLS for the engines that connect to servers. It verifies the server unless the URL of a database says otherwise.
 
-mod end_point;
+mod channel_binding;
 mod error;
 mod tls;
 mod verify;
 
-pub use end_point::end_point;
-pub use error::{TlsError, in_words, is_alert};
+pub use channel_binding::channel_binding;
+pub use error::{TlsError, explain_error, is_alert};
 pub use tls::{Material, Tls};
 /// The result of [`Tls::connect`].
 pub use tokio_rustls::client::TlsStream;

@@ -178,9 +178,9 @@ impl Tls {
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
     pub fn material(&self) -> Result<Material, TlsError> {
         if self.custom.is_some() {
-            let words =
+            let why =
                 "this engine accepts TLS files (ca, cert and key), but no TLS configuration of the caller";
-            return Err(TlsError::Wrong(words.to_owned()));
+            return Err(TlsError::Wrong(why.to_owned()));
         }
         // Checks everything here that the client library would refuse, for a clear error message.
         self.build().map_err(TlsError::Wrong)?;
@@ -204,7 +204,7 @@ impl Tls {
 /// Refuses other kinds of file: opening a pipe would wait for a writer.
 fn check_regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
-        Ok(found) if found.is_file() => Ok(()),
+        Ok(metadata) if metadata.is_file() => Ok(()),
         Ok(_) => Err(format!("{}: it is no regular file", file.display())),
         Err(error) => Err(format!("{}: {error}", file.display())),
     }
@@ -265,8 +265,8 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_broken_connection_is_retryable() {
-        let other = connect_error(&custom(&[]), Some(b"-ERR Protocol error\r\n")).await;
-        assert!(matches!(other, TlsError::Wrong(_)), "{other}");
+        let no_tls = connect_error(&custom(&[]), Some(b"-ERR Protocol error\r\n")).await;
+        assert!(matches!(no_tls, TlsError::Wrong(_)), "{no_tls}");
         let unreadable = connect_error(&Tls::system().roots("/missing"), None).await;
         assert!(matches!(&unreadable, TlsError::Wrong(why) if why.contains("/missing")), "{unreadable}");
         let broken = connect_error(&custom(&[]), None).await;

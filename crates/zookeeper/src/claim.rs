@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode};
 
 use crate::{
-    claims::{Blocker, OnSession, OwnNodes, State},
+    claims::{Blocker, ClaimSession, OwnNodes, State},
     client::Client,
     conn::Conn,
     enqueue::ClaimAge,
@@ -15,7 +15,7 @@ use crate::{
     position::refusing_node,
     record::Record,
     sessions::Session,
-    wire::{ANY_VERSION, Children, Code, Create, Delete, Kind, MultiOp, Sync},
+    wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
 };
 
 /// The most tries of a claim. A claim is tried again if something that it depends on changed.
@@ -40,7 +40,7 @@ pub(crate) enum StepResult {
 
 impl Client {
     pub(crate) async fn claim(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
-        let bytes = keys::claim_bytes(claim, &self.dir(&claim.name), &self.acl)?;
+        let path_bytes = keys::claim_path_bytes(claim, &self.dir(&claim.name), &self.acl)?;
         let state = self.state_of(claim);
         if state.is_none() && how == How::Ask {
             return Ok(Answer::Gone);
@@ -60,7 +60,7 @@ impl Client {
                 }
                 _ => {}
             }
-            match self.try_once(claim, bytes).await {
+            match self.do_next_step(claim, path_bytes).await {
                 Ok(StepResult::Answer(answer)) => return Ok(answer),
                 Ok(StepResult::Again) => {}
                 Err(Failed::Local((fault, message))) => {
@@ -93,7 +93,7 @@ impl Client {
             }
             // There is no connection for a deletion.
             (Some(true), Fault::Retry) => EngineError::new(Fault::Unknown, error.message),
-            (Some(true), _) => match self.end_now(claim.id).await {
+            (Some(true), _) => match self.end_claim(claim.id).await {
                 Ok(_) => {
                     self.forget_claim(claim);
                     error
@@ -109,7 +109,7 @@ impl Client {
 
     /// The session of a known claim, unless the session is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
-        let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.slot.session()));
+        let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.session_slot.session()));
         session.filter(|session| !session.state.is_gone())
     }
 
@@ -121,8 +121,8 @@ impl Client {
     }
 
     /// Does the next step of the claim: creates its node, or asks for its state.
-    async fn try_once(&self, claim: &Claim, bytes: usize) -> Result<StepResult, Failed> {
-        let context = self.enter(claim, bytes).await?;
+    async fn do_next_step(&self, claim: &Claim, path_bytes: usize) -> Result<StepResult, Failed> {
+        let context = self.register(claim, path_bytes).await?;
         if self.claims().get(claim.id).is_some_and(|entry| entry.data.unsettled) {
             self.settle(claim, &context).await?;
         }
@@ -136,12 +136,12 @@ impl Client {
                 self.recheck_waiting(claim, &context, &own, &blocker).await
             }
             (None, Some(State::Held { own, .. })) => self.recheck_held(claim, &context, own).await,
-            (None, _) => self.create(claim, &context).await,
+            (None, _) => self.create_node(claim, &context).await,
         }
     }
 
     /// Adds the claim to the claim table before its first request is sent, so that every outcome can be undone.
-    async fn enter(&self, claim: &Claim, bytes: usize) -> Result<ClaimContext, Failed> {
+    async fn register(&self, claim: &Claim, path_bytes: usize) -> Result<ClaimContext, Failed> {
         loop {
             let now = self.now();
             if let Some(entry) = self.claims().get(claim.id) {
@@ -151,17 +151,17 @@ impl Client {
                 Some(session) => session,
                 // A claim whose session ended starts again: the server has none of its nodes.
                 None => {
-                    let slot = self.slot(claim.ttl, bytes)?;
-                    let session = Arc::clone(slot.session());
-                    self.claims().enter(claim, OnSession::new(slot), now);
+                    let session_slot = self.take_session_slot(claim.ttl, path_bytes)?;
+                    let session = Arc::clone(session_slot.session());
+                    self.claims().enter(claim, ClaimSession::new(session_slot), now);
                     session
                 }
             };
-            let fresh = self.freshen(&session).await;
+            let confirmed = self.wait_until_confirmed(&session).await;
             if session.state.is_gone() {
                 continue;
             }
-            fresh?;
+            confirmed?;
             let conn = session.conn().await?;
             let lineage = self.lineage(&session, &conn).await?;
             return Ok(ClaimContext { session, conn, lineage, dir: self.dir(&claim.name) });
@@ -169,9 +169,9 @@ impl Client {
     }
 
     /// Creates the node of the claim, and reads its position in the queue in the same round trip.
-    async fn create(&self, claim: &Claim, context: &ClaimContext) -> Result<StepResult, Failed> {
-        if self.is_used_up(claim, context).await? {
-            return Err(used_up().into());
+    async fn create_node(&self, claim: &Claim, context: &ClaimContext) -> Result<StepResult, Failed> {
+        if self.is_counter_used_up(claim, context).await? {
+            return Err(used_up_error().into());
         }
         // A try that cannot succeed creates no node, which would have to be deleted again.
         if !claim.may_queue && !self.may_be_free(claim, context).await? {
@@ -183,24 +183,24 @@ impl Client {
             path: context.dir.node_prefix(claim.id, claim.mode, !claim.may_queue, self.config.layout),
             data: self.record(claim, context).text(),
             acl: self.acl.clone(),
-            kind: Kind::Sequential,
+            kind: NodeKind::Sequential,
         };
         self.set_unsettled(claim, true);
         let sent = self.now();
         let (created, listed) =
-            (context.conn.send(&create), context.conn.send(&Children { path: &queue, watch: false }));
+            (context.conn.send(&create), context.conn.send(&GetChildren { path: &queue, watch: false }));
         // An answer with an unexpected path leaves unknown what was created.
         let created = created
             .answer()
             .await
-            .and_then(|made| OwnNodes::created(&create.path, made).ok_or(Failed::Unreadable));
+            .and_then(|created| OwnNodes::created(&create.path, created).ok_or(Failed::Unreadable));
         if !created.as_ref().is_err_and(Failed::is_unknown) {
             self.set_unsettled(claim, false);
         }
         let own = match created {
             Ok(own) => own,
-            Err(failed) if failed.is(Code::NO_NODE) => {
-                self.create_dirs(&context.conn, context.dir.path(), Kind::Container, Vec::new()).await?;
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => {
+                self.create_dirs(&context.conn, context.dir.path(), NodeKind::Container, Vec::new()).await?;
                 if let Some(limit) = claim.mode.limit() {
                     self.make_semaphore(context, limit).await?;
                 }
@@ -210,12 +210,12 @@ impl Client {
         };
         let now = self.now();
         context.session.state.record_answer(sent, now);
-        let known = self.claims().get(claim.id).map(|entry| {
+        let updated = self.claims().get(claim.id).map(|entry| {
             if entry.state == State::Made {
                 entry.waits(own.clone(), Blocker::Unknown, now);
             }
         });
-        if known.is_none() {
+        if updated.is_none() {
             // The claim was given up while the request was in flight.
             self.delete_all(&context.session, &context.conn, &[own.path]).await?;
             return Ok(StepResult::Answer(Answer::Gone));
@@ -228,9 +228,9 @@ impl Client {
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
         // How long an operator who breaks the hold waits. The grant follows after the record is written, so its ttl is
         // often a little shorter.
-        let time =
+        let hold_time =
             context.session.state.max_validity().min(claim.ttl) * RECORD_TIME_PARTS.0 / RECORD_TIME_PARTS.1;
-        Record { broken: false, time, owner: claim.owner.to_string() }
+        Record { broken: false, hold_time, owner: claim.owner.to_string() }
     }
 
     /// Whether a claim that does not wait (a try) may succeed. "Taken" must be true (I13), but the server of this
@@ -238,15 +238,17 @@ impl Client {
     async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
         let sync_answer = context.conn.send(&Sync { path: context.dir.path() });
-        let listed = context.conn.send(&Children { path: &queue, watch: false });
-        let list_permits = |_| context.conn.send(&Children { path: &permits, watch: false });
-        let taken = claim.mode.limit().map(list_permits);
+        let listed = context.conn.send(&GetChildren { path: &queue, watch: false });
+        let list_permits = |_| context.conn.send(&GetChildren { path: &permits, watch: false });
+        let permit_list = claim.mode.limit().map(list_permits);
         sync_answer.answer().await?;
         let queue = none_if_absent(listed.answer().await)?;
         let refused = refusing_node(&keys::queue_nodes(&queue), claim.mode).is_some();
-        let (Mode::Permits { count, limit }, Some(taken)) = (claim.mode, taken) else { return Ok(!refused) };
-        let taken = none_if_absent(taken.answer().await)?.len();
-        if !refused && taken + count as usize <= limit as usize {
+        let (Mode::Permits { count, limit }, Some(permit_list)) = (claim.mode, permit_list) else {
+            return Ok(!refused);
+        };
+        let held_permits = none_if_absent(permit_list.answer().await)?.len();
+        if !refused && held_permits + count as usize <= limit as usize {
             return Ok(true);
         }
         let kind_mismatch = self.kind_mismatch(claim, context, &queue).await?;
@@ -255,9 +257,9 @@ impl Client {
 
     /// Whether the counter of a queue is used up, or nearly. Deletes the directory of an empty queue, so that the
     /// counter starts again.
-    async fn is_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
+    async fn is_counter_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let queue = context.dir.queue_of(claim.mode);
-        if !lock_mutex(&self.used_up).contains(&queue) {
+        if !lock_mutex(&self.used_up_queues).contains(&queue) {
             return Ok(false);
         }
         let children_of_queue = children(&context.conn, &queue).await?;
@@ -265,16 +267,16 @@ impl Client {
             return Ok(true);
         }
         // The directory may contain the directories of an unused semaphore.
-        let below = children_of_queue.iter().map(|name| format!("{queue}/{name}"));
-        for path in below.chain([queue.clone()]) {
+        let child_paths = children_of_queue.iter().map(|name| format!("{queue}/{name}"));
+        for path in child_paths.chain([queue.clone()]) {
             match context.conn.send(&Delete { path, version: ANY_VERSION }).answer().await {
-                Ok(()) | Err(Failed::Refused(Code::NO_NODE)) => {}
+                Ok(()) | Err(Failed::Refused(ErrorCode::NO_NODE)) => {}
                 // The server itself deletes empty containers some time later.
-                Err(Failed::Refused(Code::NO_AUTH | Code::NOT_EMPTY)) => return Ok(true),
+                Err(Failed::Refused(ErrorCode::NO_AUTH | ErrorCode::NOT_EMPTY)) => return Ok(true),
                 Err(failed) => return Err(failed),
             }
         }
-        lock_mutex(&self.used_up).remove(&queue);
+        lock_mutex(&self.used_up_queues).remove(&queue);
         Ok(false)
     }
 
@@ -319,8 +321,8 @@ impl Client {
     ) -> Result<Option<Answer>, Failed> {
         let delete = Delete { path: own.path.clone(), version: ANY_VERSION };
         let steps = vec![MultiOp::Check { path: ahead, version: ANY_VERSION }, MultiOp::Delete(delete)];
-        match self.change(&context.session, &context.conn, steps).await? {
-            Err((0, Code::NO_NODE)) => return Ok(None),
+        match self.apply_changes(&context.session, &context.conn, steps).await? {
+            Err((0, ErrorCode::NO_NODE)) => return Ok(None),
             Ok(()) => self.forget_claim(claim),
             // The node ahead is not readable with this login, or the claim's own node is gone.
             Err(_) => self.withdraw(claim, context, own).await?,
@@ -331,19 +333,19 @@ impl Client {
 
 /// The children of a directory; none if it does not exist.
 pub(crate) async fn children(conn: &Conn, path: &str) -> Result<Vec<String>, Failed> {
-    none_if_absent(conn.send(&Children { path, watch: false }).answer().await)
+    none_if_absent(conn.send(&GetChildren { path, watch: false }).answer().await)
 }
 
 /// No children if the directory does not exist.
 fn none_if_absent(children: Result<Vec<String>, Failed>) -> Result<Vec<String>, Failed> {
     match children {
-        Err(failed) if failed.is(Code::NO_NODE) => Ok(Vec::new()),
+        Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(Vec::new()),
         children => children,
     }
 }
 
 /// The error for a queue whose counter is nearly used up.
-fn used_up() -> EngineError {
+fn used_up_error() -> EngineError {
     let why = "the counter of its directory is nearly used up: it starts again when no claim holds or waits";
     EngineError::new(Fault::Retry, why)
 }

@@ -10,13 +10,14 @@ use crate::{
 };
 
 /// All claims of a client.
-pub(crate) type Claims = ClaimTable<OwnNodes, Blocker, OnSession>;
+pub(crate) type Claims = ClaimTable<OwnNodes, Blocker, ClaimSession>;
 /// The state of a claim.
 pub(crate) type State = ClaimState<OwnNodes, Blocker>;
 
 /// The session of a claim, and which of its requests may still create nodes.
-pub(crate) struct OnSession {
-    pub(crate) slot: SessionSlot,
+pub(crate) struct ClaimSession {
+    /// The place of this claim on its session.
+    pub(crate) session_slot: SessionSlot,
     /// A change for this claim was sent and not answered: the client has to search for the node that the change may
     /// have created.
     pub(crate) unsettled: bool,
@@ -25,9 +26,9 @@ pub(crate) struct OnSession {
     pub(crate) may_appear_late: bool,
 }
 
-impl OnSession {
-    pub(crate) const fn new(slot: SessionSlot) -> Self {
-        Self { slot, unsettled: false, may_appear_late: false }
+impl ClaimSession {
+    pub(crate) const fn new(session_slot: SessionSlot) -> Self {
+        Self { session_slot, unsettled: false, may_appear_late: false }
     }
 
     /// Records that the client has searched for the node of an unanswered change.
@@ -115,7 +116,8 @@ impl Blocker {
 pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
     let waits =
         |state: &State| matches!(state, State::Waiting { blocker: Blocker::Node { sole: false, .. }, .. });
-    let on_session = claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.slot.session(), session));
-    let mut states = on_session.map(|(_, entry)| &entry.state);
+    let of_session =
+        claims.entries().filter(|(_, entry)| Arc::ptr_eq(entry.data.session_slot.session(), session));
+    let mut states = of_session.map(|(_, entry)| &entry.state);
     states.next().is_some_and(waits) && states.all(waits)
 }

@@ -1,4 +1,4 @@
-//! One client of an ensemble: what the verbs share.
+//! The client of one engine: the sessions and the claims that all verbs share.
 
 use std::{
     collections::HashSet,
@@ -25,7 +25,7 @@ use crate::{
     session::{SessionState, session_ended},
     sessions::{Session, SessionSlot, Sessions},
     watches::WatchHandler,
-    wire::{ANY_VERSION, Acl, Code, Create, Exists, Kind, Multi, MultiOp},
+    wire::{ANY_VERSION, Acl, Create, ErrorCode, Exists, Multi, MultiOp, NodeKind},
 };
 
 /// How long a waiting request sleeps at most before it checks again whether a heartbeat is due.
@@ -47,9 +47,10 @@ pub(crate) struct Client {
     pub(crate) sessions: Sessions,
     /// Wakes the maintenance task when something is due earlier than before.
     pub(crate) wake_maintenance: Arc<Notify>,
+    /// The claim table.
     claims: Mutex<Claims>,
     /// The queues in which the server's counter is nearly used up.
-    pub(crate) used_up: Mutex<HashSet<String>>,
+    pub(crate) used_up_queues: Mutex<HashSet<String>>,
     /// Locked while a session is created, so that all claims that need one share it.
     session_creation: Mutex<()>,
     /// The runtime on which the tasks of this client run, once there are any.
@@ -59,6 +60,7 @@ pub(crate) struct Client {
     /// The index of the server to which the next session connects first, so that clients and sessions spread over the
     /// servers.
     first_server: AtomicUsize,
+    /// For tasks that must not keep this client alive.
     pub(crate) weak_self: Weak<Client>,
 }
 
@@ -75,7 +77,7 @@ impl Client {
             sessions: Sessions::default(),
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
-            used_up: Mutex::default(),
+            used_up_queues: Mutex::default(),
             session_creation: Mutex::default(),
             runtime: OnceLock::new(),
             keeps_sessions: AtomicBool::new(false),
@@ -89,7 +91,7 @@ impl Client {
     }
 
     /// The path that contains the directory of each name, with the chroot.
-    pub(crate) fn base(&self) -> String {
+    pub(crate) fn base_path(&self) -> String {
         format!("{}{}", self.config.chroot, self.config.prefix)
     }
 
@@ -101,17 +103,22 @@ impl Client {
         lock_mutex(&self.claims)
     }
 
-    /// A slot on a session of this timeout, for nodes with paths of `bytes` bytes. Creates a session if necessary.
-    pub(crate) fn slot(&self, ttl: Duration, bytes: usize) -> Result<SessionSlot, EngineError> {
+    /// Takes a slot on a session of this timeout, for nodes with paths of `path_bytes` bytes in all. Creates a session
+    /// if necessary.
+    pub(crate) fn take_session_slot(
+        &self,
+        ttl: Duration,
+        path_bytes: usize,
+    ) -> Result<SessionSlot, EngineError> {
         let _one_at_a_time = lock_mutex(&self.session_creation);
-        let (slot, wants_another) = self.sessions.slot(ttl, bytes);
-        if let Some(slot) = slot {
+        let (session_slot, wants_another) = self.sessions.take_slot(ttl, path_bytes);
+        if let Some(session_slot) = session_slot {
             if wants_another {
                 self.start_session(ttl);
             }
-            return Ok(slot);
+            return Ok(session_slot);
         }
-        SessionSlot::take(&self.start_session(ttl), bytes).ok_or_else(session_ended)
+        SessionSlot::take(&self.start_session(ttl), path_bytes).ok_or_else(session_ended)
     }
 
     /// Adds a session, which its own task creates on the server.
@@ -129,16 +136,16 @@ impl Client {
         );
         let session = Arc::new(session);
         self.sessions.add(Arc::clone(&session));
-        let maintained = Arc::clone(&session);
-        let maintain = move || {
-            let maintained = Arc::clone(&maintained);
+        let connected_session = Arc::clone(&session);
+        let keep_connected = move || {
+            let session = Arc::clone(&connected_session);
             async move {
                 // The error goes to the requests that wait for the connection. Later requests try again.
-                let _ = maintained.conn().await;
-                maintained.mend().await;
+                let _ = session.conn().await;
+                session.mend().await;
             }
         };
-        runtime::spawn(leasehold_core::run_with_restarts("session", maintain, || (), runtime::sleep));
+        runtime::spawn(leasehold_core::run_with_restarts("session", keep_connected, || (), runtime::sleep));
         if self.runtime.set(runtime::runtime()).is_ok() {
             leasehold_core::maintain(
                 Weak::clone(&self.weak_self),
@@ -151,7 +158,7 @@ impl Client {
     }
 
     /// Waits until a quorum has confirmed the session recently; sends heartbeats if necessary.
-    pub(crate) async fn freshen(&self, session: &Session) -> Result<(), EngineError> {
+    pub(crate) async fn wait_until_confirmed(&self, session: &Session) -> Result<(), EngineError> {
         loop {
             let mut changed = std::pin::pin!(session.state.changed.notified());
             changed.as_mut().enable();
@@ -177,9 +184,9 @@ impl Client {
 
     /// Sends a heartbeat: a change that changes nothing, because only a quorum can answer it.
     pub(crate) async fn send_heartbeat(&self, session: &Session, conn: &Conn) -> Result<(), Failed> {
-        let check = MultiOp::Check { path: self.base(), version: ANY_VERSION };
+        let check = MultiOp::Check { path: self.base_path(), version: ANY_VERSION };
         // A failed check also needed the agreement of a quorum.
-        let outcome = self.change(session, conn, vec![check]).await;
+        let outcome = self.apply_changes(session, conn, vec![check]).await;
         if outcome.as_ref().is_err_and(Failed::is_expired) {
             session.state.end();
         }
@@ -190,11 +197,11 @@ impl Client {
     /// those of another one, and from those before its data was deleted. Creates that directory if necessary.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         match self.existing_lineage(session, conn).await {
-            Err(failed) if failed.is(Code::NO_NODE) => {
-                self.create_dirs(conn, &self.base(), Kind::Persistent, Vec::new()).await?;
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => {
+                self.create_dirs(conn, &self.base_path(), NodeKind::Persistent, Vec::new()).await?;
                 self.existing_lineage(session, conn).await
             }
-            known => known,
+            lineage => lineage,
         }
     }
 
@@ -203,7 +210,7 @@ impl Client {
         if let Some(lineage) = session.state.lineage() {
             return Ok(lineage);
         }
-        let stat = conn.send(&Exists { path: &self.base() }).answer().await?;
+        let stat = conn.send(&Exists { path: &self.base_path() }).answer().await?;
         let lineage = Lineage::new(u128::from(stat.ctime.unsigned_abs()));
         session.state.set_lineage(lineage);
         Ok(lineage)
@@ -214,21 +221,21 @@ impl Client {
         &self,
         conn: &Conn,
         path: &str,
-        kind: Kind,
+        kind: NodeKind,
         data: Vec<u8>,
     ) -> Result<(), Failed> {
         let mut missing: Vec<&str> = Vec::new();
         let mut current = path;
         loop {
-            let kind = if current == path { kind } else { Kind::Persistent };
+            let kind = if current == path { kind } else { NodeKind::Persistent };
             let data = if current == path { data.clone() } else { Vec::new() };
             let create = Create { path: current.to_owned(), data, acl: self.acl.clone(), kind };
             match multi_outcome(conn.send(&Multi(vec![MultiOp::Create(create)])).answer().await)? {
-                Ok(_) | Err((_, Code::NODE_EXISTS)) => match missing.pop() {
-                    Some(below) => current = below,
+                Ok(_) | Err((_, ErrorCode::NODE_EXISTS)) => match missing.pop() {
+                    Some(child) => current = child,
                     None => return Ok(()),
                 },
-                Err((_, Code::NO_NODE)) => {
+                Err((_, ErrorCode::NO_NODE)) => {
                     let Some((parent, _)) = current.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
                     else {
                         return Err(Failed::NO_NODE);
@@ -243,12 +250,12 @@ impl Client {
 
     /// Applies changes in one step. Returns success, or the index and the error of the failed step. Every answer of a
     /// quorum confirms the session.
-    pub(crate) async fn change(
+    pub(crate) async fn apply_changes(
         &self,
         session: &Session,
         conn: &Conn,
         steps: Vec<MultiOp>,
-    ) -> Result<Result<(), (usize, Code)>, Failed> {
+    ) -> Result<Result<(), (usize, ErrorCode)>, Failed> {
         let sent = self.now();
         let outcome = multi_outcome(conn.send(&Multi(steps)).answer().await)?;
         session.state.record_answer(sent, self.now());
@@ -259,7 +266,7 @@ impl Client {
     pub(crate) fn unwatch(&self, id: ClaimId) {
         let mut claims = self.claims();
         let Some(entry) = claims.get(id) else { return };
-        if let Some(conn) = entry.data.slot.session().link.live() {
+        if let Some(conn) = entry.data.session_slot.session().link.live() {
             conn.watches.stop_watching_all(id, &entry.state);
         }
     }

@@ -15,7 +15,7 @@ const MAX_PATH_BYTES: usize = 128;
 /// The most servers in a URL. Ensembles have a handful.
 const MAX_SERVERS: usize = 64;
 /// The most entries of an access list.
-const MAX_ACL: usize = 32;
+const MAX_ACL_ENTRIES: usize = 32;
 
 /// How the nodes of exclusive claims are named, so that programs with other recipes recognise them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -123,9 +123,9 @@ impl Config {
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if it is malformed.
     pub fn acl(mut self, list: &str) -> Result<Self, Error> {
-        let read: Option<Vec<Acl>> = list.split(',').map(entry).collect();
-        let read = read.filter(|read| read.len() <= MAX_ACL);
-        self.others = read.ok_or_else(|| {
+        let entries: Option<Vec<Acl>> = list.split(',').map(acl_entry).collect();
+        let entries = entries.filter(|entries| entries.len() <= MAX_ACL_ENTRIES);
+        self.others = entries.ok_or_else(|| {
             Error::misconfigured("the access list must have the form world:anyone:r,ip:10.0.0.0/8:cdrwa")
         })?;
         Ok(self)
@@ -133,26 +133,26 @@ impl Config {
 
     /// The access list of the nodes that this client creates.
     pub(crate) fn acls(&self) -> Vec<Acl> {
-        let own = match self.login {
+        let own_entry = match self.login {
             Some(_) => CREATOR.into(),
             // Without a login there is no creator to give rights to: without other entries everybody has all rights.
             None => EVERYBODY.into(),
         };
-        let own = (self.login.is_some() || self.others.is_empty()).then_some(own);
-        own.into_iter().chain(self.others.iter().cloned()).collect()
+        let own_entry = (self.login.is_some() || self.others.is_empty()).then_some(own_entry);
+        own_entry.into_iter().chain(self.others.iter().cloned()).collect()
     }
 }
 
 /// Whether this is a path like `/a` or `/a/b`, within bounds.
 fn is_path(text: &str) -> bool {
-    let segment = |segment: &str| {
+    let is_segment = |segment: &str| {
         !matches!(segment, "" | "." | "..") && !segment.chars().any(crate::keys::is_no_path_character)
     };
-    text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(segment))
+    text.len() <= MAX_PATH_BYTES && text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(is_segment))
 }
 
 /// Parses one entry of an access list, `scheme:id:rights`.
-fn entry(text: &str) -> Option<Acl> {
+fn acl_entry(text: &str) -> Option<Acl> {
     let (scheme, rest) = text.split_once(':')?;
     let (id, letters) = rest.rsplit_once(':')?;
     // The bits of read, write, create, delete and administer, from the lowest one on.
@@ -185,15 +185,15 @@ mod tests {
 
     #[test]
     fn urls_are_parsed() {
-        let read = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
-        assert_eq!(read("//a.example").servers, [endpoint("a.example", 2181)]);
-        let full = read("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
-        assert_eq!(full.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
-        let (user, password) = full.login.unwrap();
+        let parse = |rest: &str| Config::from_url("zookeeper", rest).unwrap();
+        assert_eq!(parse("//a.example").servers, [endpoint("a.example", 2181)]);
+        let config = parse("//us%40er:p%3Aa%2Fs:s@a:1,[::1]:2,b/apps/one/");
+        assert_eq!(config.servers, [endpoint("a", 1), endpoint("::1", 2), endpoint("b", 2181)]);
+        let (user, password) = config.login.unwrap();
         let password = password.read().now_or_never().unwrap().unwrap();
         assert_eq!((user.as_str(), password.as_str()), ("us@er", "p:a/s:s"));
-        assert_eq!(full.chroot, "/apps/one");
-        assert_eq!(read("//a/").chroot, "");
+        assert_eq!(config.chroot, "/apps/one");
+        assert_eq!(parse("//a/").chroot, "");
     }
 
     #[test]
@@ -228,9 +228,9 @@ mod tests {
         assert_eq!(open.acls(), [EVERYBODY.into()]);
         let ours = open.clone().login("u", "p");
         assert_eq!(ours.acls(), [CREATOR.into()]);
-        let read = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
+        let with_readers = ours.acl("world:anyone:r,digest:v:x=:cdrwa").unwrap();
         assert_eq!(
-            read.acls(),
+            with_readers.acls(),
             [CREATOR, (1, "world", "anyone"), (31, "digest", "v:x=")].map(Acl::from),
             "besides"
         );

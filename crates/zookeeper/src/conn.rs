@@ -19,7 +19,7 @@ use crate::{
     config::Config,
     outbox::{Outbox, Sent},
     runtime,
-    stream::{self, Bytes},
+    stream::{self, StreamHalves},
     watches::{WatchHandler, Watches},
     wire::{Event, Header, Hello, LENGTH_BYTES, Op, Reader, Welcome, XID_EVENT},
 };
@@ -28,11 +28,11 @@ use crate::{
 const MAX_WELCOME_BYTES: usize = 1024;
 /// The shortest session timeout that is accepted, in milliseconds. A server grants at least two ticks, and no server
 /// ticks faster than that. With a shorter timeout heartbeats would follow each other without a pause.
-const SHORTEST_TIMEOUT: i32 = 20;
+const MIN_TIMEOUT_MILLIS: i32 = 20;
 /// The first size of the receive buffer, in bytes.
-const RECEIVE_BUFFER: usize = 16 * 1024;
+const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
 /// A receive buffer larger than this is freed when it is empty.
-const MAX_IDLE_BUFFER: usize = 256 * 1024;
+const MAX_IDLE_BUFFER_BYTES: usize = 256 * 1024;
 
 /// One connection. Dropping it closes the connection and does not end the session.
 pub(crate) struct Conn {
@@ -61,7 +61,7 @@ impl Conn {
         config: &Config,
         endpoint: &Endpoint,
         hello: &Hello<'_>,
-    ) -> Result<(Bytes, Welcome), EngineError> {
+    ) -> Result<(StreamHalves, Welcome), EngineError> {
         let failed = |error: std::io::Error| {
             // A server with a read-only mode also closes the connection of a client that does not ask for that mode.
             let reason = match error.kind() {
@@ -70,7 +70,7 @@ impl Conn {
                 }
                 _ => error.to_string(),
             };
-            let hint = stream::wants_tls(config);
+            let hint = stream::tls_hint(config);
             EngineError::new(Fault::Retry, format!("cannot connect to {endpoint}: {reason}{hint}"))
         };
         let (mut read, mut write) = stream::open(config, endpoint).await?;
@@ -85,16 +85,16 @@ impl Conn {
         let mut message = vec![0; length];
         read.read_exact(&mut message).await.map_err(failed)?;
         let welcome = Welcome::read(&message).ok_or_else(not_zookeeper)?;
-        if welcome.session != 0 && welcome.timeout_millis < SHORTEST_TIMEOUT {
+        if welcome.session != 0 && welcome.timeout_millis < MIN_TIMEOUT_MILLIS {
             return Err(not_zookeeper());
         }
         Ok(((read, write), welcome))
     }
 
-    /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence` counts as dead.
-    /// `broken` is notified when the connection is gone.
+    /// Starts to use a connection of a session. A server that leaves a request unanswered for `silence_limit` counts as
+    /// dead. `broken` is notified when the connection is gone.
     pub(crate) fn start(
-        (read, write): Bytes,
+        (read, write): StreamHalves,
         endpoint: Endpoint,
         silence_limit: Duration,
         (newest_zxid, last_xid): (Arc<AtomicI64>, Arc<AtomicI32>),
@@ -103,12 +103,12 @@ impl Conn {
         broken: Arc<Notify>,
     ) -> Self {
         let (outbox, state) = (Arc::new(Outbox::new(last_xid)), Arc::new(ConnState::new(newest_zxid)));
-        let (task_guard, dropped) = oneshot::channel();
+        let (task_guard, conn_dropped) = oneshot::channel();
         let watches = Watches::new(handler);
         let (task_outbox, task_state, task_watches, task_clock) =
             (Arc::clone(&outbox), Arc::clone(&state), watches.clone(), Arc::clone(&clock));
         runtime::spawn(async move {
-            let on_end = OnEnd { outbox: &task_outbox, state: &task_state, broken: &broken };
+            let end_notice = EndNotice { outbox: &task_outbox, state: &task_state, broken: &broken };
             tokio::select! {
                 reason = receive(read, &task_outbox, &task_state, &task_watches) => {
                     tracing::debug!(why = reason, "the connection broke");
@@ -117,9 +117,9 @@ impl Conn {
                 () = until_silent(&task_outbox, &*task_clock, silence_limit) => {
                     tracing::debug!("the server does not answer");
                 }
-                _ = dropped => {}
+                _ = conn_dropped => {}
             }
-            drop(on_end);
+            drop(end_notice);
         });
         Self { endpoint, watches, clock, outbox, state, _task_guard: task_guard }
     }
@@ -151,13 +151,14 @@ impl ConnState {
 }
 
 /// Fails all unanswered requests when the task of a connection ends, for whatever reason.
-struct OnEnd<'a> {
+struct EndNotice<'a> {
     outbox: &'a Outbox,
     state: &'a ConnState,
+    /// Notified when the connection ends.
     broken: &'a Notify,
 }
 
-impl Drop for OnEnd<'_> {
+impl Drop for EndNotice<'_> {
     fn drop(&mut self) {
         self.state.dead.store(true, Ordering::Relaxed);
         self.outbox.close();
@@ -172,7 +173,7 @@ async fn receive(
     state: &ConnState,
     watches: &Watches,
 ) -> &'static str {
-    let mut received = Vec::with_capacity(RECEIVE_BUFFER);
+    let mut received = Vec::with_capacity(RECEIVE_BUFFER_BYTES);
     loop {
         match read.read_buf(&mut received).await {
             Ok(0) | Err(_) => return "the server hung up",
@@ -190,10 +191,10 @@ async fn receive(
             }
             unread = after;
         }
-        let read = received.len() - unread.len();
-        received.drain(..read);
-        if received.is_empty() && received.capacity() > MAX_IDLE_BUFFER {
-            received = Vec::with_capacity(RECEIVE_BUFFER);
+        let read_bytes = received.len() - unread.len();
+        received.drain(..read_bytes);
+        if received.is_empty() && received.capacity() > MAX_IDLE_BUFFER_BYTES {
+            received = Vec::with_capacity(RECEIVE_BUFFER_BYTES);
         }
     }
 }

@@ -33,6 +33,7 @@ impl ZookeeperEngine {
 
 leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read());
 
+/// What this engine can do, for core.
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
     profile.push = true;

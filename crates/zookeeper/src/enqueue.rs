@@ -18,8 +18,8 @@ use crate::{
     record::is_broken,
     runtime,
     session::session_ended,
-    watches::{PendingWatch, Target},
-    wire::{Children, Code, Data, Exists},
+    watches::{PendingWatch, WatchTarget},
+    wire::{ErrorCode, Exists, GetChildren, GetData},
 };
 
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
@@ -65,9 +65,9 @@ impl Client {
                 self.withdraw(claim, context, own).await?;
                 return Err(kind_mismatch.into());
             }
-            if position.used_up {
+            if position.counter_used_up {
                 self.withdraw(claim, context, own).await?;
-                lock_mutex(&self.used_up).insert(queue);
+                lock_mutex(&self.used_up_queues).insert(queue);
                 return Ok(StepResult::Again);
             }
             let Some((blocker, sole)) = position.blocker else {
@@ -154,7 +154,7 @@ impl Client {
         blocker: Blocker,
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = blocker.path().map(str::to_owned) else { return Ok(None) };
-        let target = Target::Blocker(claim.id);
+        let target = WatchTarget::Blocker(claim.id);
         let previous = match self.set_blocker(claim, own, blocker) {
             Some(previous) => previous,
             None => return Ok(Some(self.waiting_answer(claim))),
@@ -164,14 +164,14 @@ impl Client {
         }
         let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
         // A watch on the children, unlike one on the data, does not report changes of the data.
-        match context.conn.send(&Children { path: &path, watch: true }).answer().await {
+        match context.conn.send(&GetChildren { path: &path, watch: true }).answer().await {
             Ok(_) => {
                 pending_watch.confirm();
                 Ok(Some(self.waiting_answer(claim)))
             }
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
             // This login may not read the node ahead. Polls of the directory find out when that node is gone.
-            Err(failed) if failed.is(Code::NO_AUTH) => {
+            Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
             }
@@ -211,11 +211,11 @@ impl Client {
         blocker: &Blocker,
     ) -> Result<StepResult, Failed> {
         if let Blocker::Node { path, .. } = blocker
-            && context.conn.watches.has(path, Target::Blocker(claim.id))
+            && context.conn.watches.has(path, WatchTarget::Blocker(claim.id))
         {
             let (own_exists, blocker_exists) =
                 (context.conn.send(&Exists { path: &own.path }), context.conn.send(&Exists { path }));
-            if own_exists.answer().await.is_err_and(|failed| failed.is(Code::NO_NODE)) {
+            if own_exists.answer().await.is_err_and(|failed| failed.is(ErrorCode::NO_NODE)) {
                 return Ok(StepResult::Answer(self.give_up(claim)));
             }
             match blocker_exists.answer().await {
@@ -226,7 +226,7 @@ impl Client {
                     }
                     return Ok(StepResult::Answer(self.waiting_answer(claim)));
                 }
-                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
@@ -241,10 +241,10 @@ impl Client {
         context: &ClaimContext,
         own: OwnNodes,
     ) -> Result<StepResult, Failed> {
-        match context.conn.send(&Data { path: &own.path, watch: false }).answer().await {
+        match context.conn.send(&GetData { path: &own.path, watch: false }).answer().await {
             Ok((data, _)) if is_broken(&data) => Ok(StepResult::Answer(self.give_up(claim))),
             Ok(_) => self.record_hold(claim, context, own).map(StepResult::Answer),
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(StepResult::Answer(self.give_up(claim))),
             Err(failed) => Err(failed),
         }
     }
@@ -257,7 +257,7 @@ impl Client {
         own: OwnNodes,
     ) -> Result<Answer, Failed> {
         let now = self.now();
-        let Some(ttl) = context.session.state.remaining(now).map(|left| left.min(claim.ttl)) else {
+        let Some(ttl) = context.session.state.remaining(now).map(|remaining| remaining.min(claim.ttl)) else {
             return Err(if context.session.state.is_gone() { session_ended() } else { unconfirmed() }.into());
         };
         let mut claims = self.claims();
@@ -283,7 +283,7 @@ impl Client {
         }
         for name in [PERMITS_QUEUE, PERMITS] {
             if queue.iter().any(|child| child == name)
-                && !children(&context.conn, &context.dir.below(name)).await?.is_empty()
+                && !children(&context.conn, &context.dir.child_path(name)).await?.is_empty()
             {
                 return Ok(Some(kind_mismatch_error(claim, "a semaphore")));
             }
@@ -298,7 +298,7 @@ impl Client {
         if claim.mode.limit().is_some() && self.find_permits(claim, context).await? {
             return Ok(());
         }
-        let own = self.find(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
+        let own = self.find_own_node(claim.id, context, &context.dir.queue_of(claim.mode)).await?;
         let now = self.now();
         if let Some(entry) = self.claims().get(claim.id) {
             entry.data.search_done();
@@ -313,7 +313,7 @@ impl Client {
     }
 
     /// The claim's node in this directory, if it belongs to this session.
-    async fn find(
+    async fn find_own_node(
         &self,
         id: ClaimId,
         context: &ClaimContext,
@@ -322,11 +322,11 @@ impl Client {
         for path in self.nodes_of(&context.conn, path, id).await? {
             match context.conn.send(&Exists { path: &path }).answer().await {
                 // A node of an ended session is about to be deleted.
-                Ok(stat) if stat.owner == context.session.state.id() => {
+                Ok(stat) if stat.ephemeral_owner == context.session.state.id() => {
                     return Ok(Some(OwnNodes::single(path, stat.czxid)));
                 }
                 Ok(_) => {}
-                Err(failed) if failed.is(Code::NO_NODE) => {}
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                 Err(failed) => return Err(failed),
             }
         }
@@ -348,11 +348,11 @@ impl Client {
 }
 
 /// The error for a name that is in use as another kind of lock.
-pub(crate) fn kind_mismatch_error(claim: &Claim, as_what: &str) -> EngineError {
+pub(crate) fn kind_mismatch_error(claim: &Claim, kind_in_use: &str) -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
         format!(
-            "it is in use now as {as_what} and cannot be claimed as {}: one name is one kind of lock with one limit",
+            "it is in use now as {kind_in_use} and cannot be claimed as {}: one name is one kind of lock with one limit",
             claim.mode
         ),
     )

@@ -5,9 +5,9 @@ use leasehold_core::{ClaimId, Mode};
 use crate::{
     claims::OwnNodes,
     keys::{self, Node},
-    position::{holders, position},
-    record::{Record, is_broken, limit},
-    wire::{Children, Create, Created, Data, Event, Exists, Header, Multi, Op, Reader, Stat, Welcome},
+    position::{holder_count, position},
+    record::{Record, is_broken, read_limit},
+    wire::{Create, Created, Event, Exists, GetChildren, GetData, Header, Multi, Op, Reader, Stat, Welcome},
 };
 
 /// Reads a message of the server. The first byte selects its kind.
@@ -18,10 +18,10 @@ pub fn answer(bytes: &[u8]) {
         0 => drop(Welcome::read(bytes)),
         1 => drop(Header::read(reader).and_then(|_| Event::read(reader))),
         2 => drop(Create::read(reader)),
-        3 => positions(&Children::read(reader).unwrap_or_default()),
+        3 => check_positions(&GetChildren::read(reader).unwrap_or_default()),
         4 => {
-            if let Some((data, _)) = Data::read(reader) {
-                value(&data);
+            if let Some((data, _)) = GetData::read(reader) {
+                check_data(&data);
             }
         }
         5 => drop(Exists::read(reader)),
@@ -36,7 +36,7 @@ pub fn node(bytes: &[u8]) {
         .iter()
         .position(|&byte| byte == b'\n')
         .map_or((bytes, &[][..]), |line_end| (&bytes[..line_end], &bytes[line_end + 1..]));
-    value(data);
+    check_data(data);
     let Ok(name) = std::str::from_utf8(name) else { return };
     if let Some(node) = Node::read(name) {
         assert!(name.ends_with(|last: char| last.is_ascii_digit()), "{node:?}");
@@ -48,23 +48,25 @@ pub fn node(bytes: &[u8]) {
         assert_eq!(dir.without_chroot().strip_prefix("/locks/"), Some(name));
     }
     let requested = "/locks/a/_c_x-lock-";
-    let made =
+    let created_node =
         OwnNodes::created(requested, Created { path: format!("/locks/a/{name}"), stat: Stat::default() });
-    if let Some(made) = made {
-        assert_eq!(made.name(), name);
+    if let Some(created_node) = created_node {
+        assert_eq!(created_node.name(), name);
     }
 }
 
-fn value(data: &[u8]) {
-    let (_, _) = (is_broken(data), limit(data));
+/// Reads the data of a node.
+fn check_data(data: &[u8]) {
+    let (_, _) = (is_broken(data), read_limit(data));
     if let Some(record) = Record::read(data) {
         assert_eq!(Record::read(&record.text()), Some(record), "what is read can be written");
     }
 }
 
-fn positions(children: &[String]) {
+/// Reads the position of some children in the queue of all of them.
+fn check_positions(children: &[String]) {
     let nodes = keys::queue_nodes(children);
-    let _ = holders(&nodes);
+    let _ = holder_count(&nodes);
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
         for own in children.iter().take(3) {
             drop(position(&nodes, own, mode));
@@ -96,7 +98,7 @@ mod tests {
     }
 
     fn record() -> Vec<u8> {
-        Record { broken: false, time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
+        Record { broken: false, hold_time: Duration::from_secs(30), owner: "me@here:7".to_owned() }.text()
     }
 
     #[test]
@@ -108,6 +110,7 @@ mod tests {
                 writer.text(node);
             }
         });
+        // One message for each kind of `answer`, in the same order.
         let messages = [
             message(|writer| {
                 writer.int(0).int(30_000).long(7).bytes(&[7; 16]).bool(false);

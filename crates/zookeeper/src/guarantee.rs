@@ -35,9 +35,10 @@ struct ServerReport {
 pub(crate) async fn examine(client: &Client) -> Result<Guarantee, EngineError> {
     let mut report = ServerReport::default();
     for endpoint in &client.config.servers {
-        if let Some(Some(answer)) =
-            runtime::within(REPORT_TIMEOUT, ask_for_report(&client.config, endpoint)).await
-        {
+        // Both a server that is too slow and one that gives no report are passed over.
+        let answer =
+            runtime::within(REPORT_TIMEOUT, ask_for_report(&client.config, endpoint)).await.flatten();
+        if let Some(answer) = answer {
             report = answer;
             break;
         }

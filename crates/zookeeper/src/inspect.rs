@@ -13,10 +13,10 @@ use crate::{
     error::Failed,
     guarantee,
     keys::{self, Dir, PERMITS, PERMITS_QUEUE},
-    record::{MAX_DATA_BYTES, Record, limit},
+    record::{MAX_DATA_BYTES, Record, read_limit},
     sessions::SessionSlot,
     view::{DirContents, StoredNode},
-    wire::{ANY_VERSION, Code, Data, Delete, Exists, MultiOp, SetData, Sync},
+    wire::{ANY_VERSION, Delete, ErrorCode, Exists, GetData, MultiOp, SetData, Sync},
 };
 
 /// The session timeout of an operator's request.
@@ -28,24 +28,24 @@ const BATCH: usize = 64;
 
 /// The session and connection of an operator's request.
 struct OperatorRequest {
-    slot: SessionSlot,
+    session_slot: SessionSlot,
     conn: Arc<Conn>,
 }
 
 impl Client {
-    /// Takes a session, and brings its server up to date.
+    /// Takes a slot on a session, and brings the server of that session up to date.
     async fn start_request(&self) -> Result<OperatorRequest, EngineError> {
-        let slot = self.slot(OPERATOR_TIMEOUT, 0)?;
-        let conn = slot.session().conn().await?;
+        let session_slot = self.take_session_slot(OPERATOR_TIMEOUT, 0)?;
+        let conn = session_slot.session().conn().await?;
         // The server may lag behind its leader.
-        conn.send(&Sync { path: &self.base() }).answer().await?;
-        Ok(OperatorRequest { slot, conn })
+        conn.send(&Sync { path: &self.base_path() }).answer().await?;
+        Ok(OperatorRequest { session_slot, conn })
     }
 
     /// Ends the request. Closes the session if nothing else uses it.
-    async fn end_request(&self, operator: OperatorRequest) {
-        let session = Arc::clone(operator.slot.session());
-        if session.state.close_after_last() {
+    async fn end_request(&self, request: OperatorRequest) {
+        let session = Arc::clone(request.session_slot.session());
+        if session.state.close_if_last_slot() {
             self.sessions.forget(&session);
             // If the request is lost, the session times out.
             let _ = session.close().await;
@@ -54,34 +54,35 @@ impl Client {
 
     /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
-        let operator = self.start_request().await?;
-        let read = operator.conn.send(&Data { path: &self.base(), watch: false }).answer().await;
-        self.end_request(operator).await;
-        match read {
+        let request = self.start_request().await?;
+        let prefix_read =
+            request.conn.send(&GetData { path: &self.base_path(), watch: false }).answer().await;
+        self.end_request(request).await;
+        match prefix_read {
             // The first claim creates the prefix.
-            Err(failed) if failed.is(Code::NO_NODE) => Ok(()),
-            read => Ok(read.map(drop)?),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(()),
+            prefix_read => Ok(prefix_read.map(drop)?),
         }
     }
 
     async fn show(&self, name: &Name) -> Result<View, EngineError> {
-        let operator = self.start_request().await?;
+        let request = self.start_request().await?;
         let dir = self.dir(name);
-        let contents = self.read_dir(&operator, &dir).await;
-        self.end_request(operator).await;
+        let contents = self.read_dir(&request, &dir).await;
+        self.end_request(request).await;
         Ok(contents?.view(name.clone(), &dir))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
-        let operator = self.start_request().await?;
-        let views = self.read_names(&operator, prefix).await;
-        self.end_request(operator).await;
+        let request = self.start_request().await?;
+        let views = self.read_names(&request, prefix).await;
+        self.end_request(request).await;
         Ok(views?)
     }
 
     /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
-    async fn read_names(&self, operator: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
-        let directories = children(&operator.conn, &self.base()).await?;
+    async fn read_names(&self, request: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
+        let directories = children(&request.conn, &self.base_path()).await?;
         let mut names: Vec<Name> =
             directories.iter().filter_map(|directory| keys::name_of(directory)).collect();
         names.retain(|name| name.as_str().starts_with(prefix));
@@ -90,10 +91,10 @@ impl Client {
         for names in names.chunks(BATCH) {
             let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
-                match self.read_dir(operator, &dir).await {
+                match self.read_dir(request, &dir).await {
                     Ok(contents) => Ok(contents.view(name.clone(), &dir)),
                     // The directory is not readable with this login. All other names are shown.
-                    Err(failed) if failed.is(Code::NO_AUTH) => {
+                    Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
                     }
                     Err(failed) => Err(failed),
@@ -109,23 +110,23 @@ impl Client {
     }
 
     /// Reads the directory of a name.
-    async fn read_dir(&self, operator: &OperatorRequest, dir: &Dir) -> Result<DirContents, Failed> {
-        let conn = &operator.conn;
+    async fn read_dir(&self, request: &OperatorRequest, dir: &Dir) -> Result<DirContents, Failed> {
+        let conn = &request.conn;
         let entries = children(conn, dir.path()).await?;
         let mut contents = DirContents::default();
         if !entries.is_empty() {
-            contents.lineage = Some(self.existing_lineage(operator.slot.session(), conn).await?);
+            contents.lineage = Some(self.existing_lineage(request.session_slot.session(), conn).await?);
         }
         let nodes = keys::queue_nodes(&entries);
         let stored = join_all(nodes.iter().map(|node| read_node(conn, dir.path(), &node.name))).await;
         for (node, stored) in nodes.into_iter().zip(stored) {
-            contents.locks.extend(stored?.map(|stored| (node, stored)));
+            contents.lock_queue.extend(stored?.map(|stored| (node, stored)));
         }
         if entries.iter().any(|name| name == PERMITS_QUEUE) {
             let path = dir.permits_queue();
             let nodes = keys::queue_nodes(&children(conn, &path).await?);
             for stored in join_all(nodes.iter().map(|node| read_node(conn, &path, &node.name))).await {
-                contents.queue.extend(stored?);
+                contents.permits_queue.extend(stored?);
             }
         }
         if entries.iter().any(|name| name == PERMITS) {
@@ -137,30 +138,30 @@ impl Client {
                 contents.permits.extend(stored?);
             }
             contents.limit =
-                read_node(conn, dir.path(), PERMITS).await?.and_then(|stored| limit(&stored.data));
+                read_node(conn, dir.path(), PERMITS).await?.and_then(|stored| read_limit(&stored.data));
         }
         Ok(contents)
     }
 
     async fn break_hold(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
-        let operator = self.start_request().await?;
-        let broken = self.break_on(&operator, name, token, force).await;
-        self.end_request(operator).await;
+        let request = self.start_request().await?;
+        let broken = self.break_on(&request, name, token, force).await;
+        self.end_request(request).await;
         broken
     }
 
     /// Marks the hold with this token as broken, or with `force` deletes its nodes.
     async fn break_on(
         &self,
-        operator: &OperatorRequest,
+        request: &OperatorRequest,
         name: &Name,
         token: u64,
         force: bool,
     ) -> Result<Broken, EngineError> {
-        let contents = self.read_dir(operator, &self.dir(name)).await?;
-        let held = contents.held();
+        let contents = self.read_dir(request, &self.dir(name)).await?;
+        let holds = contents.held();
         let of_token = |stored: &StoredNode| stored.token() == Some(token);
-        let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
+        let Some(held) = holds.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
         else {
             return Ok(Broken::NotHeld);
         };
@@ -182,9 +183,9 @@ impl Client {
             let data = Record { broken: true, ..record }.text();
             vec![MultiOp::SetData(SetData { path: first.path.clone(), data, version: first.stat.version })]
         };
-        match self.change(operator.slot.session(), &operator.conn, steps).await? {
+        match self.apply_changes(request.session_slot.session(), &request.conn, steps).await? {
             Ok(_) => Ok(Broken::Done),
-            Err((_, Code::NO_NODE | Code::BAD_VERSION)) => Ok(Broken::NotHeld),
+            Err((_, ErrorCode::NO_NODE | ErrorCode::BAD_VERSION)) => Ok(Broken::NotHeld),
             Err((_, code)) => Err(Failed::Refused(code).into()),
         }
     }
@@ -198,15 +199,15 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
         if stat.length > MAX_DATA_BYTES {
             return Ok((Vec::new(), stat));
         }
-        match conn.send(&Data { path: &path, watch: false }).answer().await {
+        match conn.send(&GetData { path: &path, watch: false }).answer().await {
             // Without the right to read, a client may still learn that the node exists.
-            Err(failed) if failed.is(Code::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
+            Err(failed) if failed.is(ErrorCode::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,
         }
     };
     match read.await {
         Ok((data, stat)) => Ok(Some(StoredNode { path, data, stat })),
-        Err(failed) if failed.is(Code::NO_NODE) => Ok(None),
+        Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
         Err(failed) => Err(failed),
     }
 }

@@ -10,7 +10,7 @@
 //! | `_c_<uuid>-__WRIT__<number>` | the same with `layout=rw`, as by the writers of `InterProcessReadWriteLock` |
 //! | `_c_<uuid>-__READ__<number>` | a shared claim, as by its readers |
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
-//! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, likewise |
+//! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
 //!
 //! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows it. So a try is refused
 //! because of holders and waiters, not because of other tries.
@@ -64,7 +64,9 @@ impl Node {
         let (start, number) = split_number(name)?;
         let word = KIND_WORDS.into_iter().find(|(word, _)| start.ends_with(word));
         let shared = word.is_some_and(|(_, shared)| shared);
-        let is_try = id_of(name).and(name.get(PREFIX_LENGTH..)).is_some_and(|own| own.starts_with(TRY));
+        let is_try = id_of(name)
+            .and(name.get(PREFIX_LENGTH..))
+            .is_some_and(|after_prefix| after_prefix.starts_with(TRY));
         Some(Self { name: name.to_owned(), shared, number, is_known: word.is_some(), is_try })
     }
 }
@@ -85,13 +87,13 @@ const LONG_NUMBER_LENGTH: usize = 11;
 /// Splits the name of a node into the part before the number, and the number.
 fn split_number(name: &str) -> Option<(&str, i32)> {
     let split = |length| name.len().checked_sub(length).and_then(|middle| name.split_at_checked(middle));
-    let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let all_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let is_word = |start: &str| KIND_WORDS.iter().any(|(word, _)| start.ends_with(word));
     let (start, number) = split(NUMBER_LENGTH)?;
-    if number.strip_prefix('-').is_some_and(digits) {
+    if number.strip_prefix('-').is_some_and(all_digits) {
         return Some((start, number.parse().ok()?));
     }
-    if !digits(number) {
+    if !all_digits(number) {
         return None;
     }
     // A number far below zero has eleven characters: then the minus sign is not the end of the word. After an unknown
@@ -127,17 +129,17 @@ pub(crate) struct Dir {
     /// The path with the chroot.
     path: String,
     /// The length of the chroot.
-    chroot: usize,
+    chroot_length: usize,
 }
 
 impl Dir {
     pub(crate) fn of(chroot: &str, prefix: &str, name: &Name) -> Self {
-        Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot: chroot.len() }
+        Self { path: format!("{chroot}{prefix}/{}", escape(name.as_str())), chroot_length: chroot.len() }
     }
 
     /// The path that another program is given for this name, for a connection with the same chroot.
     pub(crate) fn without_chroot(&self) -> String {
-        self.path[self.chroot..].to_owned()
+        self.path[self.chroot_length..].to_owned()
     }
 
     /// The path with the chroot.
@@ -155,16 +157,16 @@ impl Dir {
 
     /// The path of the queue for permits.
     pub(crate) fn permits_queue(&self) -> String {
-        self.below(PERMITS_QUEUE)
+        self.child_path(PERMITS_QUEUE)
     }
 
     /// The path of the permits that are held.
     pub(crate) fn permits(&self) -> String {
-        self.below(PERMITS)
+        self.child_path(PERMITS)
     }
 
     /// The path of this node of the directory.
-    pub(crate) fn below(&self, name: &str) -> String {
+    pub(crate) fn child_path(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
@@ -231,7 +233,7 @@ pub(crate) fn may_be_replaced(name: &str) -> bool {
 
 /// The total length of the paths of a claim's nodes. An error if its permits do not fit into one request: a permit is a
 /// node, and all permits of a claim are created in one step.
-pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
+pub(crate) fn claim_path_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize, EngineError> {
     let permits = match claim.mode {
         Mode::Permits { count, limit } if !(1..=limit).contains(&count) => {
             return Err(EngineError::new(Fault::Internal, format!("{} cannot be granted", claim.mode)));
@@ -239,16 +241,16 @@ pub(crate) fn claim_bytes(claim: &Claim, dir: &Dir, acl: &[Acl]) -> Result<usize
         Mode::Permits { count, .. } => count as usize,
         Mode::Exclusive | Mode::Shared => 0,
     };
-    let path = dir.path().len() + MAX_NODE_BYTES;
-    let acl: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
-    if permits * (path + claim.owner.len() + RECORD_BYTES + acl) > MAX_PATH_BYTES {
+    let node_path_bytes = dir.path().len() + MAX_NODE_BYTES;
+    let acl_bytes: usize = acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + ACL_BYTES).sum();
+    if permits * (node_path_bytes + claim.owner.len() + RECORD_BYTES + acl_bytes) > MAX_PATH_BYTES {
         let why = format!(
-            "{} are more than fit into one request: each is a node with a path of {path} bytes",
+            "{} are more than fit into one request: each is a node with a path of {node_path_bytes} bytes",
             claim.mode
         );
         return Err(EngineError::new(Fault::Refused, why));
     }
-    Ok((permits + 1) * path)
+    Ok((permits + 1) * node_path_bytes)
 }
 
 /// The longest part of a node's path after its directory: a word, a uuid, a number and the directory of permits.

@@ -8,7 +8,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionStep, wire::Ping,
+    claims::only_waits, client::Client, engine::REQUEST_TIMEOUT, runtime, session::SessionAction, wire::Ping,
 };
 
 impl Maintain for Client {
@@ -17,15 +17,16 @@ impl Maintain for Client {
     }
 
     fn end_overdue(&self, id: ClaimId) -> BoxFuture<'_, Result<(), EngineError>> {
-        Box::pin(self.end_expired(id))
+        Box::pin(self.end_overdue_claim(id))
     }
 
+    /// Does what is due at `now`, and returns when the next round is due.
     fn round(self: &Arc<Self>, now: Instant) -> Instant {
-        let mut next = now.after(LONGEST_SLEEP);
+        let mut next_round = now.after(LONGEST_SLEEP);
         for session in self.sessions.all() {
-            match session.state.next_step(now) {
-                SessionStep::Nothing(at) => next = next.min(at),
-                SessionStep::Heartbeat => {
+            match session.state.next_action(now) {
+                SessionAction::WaitUntil(until) => next_round = next_round.min(until),
+                SessionAction::Heartbeat => {
                     // Without a connection the link is already reconnecting.
                     if let Some(conn) = session.link.live() {
                         let client = Arc::clone(self);
@@ -44,21 +45,22 @@ impl Maintain for Client {
                         });
                     }
                 }
-                SessionStep::Close => {
+                SessionAction::Close => {
                     self.sessions.forget(&session);
                     runtime::spawn(async move {
                         // If the request is lost, the session times out.
                         let _ = runtime::within(REQUEST_TIMEOUT, session.close()).await;
                     });
                 }
-                SessionStep::Forget => self.session_is_gone(&session),
+                SessionAction::Forget => self.session_is_gone(&session),
             }
         }
-        let (overdue, lasting) = {
+        let (overdue, holds_to_watch) = {
             let mut claims = self.claims();
             (claims.take_overdue(now), claims.begin_watches(now))
         };
-        for id in lasting {
+        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the node at once.
+        for id in holds_to_watch {
             let client = Arc::clone(self);
             runtime::spawn(async move {
                 let _ = runtime::within(REQUEST_TIMEOUT, client.watch_hold(id)).await;
@@ -66,6 +68,6 @@ impl Maintain for Client {
         }
         end_claims(self, overdue);
         let due = self.claims().next_due();
-        due.map_or(next, |due| next.min(due))
+        due.map_or(next_round, |due| next_round.min(due))
     }
 }

@@ -10,22 +10,27 @@ use crate::{
     runtime,
     session::SessionState,
     sessions::Session,
-    watches::{Target, WatchHandler},
+    watches::{WatchHandler, WatchTarget},
     wire::EventKind,
 };
 
 impl WatchHandler for Client {
-    fn on_event(&self, target: Target, path: &str, kind: EventKind) {
+    fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind) {
         match target {
-            Target::Blocker(id) => self.on_blocker_event(id, path, kind),
-            Target::Own(id) => self.on_own_event(id, kind),
+            WatchTarget::Blocker(id) => self.on_blocker_event(id, path, kind),
+            WatchTarget::Own(id) => self.on_own_event(id, kind),
         }
     }
 
     fn reconnected(&self, session: &Arc<SessionState>) {
         let now = self.now();
-        let lost = |blocker: &mut Blocker| *blocker = Blocker::Unknown;
-        self.claims().watch_again(now, |entry| Arc::ptr_eq(&entry.data.slot.session().state, session), lost);
+        let set_unknown = |blocker: &mut Blocker| *blocker = Blocker::Unknown;
+        // All watches ended with the old connection.
+        self.claims().watch_again(
+            now,
+            |entry| Arc::ptr_eq(&entry.data.session_slot.session().state, session),
+            set_unknown,
+        );
         self.wake_maintenance.notify_one();
         self.mailbox.push(Notification::AskAll);
     }
@@ -43,13 +48,13 @@ impl Client {
         if blocker.path() != Some(path) {
             return;
         }
-        let sole = matches!(blocker, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
+        let is_granted = matches!(blocker, Blocker::Node { sole: true, .. }) && kind == EventKind::Deleted;
         let own = own.clone();
         *blocker = Blocker::Unknown;
-        let session = Arc::clone(entry.data.slot.session());
+        let session = Arc::clone(entry.data.session_slot.session());
         let (name, ttl) = (entry.name.clone(), entry.claim_time);
         // The grant is valid only as long as the session.
-        let valid_for = session.state.remaining(now).filter(|_| sole).zip(session.state.lineage());
+        let valid_for = session.state.remaining(now).filter(|_| is_granted).zip(session.state.lineage());
         let granted =
             valid_for.and_then(|(valid_for, lineage)| grant(lineage, own.czxid, valid_for.min(ttl)).ok());
         let Some(grant) = granted else {
@@ -68,14 +73,14 @@ impl Client {
         let name = self.claims().get(id).map(|entry| entry.name.clone());
         let Some(name) = name else { return };
         if kind == EventKind::Deleted {
-            self.lost(name, id, Loss::Gone);
+            self.report_loss(name, id, Loss::Gone);
         } else if let Some(client) = self.weak_self.upgrade() {
             runtime::spawn(async move { client.watch_hold(id).await });
         }
     }
 
     /// Reports the loss of a hold.
-    pub(crate) fn lost(&self, name: Name, id: ClaimId, loss: Loss) {
+    pub(crate) fn report_loss(&self, name: Name, id: ClaimId, loss: Loss) {
         self.mailbox.push(Notification::Lost { name, id, loss });
     }
 
@@ -83,9 +88,9 @@ impl Client {
     pub(crate) fn session_is_gone(&self, session: &Arc<Session>) {
         self.sessions.forget(session);
         session.link.hang_up();
-        let notification = self
+        let notifications = self
             .claims()
-            .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.slot.session(), session));
-        notification.into_iter().for_each(|notification| self.mailbox.push(notification));
+            .notifications_of_lost_lease(|entry| Arc::ptr_eq(entry.data.session_slot.session(), session));
+        notifications.into_iter().for_each(|notification| self.mailbox.push(notification));
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 use crate::{
     error::Failed,
     lock_mutex,
-    wire::{Auth, Code, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
+    wire::{Auth, ErrorCode, Header, Op, Ping, Reader, Writer, XID_AUTH, XID_PING},
 };
 
 /// The most requests that wait to be written.
@@ -24,7 +24,7 @@ const MAX_WAITING: usize = 65_536;
 /// The number of bytes from which on a batch is written.
 const BATCH_BYTES: usize = 64 * 1024;
 
-/// The place of the xid in a message: after the length.
+/// The place of the xid (the number of the request) in a message: after the length.
 const XID_BYTES: std::ops::Range<usize> = 4..8;
 
 /// The result of a request: its answer, or the reason why there is none.
@@ -45,7 +45,7 @@ struct Queues {
     /// Requests that were not written yet.
     waiting: VecDeque<PendingRequest>,
     /// Requests that were written and not answered yet.
-    written: VecDeque<Written>,
+    written: VecDeque<WrittenRequest>,
     /// No request is accepted any more.
     closed: bool,
 }
@@ -61,7 +61,7 @@ struct PendingRequest {
 }
 
 /// A request that waits for its answer.
-struct Written {
+struct WrittenRequest {
     /// The number of the request.
     xid: i32,
     written_at: Instant,
@@ -69,9 +69,10 @@ struct Written {
 }
 
 /// A queued request. If it is dropped before it was written, it is not written.
-#[must_use = "what is answered may be that it was not done"]
+#[must_use = "the request may fail: only its answer says so"]
 pub(crate) struct Sent<O> {
     response: oneshot::Receiver<Response>,
+    /// The kind of the request: it says how its answer is read.
     op: PhantomData<fn() -> O>,
 }
 
@@ -80,7 +81,7 @@ impl<O: Op> Sent<O> {
     pub(crate) async fn answer(self) -> Result<O::Answer, Failed> {
         let (header, body) = self.response.await.unwrap_or(Err(Failed::Unanswered))?;
         if header.error != 0 {
-            return Err(Failed::Refused(Code(header.error)));
+            return Err(Failed::Refused(ErrorCode(header.error)));
         }
         O::read(&mut Reader::new(&body)).ok_or(Failed::Unreadable)
     }
@@ -142,7 +143,7 @@ impl Outbox {
             };
             pending.message[XID_BYTES].copy_from_slice(&xid.to_be_bytes());
             batch.append(&mut pending.message);
-            queues.written.push_back(Written { xid, written_at: now, response: pending.response });
+            queues.written.push_back(WrittenRequest { xid, written_at: now, response: pending.response });
         }
         batch
     }
@@ -198,18 +199,18 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::{Children, Delete};
+    use crate::wire::{Delete, GetChildren};
 
-    struct Zero;
+    struct StoppedClock;
 
-    impl Clock for Zero {
+    impl Clock for StoppedClock {
         fn now(&self) -> Instant {
             Instant::from_nanos(0)
         }
     }
 
     fn delete(outbox: &Outbox) -> Sent<Delete> {
-        outbox.send(&Delete { path: "/a".to_owned(), version: -1 }, &Zero)
+        outbox.send(&Delete { path: "/a".to_owned(), version: -1 }, &StoppedClock)
     }
 
     fn header(xid: i32, error: i32) -> Header {
@@ -219,7 +220,8 @@ mod tests {
     #[test]
     fn answers_come_in_order_except_pings() {
         let outbox = Outbox::new(Arc::default());
-        let (request, ping, two) = (delete(&outbox), outbox.send(&Ping, &Zero), delete(&outbox));
+        let (request, ping, second_request) =
+            (delete(&outbox), outbox.send(&Ping, &StoppedClock), delete(&outbox));
         assert!(!outbox.take_batch(Instant::from_nanos(1)).is_empty());
         assert_eq!(outbox.waiting_since(), Some(Instant::from_nanos(1)));
         assert!(outbox.on_answer(header(1, 0), &[]));
@@ -227,9 +229,9 @@ mod tests {
         assert!(outbox.on_answer(header(-2, 0), &[]));
         assert!(outbox.on_answer(header(2, -101), &[]));
         assert!(!outbox.on_answer(header(3, 0), &[]) && outbox.waiting_since().is_none());
-        assert!(matches!(pollster(request.answer()), Ok(())));
-        assert!(matches!(pollster(ping.answer()), Ok(())));
-        assert!(matches!(pollster(two.answer()), Err(Failed::Refused(Code::NO_NODE))));
+        assert!(matches!(block_on(request.answer()), Ok(())));
+        assert!(matches!(block_on(ping.answer()), Ok(())));
+        assert!(matches!(block_on(second_request.answer()), Err(Failed::Refused(ErrorCode::NO_NODE))));
     }
 
     #[test]
@@ -237,16 +239,16 @@ mod tests {
         let outbox = Outbox::new(Arc::default());
         drop(delete(&outbox));
         assert!(outbox.take_batch(Instant::from_nanos(1)).is_empty());
-        let written = outbox.send(&Children { path: "/a", watch: false }, &Zero);
+        let written = outbox.send(&GetChildren { path: "/a", watch: false }, &StoppedClock);
         assert!(!outbox.take_batch(Instant::from_nanos(1)).is_empty());
         let waiting = delete(&outbox);
         outbox.close();
-        assert!(matches!(pollster(written.answer()), Err(Failed::Unanswered)));
-        assert!(matches!(pollster(waiting.answer()), Err(Failed::Unsent)));
-        assert!(matches!(pollster(delete(&outbox).answer()), Err(Failed::Unsent)));
+        assert!(matches!(block_on(written.answer()), Err(Failed::Unanswered)));
+        assert!(matches!(block_on(waiting.answer()), Err(Failed::Unsent)));
+        assert!(matches!(block_on(delete(&outbox).answer()), Err(Failed::Unsent)));
     }
 
-    fn pollster<T>(work: impl Future<Output = T>) -> T {
+    fn block_on<T>(work: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
     }
 }

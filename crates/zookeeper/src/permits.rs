@@ -13,16 +13,20 @@ use crate::{
     enqueue::kind_mismatch_error,
     error::{Failed, multi_outcome},
     keys::{self, Node},
-    record::{limit as limit_of, limit_text},
-    watches::{PendingWatch, Target},
-    wire::{ANY_VERSION, Children, Code, Create, Data, Delete, Exists, Kind, Multi, MultiOp, SetData},
+    record::{limit_text, read_limit},
+    watches::{PendingWatch, WatchTarget},
+    wire::{
+        ANY_VERSION, Create, Delete, ErrorCode, Exists, GetChildren, GetData, Multi, MultiOp, NodeKind,
+        SetData,
+    },
 };
 
 impl Client {
     /// Creates the directories of a semaphore in the directory of its name.
     pub(crate) async fn make_semaphore(&self, context: &ClaimContext, limit: u32) -> Result<(), Failed> {
-        self.create_dirs(&context.conn, &context.dir.permits_queue(), Kind::Container, Vec::new()).await?;
-        self.create_dirs(&context.conn, &context.dir.permits(), Kind::Container, limit_text(limit)).await
+        self.create_dirs(&context.conn, &context.dir.permits_queue(), NodeKind::Container, Vec::new())
+            .await?;
+        self.create_dirs(&context.conn, &context.dir.permits(), NodeKind::Container, limit_text(limit)).await
     }
 
     /// Takes the permits of the claim, which is the head of the queue, if enough are free; otherwise watches the
@@ -35,19 +39,20 @@ impl Client {
         (count, limit): (u32, u32),
     ) -> Result<StepResult, Failed> {
         let permits = context.dir.permits();
-        let pending_watch = PendingWatch::new(&context.conn.watches, &permits, Target::Blocker(claim.id));
+        let pending_watch =
+            PendingWatch::new(&context.conn.watches, &permits, WatchTarget::Blocker(claim.id));
         // The blocker is recorded and the watch prepared before the permits are read, so that no event is lost.
         self.set_blocker(claim, own, Blocker::FreePermits { path: permits.clone() });
-        let held =
-            match context.conn.send(&Children { path: &permits, watch: claim.may_queue }).answer().await {
-                Ok(held) => held.len(),
-                Err(failed) if failed.is(Code::NO_NODE) => {
+        let held_permits =
+            match context.conn.send(&GetChildren { path: &permits, watch: claim.may_queue }).answer().await {
+                Ok(held_permits) => held_permits.len(),
+                Err(failed) if failed.is(ErrorCode::NO_NODE) => {
                     self.make_semaphore(context, limit).await?;
                     return Ok(StepResult::Again);
                 }
                 Err(failed) => return Err(failed),
             };
-        if held + count as usize > limit as usize {
+        if held_permits + count as usize > limit as usize {
             if claim.may_queue {
                 pending_watch.confirm();
                 return Ok(StepResult::Answer(self.waiting_answer(claim)));
@@ -60,13 +65,13 @@ impl Client {
         let paths: Vec<String> = (0..count).map(|number| context.dir.permit(claim.id, number)).collect();
         let permit = |path: &String| {
             let (path, data) = (path.clone(), record.text());
-            MultiOp::Create(Create { path, data, acl: self.acl.clone(), kind: Kind::Ephemeral })
+            MultiOp::Create(Create { path, data, acl: self.acl.clone(), kind: NodeKind::Ephemeral })
         };
         let mut steps = vec![MultiOp::Delete(Delete { path: own.path.clone(), version: ANY_VERSION })];
         steps.extend(paths.iter().map(permit));
         self.set_unsettled(claim, true);
         let sent = self.now();
-        let (outcome, created) =
+        let (outcome, first_permit) =
             (context.conn.send(&Multi(steps)), context.conn.send(&Exists { path: &paths[0] }));
         let outcome = multi_outcome(outcome.answer().await);
         if !matches!(outcome, Ok(Ok(()))) && !outcome.as_ref().is_err_and(Failed::is_unknown) {
@@ -75,15 +80,15 @@ impl Client {
         match outcome? {
             Ok(()) => {
                 context.session.state.record_answer(sent, self.now());
-                let token = created.answer().await?.czxid;
+                let token = first_permit.answer().await?.czxid;
                 let own = OwnNodes::permits(paths, token).ok_or(Failed::Unreadable)?;
                 let answer = self.record_hold(claim, context, own)?;
                 // From now on the claim is known by its permits.
                 self.set_unsettled(claim, false);
                 Ok(StepResult::Answer(answer))
             }
-            Err((0, Code::NO_NODE)) => Ok(StepResult::Answer(self.give_up(claim))),
-            Err((_, Code::NO_NODE)) => {
+            Err((0, ErrorCode::NO_NODE)) => Ok(StepResult::Answer(self.give_up(claim))),
+            Err((_, ErrorCode::NO_NODE)) => {
                 self.make_semaphore(context, limit).await?;
                 Ok(StepResult::Again)
             }
@@ -96,10 +101,10 @@ impl Client {
         let paths = self.nodes_of(&context.conn, &context.dir.permits(), claim.id).await?;
         let Some(mut own) = OwnNodes::permits(paths, 0) else { return Ok(false) };
         let stat = match context.conn.send(&Exists { path: &own.path }).answer().await {
-            Err(failed) if failed.is(Code::NO_NODE) => return Ok(false),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(false),
             stat => stat?,
         };
-        if stat.owner != context.session.state.id() {
+        if stat.ephemeral_owner != context.session.state.id() {
             return Ok(false);
         }
         own.czxid = stat.czxid;
@@ -125,33 +130,34 @@ impl Client {
         queue: &[String],
     ) -> Result<Option<EngineError>, Failed> {
         let permits = context.dir.permits();
-        let (siblings, stored, held) = (
-            context.conn.send(&Children { path: context.dir.path(), watch: false }),
-            context.conn.send(&Data { path: &permits, watch: false }),
-            context.conn.send(&Children { path: &permits, watch: false }),
+        let (siblings, stored_limit, permit_list) = (
+            context.conn.send(&GetChildren { path: context.dir.path(), watch: false }),
+            context.conn.send(&GetData { path: &permits, watch: false }),
+            context.conn.send(&GetChildren { path: &permits, watch: false }),
         );
         if siblings.answer().await?.iter().any(|name| Node::read(name).is_some()) {
             return Ok(Some(kind_mismatch_error(claim, "a mutex or read-write lock")));
         }
-        let (data, stat) = match stored.answer().await {
-            Err(failed) if failed.is(Code::NO_NODE) => return Ok(None),
-            stored => stored?,
+        let (data, stat) = match stored_limit.answer().await {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(None),
+            stored_limit => stored_limit?,
         };
-        let has_other_claims = held.answer().await?.iter().any(|name| !keys::belongs_to(name, claim.id))
-            || queue.iter().any(|name| !keys::belongs_to(name, claim.id));
-        match limit_of(&data) {
+        let has_other_claims =
+            permit_list.answer().await?.iter().any(|name| !keys::belongs_to(name, claim.id))
+                || queue.iter().any(|name| !keys::belongs_to(name, claim.id));
+        match read_limit(&data) {
             Some(stored_limit) if stored_limit == limit => return Ok(None),
-            Some(other) if has_other_claims => {
-                return Ok(Some(kind_mismatch_error(claim, &format!("a semaphore of {other}"))));
+            Some(stored_limit) if has_other_claims => {
+                return Ok(Some(kind_mismatch_error(claim, &format!("a semaphore of {stored_limit}"))));
             }
             _ => {}
         }
-        let set = SetData { path: permits, data: limit_text(limit), version: stat.version };
-        match self.change(&context.session, &context.conn, vec![MultiOp::SetData(set)]).await? {
+        let set_limit = SetData { path: permits, data: limit_text(limit), version: stat.version };
+        match self.apply_changes(&context.session, &context.conn, vec![MultiOp::SetData(set_limit)]).await? {
             // The login may lack the right to write; then the limit is not stored, and each program uses its own limit.
-            Ok(_) | Err((_, Code::NO_AUTH | Code::NO_NODE)) => Ok(None),
+            Ok(_) | Err((_, ErrorCode::NO_AUTH | ErrorCode::NO_NODE)) => Ok(None),
             // Another client wrote the limit at the same time.
-            Err((_, Code::BAD_VERSION)) => {
+            Err((_, ErrorCode::BAD_VERSION)) => {
                 let queue = children(&context.conn, &context.dir.permits_queue()).await?;
                 Box::pin(self.kind_mismatch_of_permits(claim, context, limit, &queue)).await
             }

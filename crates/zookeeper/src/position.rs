@@ -12,7 +12,7 @@ pub(crate) struct QueuePosition {
     /// The number of nodes ahead, without those that hold.
     pub(crate) ahead: u32,
     /// The number of the node is so large that later nodes may not get a larger one.
-    pub(crate) used_up: bool,
+    pub(crate) counter_used_up: bool,
 }
 
 /// No claim of a leasehold client waits with this number or a larger one. The server counts in 32 bits. After the
@@ -24,16 +24,16 @@ pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 /// The node that refuses a try (a claim that does not wait) behind these nodes: a holder or a waiter. Of several tries
 /// only the head of a lock's queue counts as a holder; a try behind the others has to wait until they are decided.
 pub(crate) fn refusing_node(ahead: &[Node], mode: Mode) -> Option<&Node> {
-    let refuses_try = |own_index: usize, node: &Node| match mode {
+    let refuses_try = |index: usize, node: &Node| match mode {
         Mode::Exclusive => true,
-        Mode::Shared => !node.shared && (own_index == 0 || !node.is_try),
+        Mode::Shared => !node.shared && (index == 0 || !node.is_try),
         Mode::Permits { .. } => !node.is_try,
     };
-    ahead.iter().enumerate().find(|(own_index, node)| refuses_try(*own_index, node)).map(|(_, node)| node)
+    ahead.iter().enumerate().find(|(index, node)| refuses_try(*index, node)).map(|(_, node)| node)
 }
 
 /// How many nodes of a queue hold.
-pub(crate) fn holders(nodes: &[Node]) -> usize {
+pub(crate) fn holder_count(nodes: &[Node]) -> usize {
     match nodes.first() {
         None => 0,
         Some(first) if !first.shared => 1,
@@ -42,15 +42,15 @@ pub(crate) fn holders(nodes: &[Node]) -> usize {
 }
 
 /// The position of the node with this name; `None` if the node is not in the queue.
-pub(crate) fn position(nodes: &[Node], own: &str, mode: Mode) -> Option<QueuePosition> {
-    let own_index = nodes.iter().position(|node| node.name == own)?;
+pub(crate) fn position(nodes: &[Node], own_name: &str, mode: Mode) -> Option<QueuePosition> {
+    let own_index = nodes.iter().position(|node| node.name == own_name)?;
     let mut blockers = nodes[..own_index].iter().rev().filter(|node| mode != Mode::Shared || !node.shared);
-    let blocker = blockers.next().map(|last| (last.name.clone(), blockers.next().is_none()));
+    let blocker = blockers.next().map(|newest| (newest.name.clone(), blockers.next().is_none()));
     // No node in the queue of a semaphore holds.
-    let holders_ahead = if mode.limit().is_some() { 0 } else { holders(nodes).min(own_index) };
+    let holders_ahead = if mode.limit().is_some() { 0 } else { holder_count(nodes).min(own_index) };
     let ahead = u32::try_from(own_index - holders_ahead).unwrap_or(u32::MAX);
-    let used_up = !(0..USED_UP_FROM).contains(&nodes[own_index].number);
-    Some(QueuePosition { blocker, ahead, used_up })
+    let counter_used_up = !(0..USED_UP_FROM).contains(&nodes[own_index].number);
+    Some(QueuePosition { blocker, ahead, counter_used_up })
 }
 
 #[cfg(test)]
@@ -60,17 +60,20 @@ mod tests {
 
     const PERMITS: Mode = Mode::Permits { count: 1, limit: 2 };
 
-    fn nodes(words: &str) -> Vec<Node> {
-        let name = |(number, word)| match word {
+    /// A queue with one node for each letter: a reader, a try, or a writer.
+    fn nodes(letters: &str) -> Vec<Node> {
+        let name = |(number, letter)| match letter {
             'r' => format!("x-__READ__{number:010}"),
             't' => format!("_c_00000000-0000-0000-0000-000000000000-try-lock-{number:010}"),
             _ => format!("x-lock-{number:010}"),
         };
-        queue_nodes(&words.chars().enumerate().map(name).collect::<Vec<_>>())
+        queue_nodes(&letters.chars().enumerate().map(name).collect::<Vec<_>>())
     }
 
-    fn positions(words: &str, own_index: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
-        let nodes = nodes(words);
+    /// The index of the node that blocks the node at `own_index`, whether it is the only one, and the number of waiters
+    /// ahead.
+    fn blocker_and_ahead(letters: &str, own_index: usize, mode: Mode) -> (Option<(usize, bool)>, u32) {
+        let nodes = nodes(letters);
         let position = position(&nodes, &nodes[own_index].name, mode).unwrap();
         let blocker = position
             .blocker
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_try_is_refused_by_holders_and_waiters_only() {
-        for (words, mode, expected) in [
+        for (letters, mode, expected) in [
             ("", Mode::Exclusive, None),
             ("t", Mode::Exclusive, Some(0)),
             ("rt", Mode::Exclusive, Some(0)),
@@ -91,15 +94,15 @@ mod tests {
             ("tt", PERMITS, None),
             ("tw", PERMITS, Some(1)),
         ] {
-            let nodes = nodes(words);
-            let other = refusing_node(&nodes, mode).map(|node| node.number);
-            assert_eq!(other, expected, "behind {words:?}");
+            let nodes = nodes(letters);
+            let refusing = refusing_node(&nodes, mode).map(|node| node.number);
+            assert_eq!(refusing, expected, "behind {letters:?}");
         }
     }
 
     #[test]
     fn a_writer_waits_for_the_node_ahead_and_a_reader_for_the_last_writer() {
-        for (words, own_index, mode, expected) in [
+        for (letters, own_index, mode, expected) in [
             ("w", 0, Mode::Exclusive, (None, 0)),
             ("ww", 1, Mode::Exclusive, (Some((0, true)), 0)),
             ("www", 2, Mode::Exclusive, (Some((1, false)), 1)),
@@ -111,9 +114,12 @@ mod tests {
             ("w", 0, PERMITS, (None, 0)),
             ("ww", 1, PERMITS, (Some((0, true)), 1)),
         ] {
-            assert_eq!(positions(words, own_index, mode), expected, "{own_index} of {words}");
+            assert_eq!(blocker_and_ahead(letters, own_index, mode), expected, "{own_index} of {letters}");
         }
         assert_eq!(position(&nodes("ww"), "x", Mode::Exclusive), None);
-        assert_eq!(["", "w", "ww", "rrw", "rr"].map(|words| holders(&nodes(words))), [0, 1, 1, 2, 2]);
+        assert_eq!(
+            ["", "w", "ww", "rrw", "rr"].map(|letters| holder_count(&nodes(letters))),
+            [0, 1, 1, 2, 2]
+        );
     }
 }

@@ -1,12 +1,12 @@
-//! The data of a claim's node: `leasehold <layout> <state> <milliseconds> <owner>`. Other programs write other data:
+//! The data of a claim's node: `leasehold <version> <state> <milliseconds> <owner>`. Other programs write other data:
 //! Curator an address, kazoo any text.
 
 use std::time::Duration;
 
 /// The beginning of data that a leasehold client wrote.
 const OURS: &str = "leasehold";
-/// The version of this text and of the names of nodes.
-const LAYOUT: &str = "1";
+/// The version of the format of this text and of the names of nodes.
+const FORMAT_VERSION: &str = "1";
 /// The longest data, in bytes, that is read as a record or as an owner.
 pub(crate) const MAX_DATA_BYTES: i32 = 4096;
 /// What Curator's `Revoker` writes to ask a holder to release.
@@ -18,7 +18,7 @@ pub(crate) struct Record {
     /// Whether an operator broke the hold.
     pub(crate) broken: bool,
     /// How long the hold lasts after the last request of its client: the timeout of its session, or less.
-    pub(crate) time: Duration,
+    pub(crate) hold_time: Duration,
     pub(crate) owner: String,
 }
 
@@ -26,13 +26,13 @@ impl Record {
     /// The record as it is stored.
     pub(crate) fn text(&self) -> Vec<u8> {
         let state = if self.broken { "broken" } else { "claim" };
-        format!("{OURS} {LAYOUT} {state} {} {}", self.time.as_millis(), self.owner).into_bytes()
+        format!("{OURS} {FORMAT_VERSION} {state} {} {}", self.hold_time.as_millis(), self.owner).into_bytes()
     }
 
     /// Parses the data of a node; `None` if another program wrote it.
     pub(crate) fn read(data: &[u8]) -> Option<Self> {
         let mut words = std::str::from_utf8(data).ok()?.splitn(5, ' ');
-        if words.next()? != OURS || words.next()? != LAYOUT {
+        if words.next()? != OURS || words.next()? != FORMAT_VERSION {
             return None;
         }
         let broken = match words.next()? {
@@ -40,8 +40,8 @@ impl Record {
             "broken" => true,
             _ => return None,
         };
-        let time = Duration::from_millis(words.next()?.parse().ok()?);
-        Some(Self { broken, time, owner: words.next()?.to_owned() })
+        let hold_time = Duration::from_millis(words.next()?.parse().ok()?);
+        Some(Self { broken, hold_time, owner: words.next()?.to_owned() })
     }
 }
 
@@ -51,15 +51,15 @@ pub(crate) fn is_broken(data: &[u8]) -> bool {
 }
 
 /// The limit in the data of the directory of permits; `None` if another program created it.
-pub(crate) fn limit(data: &[u8]) -> Option<u32> {
+pub(crate) fn read_limit(data: &[u8]) -> Option<u32> {
     let mut words = std::str::from_utf8(data).ok()?.split(' ');
-    let ours = words.next()? == OURS && words.next()? == LAYOUT && words.next()? == "limit";
+    let ours = words.next()? == OURS && words.next()? == FORMAT_VERSION && words.next()? == "limit";
     ours.then(|| words.next()?.parse().ok())?
 }
 
 /// The data of the directory of permits.
 pub(crate) fn limit_text(limit: u32) -> Vec<u8> {
-    format!("{OURS} {LAYOUT} limit {limit}").into_bytes()
+    format!("{OURS} {FORMAT_VERSION} limit {limit}").into_bytes()
 }
 
 #[cfg(test)]
@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         for broken in [false, true] {
-            let record = Record { broken, time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
+            let record =
+                Record { broken, hold_time: Duration::from_millis(1500), owner: "me @ home".to_owned() };
             assert_eq!(Record::read(&record.text()), Some(record.clone()));
             assert_eq!(is_broken(&record.text()), broken);
         }
@@ -79,7 +80,7 @@ mod tests {
         {
             assert_eq!(Record::read(foreign.as_bytes()), None, "{foreign:?}");
         }
-        assert_eq!(limit(&limit_text(7)), Some(7));
-        assert_eq!(limit(b""), None);
+        assert_eq!(read_limit(&limit_text(7)), Some(7));
+        assert_eq!(read_limit(b""), None);
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     error::Failed,
     runtime,
     sessions::Session,
-    wire::{ANY_VERSION, Close, Code, Delete, Exists, MultiOp},
+    wire::{ANY_VERSION, Close, Delete, ErrorCode, Exists, MultiOp},
 };
 
 /// The number of nodes that are deleted in one step.
@@ -50,7 +50,7 @@ impl Client {
         // This client has created nothing for a claim that is not in the claim table.
         let Some(ending) = self.ending_claim(release.id) else { return Released::NotThere };
         let held_token = ending.token;
-        match self.end_for_good(release.id, ending).await {
+        match self.end_now_and_later(release.id, ending).await {
             Ok(deleted) => {
                 drop(self.claims().remove(release.id));
                 let was_holder = release.token.is_none_or(|token| {
@@ -64,7 +64,7 @@ impl Client {
 
     /// Checks in the background for late nodes of the claim, and deletes them (R9): a request of the claim was not
     /// answered, and it is not known until when the request may be applied.
-    fn expect_late_request(&self, id: ClaimId, ending: EndingClaim) {
+    fn delete_late_nodes(&self, id: ClaimId, ending: EndingClaim) {
         let client = Weak::clone(&self.weak_self);
         runtime::spawn(async move {
             for pause in LATE_REQUEST_CHECKS_MILLIS {
@@ -72,8 +72,8 @@ impl Client {
                 let Some(client) = client.upgrade().filter(|_| !ending.session.state.is_gone()) else {
                     return;
                 };
-                let ended = runtime::within(REQUEST_TIMEOUT, client.end(id, &ending)).await;
-                if let Some(Ok(true)) = ended {
+                let deleted = runtime::within(REQUEST_TIMEOUT, client.end_existing_nodes(id, &ending)).await;
+                if let Some(Ok(true)) = deleted {
                     tracing::debug!(%id, "a claim was made after it was released, and is deleted");
                 }
             }
@@ -89,7 +89,7 @@ impl Client {
             _ => None,
         };
         Some(EndingClaim {
-            session: Arc::clone(entry.data.slot.session()),
+            session: Arc::clone(entry.data.session_slot.session()),
             name: entry.name.clone(),
             mode: entry.mode,
             paths: entry.state.own().map(OwnNodes::paths).unwrap_or_default(),
@@ -98,32 +98,32 @@ impl Client {
         })
     }
 
-    /// Deletes all nodes of the claim, now and later. True if the claim had a node.
-    pub(crate) async fn end_now(&self, id: ClaimId) -> Result<bool, Failed> {
+    /// Ends a claim, if it is in the claim table: deletes all its nodes, now and later. True if it had a node.
+    pub(crate) async fn end_claim(&self, id: ClaimId) -> Result<bool, Failed> {
         match self.ending_claim(id) {
-            Some(ending) => self.end_for_good(id, ending).await,
+            Some(ending) => self.end_now_and_later(id, ending).await,
             None => Ok(false),
         }
     }
 
     /// Deletes all nodes of the claim, and later also the nodes that an unanswered request may create. True if the
     /// claim had a node.
-    async fn end_for_good(&self, id: ClaimId, ending: EndingClaim) -> Result<bool, Failed> {
-        let existed = self.end(id, &ending).await?;
+    async fn end_now_and_later(&self, id: ClaimId, ending: EndingClaim) -> Result<bool, Failed> {
+        let existed = self.end_existing_nodes(id, &ending).await?;
         if ending.unsettled {
-            self.expect_late_request(id, ending);
+            self.delete_late_nodes(id, ending);
         }
         Ok(existed)
     }
 
     /// Deletes all nodes of the claim, unless they have ended with their session. True if the claim had a node.
-    async fn end(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
+    async fn end_existing_nodes(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
         let session = &ending.session;
         // The nodes of an ended session are gone.
         if session.state.is_gone() {
             return Ok(false);
         }
-        match self.end_on_server(id, ending).await {
+        match self.delete_on_server(id, ending).await {
             Err(failed) if failed.is_expired() => {
                 session.state.end();
                 Ok(false)
@@ -134,13 +134,13 @@ impl Client {
     }
 
     /// Deletes all nodes of the claim, or closes the session that only this claim used.
-    async fn end_on_server(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
+    async fn delete_on_server(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
         let session = &ending.session;
         // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
         // session.
         if !ending.unsettled
             && !self.keeps_sessions.load(Ordering::Relaxed)
-            && session.state.close_after_only_use()
+            && session.state.close_if_used_once()
         {
             return self.end_with_session(session, &ending.paths).await;
         }
@@ -166,12 +166,12 @@ impl Client {
         // session any more, and an unanswered release is sent again.
         let conn = session.link.conn().await?;
         let checks: Vec<_> = paths.iter().map(|path| conn.send(&Exists { path })).collect();
-        let closed = conn.send(&Close);
+        let closing = conn.send(&Close);
         let mut existed = !paths.is_empty();
         for check in checks {
             existed &= check.answer().await.is_ok();
         }
-        closed.answer().await?;
+        closing.answer().await?;
         self.keeps_sessions.store(true, Ordering::Relaxed);
         session.state.end();
         self.sessions.forget(session);
@@ -190,12 +190,12 @@ impl Client {
             let delete = |path: &String| Delete { path: path.clone(), version: ANY_VERSION };
             if let [_, _, ..] = paths {
                 let steps = paths.iter().map(|path| MultiOp::Delete(delete(path))).collect();
-                match self.change(session, conn, steps).await? {
+                match self.apply_changes(session, conn, steps).await? {
                     Ok(_) => {
                         deleted_any = true;
                         continue;
                     }
-                    Err((_, Code::NO_NODE)) => {}
+                    Err((_, ErrorCode::NO_NODE)) => {}
                     Err((_, code)) => return Err(Failed::Refused(code)),
                 }
             }
@@ -206,7 +206,7 @@ impl Client {
                         session.state.record_answer(sent, self.now());
                         deleted_any = true;
                     }
-                    Err(failed) if failed.is(Code::NO_NODE) => {}
+                    Err(failed) if failed.is(ErrorCode::NO_NODE) => {}
                     Err(failed) => return Err(failed),
                 }
             }
@@ -215,9 +215,9 @@ impl Client {
     }
 
     /// Ends a claim that sent no request in time. The caller repeats this until it succeeds.
-    pub(crate) async fn end_expired(&self, id: ClaimId) -> Result<(), EngineError> {
+    pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
-        self.end_now(id).await?;
+        self.end_claim(id).await?;
         let now: Instant = self.now();
         if let Some(entry) = self.claims().get(id) {
             entry.data.unsettled = false;

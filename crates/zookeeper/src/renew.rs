@@ -13,8 +13,8 @@ use crate::{
     error::Failed,
     record::is_broken,
     sessions::Session,
-    watches::{PendingWatch, Target},
-    wire::{Code, Data, Stat},
+    watches::{PendingWatch, WatchTarget},
+    wire::{ErrorCode, GetData, Stat},
 };
 
 impl Client {
@@ -33,17 +33,20 @@ impl Client {
         }))
         .await;
         join_all(
-            holds.iter().zip(sessions_and_paths).map(|(hold, on_session)| self.renew_one(hold, on_session)),
+            holds
+                .iter()
+                .zip(sessions_and_paths)
+                .map(|(hold, session_and_path)| self.renew_one(hold, session_and_path)),
         )
         .await
     }
 
-    async fn renew_one(&self, hold: &Hold, on_session: Option<(Arc<Session>, String)>) -> Renewed {
-        let Some((session, path)) = on_session else { return Renewed::Lost(Loss::Gone) };
+    async fn renew_one(&self, hold: &Hold, session_and_path: Option<(Arc<Session>, String)>) -> Renewed {
+        let Some((session, path)) = session_and_path else { return Renewed::Lost(Loss::Gone) };
         match self.check_node(hold, &session, &path).await {
-            Ok(Some(valid_until)) => self.renewed(hold, valid_until),
+            Ok(Some(valid_until)) => self.renewal_result(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
-            Err(failed) if failed.is(Code::NO_NODE) => Renewed::Lost(Loss::Gone),
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => Renewed::Lost(Loss::Gone),
             Err(_) if session.state.is_gone() => Renewed::Lost(Loss::Gone),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
@@ -59,7 +62,7 @@ impl Client {
         if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
             return None;
         }
-        let (session, own) = (Arc::clone(entry.data.slot.session()), own.clone());
+        let (session, own) = (Arc::clone(entry.data.session_slot.session()), own.clone());
         let confirmed = *confirmed;
         if session.state.is_gone() {
             return None;
@@ -78,11 +81,11 @@ impl Client {
         session: &Session,
         path: &str,
     ) -> Result<Option<Instant>, Failed> {
-        self.freshen(session).await?;
+        self.wait_until_confirmed(session).await?;
         let valid_until = session.state.valid_until();
         let conn = session.conn().await?;
         let (data, stat) = self.watch_own(&conn, hold.id, path).await?;
-        if stat.owner != session.state.id() {
+        if stat.ephemeral_owner != session.state.id() {
             return Err(Failed::NO_NODE);
         }
         Ok((!is_broken(&data)).then_some(valid_until))
@@ -90,8 +93,8 @@ impl Client {
 
     /// Reads a node of a hold and watches it.
     async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
-        let pending_watch = PendingWatch::new(&conn.watches, path, Target::Own(id));
-        let read = conn.send(&Data { path, watch: true }).answer().await?;
+        let pending_watch = PendingWatch::new(&conn.watches, path, WatchTarget::Own(id));
+        let read = conn.send(&GetData { path, watch: true }).answer().await?;
         pending_watch.confirm();
         Ok(read)
     }
@@ -101,18 +104,20 @@ impl Client {
         let held = {
             let mut claims = self.claims();
             claims.get(id).and_then(|entry| match &entry.state {
-                State::Held { own, .. } => {
-                    Some((entry.data.slot.session().link.live()?, own.path.clone(), entry.name.clone()))
-                }
+                State::Held { own, .. } => Some((
+                    entry.data.session_slot.session().link.live()?,
+                    own.path.clone(),
+                    entry.name.clone(),
+                )),
                 _ => None,
             })
         };
         let Some((conn, path, name)) = held else { return };
         match self.watch_own(&conn, id, &path).await {
-            Ok((data, _)) if is_broken(&data) => self.lost(name, id, Loss::Broken),
+            Ok((data, _)) if is_broken(&data) => self.report_loss(name, id, Loss::Broken),
             // The node of a released hold is deleted without a loss.
-            Err(failed) if failed.is(Code::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
-                self.lost(name, id, Loss::Gone);
+            Err(failed) if failed.is(ErrorCode::NO_NODE) && !self.in_flight.is_released(id, self.now()) => {
+                self.report_loss(name, id, Loss::Gone);
             }
             // The next renewal finds the loss.
             Ok(_) | Err(_) => {}
@@ -120,7 +125,7 @@ impl Client {
     }
 
     /// Extends a hold whose node was checked, on a session that is valid until `valid_until`.
-    fn renewed(&self, hold: &Hold, valid_until: Instant) -> Renewed {
+    fn renewal_result(&self, hold: &Hold, valid_until: Instant) -> Renewed {
         let now = self.now();
         let ttl = valid_until.since(now).min(hold.ttl);
         if ttl.is_zero() {

@@ -46,7 +46,7 @@ const RESEND_FRACTION: u32 = 16;
 pub(crate) const MAX_PATH_BYTES: usize = 512 * 1024;
 /// How long a session without nodes is kept, or for its timeout if that is longer. A claim without a session has to
 /// connect first.
-const IDLE_LIFE: Duration = Duration::from_secs(60);
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The length of the password of a session that does not exist yet; the server chooses the real password.
 const PASSWORD_BYTES: usize = 16;
@@ -66,6 +66,7 @@ pub(crate) struct SessionState {
     wake_maintenance: Arc<Notify>,
 }
 
+/// The part of a [`SessionState`] that changes.
 struct Inner {
     /// 0 until the server has created the session.
     id: i64,
@@ -80,7 +81,7 @@ struct Inner {
     last_answered: (Instant, Instant),
     /// When the last heartbeat was sent.
     heartbeat_sent: Instant,
-    /// Of the tokens of this ensemble; `None` until it is read.
+    /// The lineage of the tokens of this ensemble; `None` until it is read.
     lineage: Option<Lineage>,
     /// The session has ended on the server, or is being closed and used no more. This state is final.
     gone: bool,
@@ -90,7 +91,7 @@ struct Inner {
     last_used: Instant,
     /// The number of slots in use, and the total length of the paths of their nodes.
     slots: usize,
-    bytes: usize,
+    path_bytes: usize,
     /// The number of slots that it ever gave out.
     slots_ever: u64,
 }
@@ -106,9 +107,9 @@ impl Inner {
 
 /// What the maintenance task has to do for a session.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum SessionStep {
+pub(crate) enum SessionAction {
     /// Nothing until this time.
-    Nothing(Instant),
+    WaitUntil(Instant),
     /// Send a heartbeat.
     Heartbeat,
     /// Close it on the server: no slot of it was in use for a while.
@@ -131,7 +132,7 @@ impl SessionState {
             closing: false,
             last_used: now,
             slots: 0,
-            bytes: 0,
+            path_bytes: 0,
             slots_ever: 0,
         };
         Self {
@@ -162,7 +163,7 @@ impl SessionState {
 
     /// Records the answer to a request, sent at `sent`, to create or resume the session. If the session has ended,
     /// marks it as gone and returns false.
-    pub(crate) fn accepted(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
+    pub(crate) fn record_welcome(&self, welcome: Welcome, (sent, now): (Instant, Instant)) -> bool {
         let mut state = lock_mutex(&self.inner);
         if welcome.session == 0 || state.gone {
             drop(state);
@@ -237,86 +238,84 @@ impl SessionState {
 
     /// Gives out no further slot if the current one is the only one that it ever gave out. Returns whether that is so;
     /// the caller then closes the session.
-    pub(crate) fn close_after_only_use(&self) -> bool {
+    pub(crate) fn close_if_used_once(&self) -> bool {
         let mut state = lock_mutex(&self.inner);
-        let only = state.slots_ever == 1 && !state.gone;
-        state.closing |= only;
-        only
+        let is_only_use = state.slots_ever == 1 && !state.gone;
+        state.closing |= is_only_use;
+        is_only_use
     }
 
     /// Gives out no further slot if the current one is the only one in use. Returns whether that is so; the caller then
     /// closes the session.
-    pub(crate) fn close_after_last(&self) -> bool {
+    pub(crate) fn close_if_last_slot(&self) -> bool {
         let mut state = lock_mutex(&self.inner);
-        let last = state.slots == 1 && !state.gone;
-        state.closing |= last;
-        last
+        let is_last_slot = state.slots == 1 && !state.gone;
+        state.closing |= is_last_slot;
+        is_last_slot
     }
 
     /// Whether the caller, which waits for a confirmation, has to send a heartbeat now. False while a heartbeat is in
     /// flight, until it is time to send it again. Counts the heartbeat as sent.
     pub(crate) fn should_send_heartbeat(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.inner);
-        let due = state.last_answered.0 >= state.heartbeat_sent
+        let last_change_sent = state.last_answered.0;
+        let is_due = last_change_sent >= state.heartbeat_sent
             || now >= state.heartbeat_sent.after(state.timeout / RESEND_FRACTION);
-        if due {
+        if is_due {
             state.heartbeat_sent = now;
         }
-        due
+        is_due
     }
 
     /// What the maintenance task has to do at `now`. The answer counts as carried out, even if the caller has no
     /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed is gone. A session with a
     /// slot in use counts as used at `now`.
-    pub(crate) fn next_step(&self, now: Instant) -> SessionStep {
+    pub(crate) fn next_action(&self, now: Instant) -> SessionAction {
         let mut state = lock_mutex(&self.inner);
         if state.gone {
-            return SessionStep::Forget;
+            return SessionAction::Forget;
         }
         if state.slots > 0 {
             state.last_used = now;
-        } else if now.since(state.last_used) > state.timeout.max(IDLE_LIFE) {
+        } else if now.since(state.last_used) > state.timeout.max(IDLE_LIMIT) {
             state.gone = true;
-            return SessionStep::Close;
+            return SessionAction::Close;
         }
         if state.id == 0 {
-            return SessionStep::Nothing(now.after(state.timeout));
+            return SessionAction::WaitUntil(now.after(state.timeout));
         }
-        let beats = if state.slots > 0 { HEARTBEATS_PER_TIMEOUT } else { IDLE_HEARTBEATS_PER_TIMEOUT };
+        let heartbeats = if state.slots > 0 { HEARTBEATS_PER_TIMEOUT } else { IDLE_HEARTBEATS_PER_TIMEOUT };
         let last_change_sent = state.last_answered.0;
-        let due = last_change_sent.after(state.timeout / beats);
+        let next_heartbeat = last_change_sent.after(state.timeout / heartbeats);
         // A heartbeat that confirmed nothing, because it is unanswered or was a ping, is followed by the next one after
-        // the resend time. If the confirmed change left after the last heartbeat, `due` is not earlier than that.
-        let next = if state.heartbeat_sent > state.confirmed_sent {
-            due.max(state.heartbeat_sent.after(state.timeout / RESEND_FRACTION))
-        } else {
-            due
-        };
+        // the resend time. If the confirmed change left after the last heartbeat, the resend time is not the later one.
+        let next = next_heartbeat.max(state.heartbeat_sent.after(state.timeout / RESEND_FRACTION));
         if now < next {
-            return SessionStep::Nothing(next);
+            return SessionAction::WaitUntil(next);
         }
         state.heartbeat_sent = now;
-        SessionStep::Heartbeat
+        SessionAction::Heartbeat
     }
 
-    /// Reserves room for a claim whose nodes have paths of `bytes` bytes. An empty session accepts a claim of any
+    /// Reserves room for a claim whose nodes have paths of `path_bytes` bytes. An empty session accepts a claim of any
     /// size. False if the session has no room or is closing.
-    pub(crate) fn try_reserve(&self, bytes: usize) -> bool {
+    pub(crate) fn try_reserve(&self, path_bytes: usize) -> bool {
         let mut state = lock_mutex(&self.inner);
-        if state.gone || state.closing || (state.slots > 0 && state.bytes + bytes > MAX_PATH_BYTES) {
+        if state.gone || state.closing || (state.slots > 0 && state.path_bytes + path_bytes > MAX_PATH_BYTES)
+        {
             return false;
         }
         state.slots += 1;
-        state.bytes += bytes;
+        state.path_bytes += path_bytes;
         state.slots_ever += 1;
         true
     }
 
     /// Returns the room of a claim.
-    pub(crate) fn give_back(&self, bytes: usize) {
+    pub(crate) fn give_back(&self, path_bytes: usize) {
         let mut state = lock_mutex(&self.inner);
         state.slots -= 1;
-        state.bytes -= bytes;
+        state.path_bytes -= path_bytes;
     }
 }
 
@@ -331,14 +330,16 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(32);
 
-    fn at(millis: u64) -> Instant {
+    /// The time so many milliseconds after the start of the test.
+    fn at_millis(millis: u64) -> Instant {
         Instant::from_nanos(millis * 1_000_000)
     }
 
-    fn begun() -> SessionState {
-        let session = SessionState::new(TIMEOUT, at(0), Arc::default());
+    /// A session that the server has created.
+    fn created_session() -> SessionState {
+        let session = SessionState::new(TIMEOUT, at_millis(0), Arc::default());
         let welcome = Welcome { session: 7, timeout_millis: 32_000, password: vec![1] };
-        assert!(session.accepted(welcome, (at(10), at(20))));
+        assert!(session.record_welcome(welcome, (at_millis(10), at_millis(20))));
         session
     }
 
@@ -347,61 +348,71 @@ mod tests {
 
     #[test]
     fn a_session_is_valid_for_less_than_two_changes_prove() {
-        let session = begun();
-        assert_eq!(session.valid_until(), deadline(at(10), VALIDITY));
-        session.record_answer(at(2000), at(2500));
-        assert_eq!(session.valid_until(), deadline(at(10), VALIDITY), "until a later change is answered");
-        session.record_answer(at(2400), at(2600));
+        let session = created_session();
+        assert_eq!(session.valid_until(), deadline(at_millis(10), VALIDITY));
+        session.record_answer(at_millis(2000), at_millis(2500));
         assert_eq!(
             session.valid_until(),
-            deadline(at(10), VALIDITY),
+            deadline(at_millis(10), VALIDITY),
+            "until a later change is answered"
+        );
+        session.record_answer(at_millis(2400), at_millis(2600));
+        assert_eq!(
+            session.valid_until(),
+            deadline(at_millis(10), VALIDITY),
             "a change that left before does not count"
         );
-        session.record_answer(at(4000), at(4100));
-        assert_eq!(session.valid_until(), deadline(at(2000), VALIDITY));
-        session.record_answer(at(6000), at(6100));
-        assert_eq!(session.valid_until(), deadline(at(4000), VALIDITY));
-        assert!(session.is_fresh(at(15_000)) && !session.is_fresh(at(17_000)));
-        assert!(session.remaining(at(31_000)).is_some() && session.remaining(at(33_000)).is_none());
+        session.record_answer(at_millis(4000), at_millis(4100));
+        assert_eq!(session.valid_until(), deadline(at_millis(2000), VALIDITY));
+        session.record_answer(at_millis(6000), at_millis(6100));
+        assert_eq!(session.valid_until(), deadline(at_millis(4000), VALIDITY));
+        assert!(session.is_fresh(at_millis(15_000)) && !session.is_fresh(at_millis(17_000)));
+        assert!(
+            session.remaining(at_millis(31_000)).is_some() && session.remaining(at_millis(33_000)).is_none()
+        );
         session.end();
-        session.record_answer(at(8000), at(8100));
-        session.record_answer(at(9000), at(9100));
-        assert!(session.valid_until() < at(1), "no change revives it");
+        session.record_answer(at_millis(8000), at_millis(8100));
+        session.record_answer(at_millis(9000), at_millis(9100));
+        assert!(session.valid_until() < at_millis(1), "no change revives it");
     }
 
     #[test]
     fn heartbeats_repeat_and_an_unanswered_one_is_sent_again() {
-        let session = begun();
+        let session = created_session();
         assert!(session.try_reserve(10));
-        assert_eq!(session.next_step(at(2009)), SessionStep::Nothing(at(2010)));
-        assert_eq!(session.next_step(at(2010)), SessionStep::Heartbeat);
-        assert_eq!(session.next_step(at(2011)), SessionStep::Nothing(at(4010)), "its answer is in flight");
-        assert!(!session.should_send_heartbeat(at(3000)));
-        assert_eq!(session.next_step(at(4010)), SessionStep::Heartbeat);
-        session.record_answer(at(4010), at(4011));
-        assert_eq!(session.next_step(at(4012)), SessionStep::Nothing(at(6010)));
-        assert!(session.should_send_heartbeat(at(4013)), "for a waiting request");
-        assert!(!session.should_send_heartbeat(at(4014)), "a heartbeat is in flight");
+        assert_eq!(session.next_action(at_millis(2009)), SessionAction::WaitUntil(at_millis(2010)));
+        assert_eq!(session.next_action(at_millis(2010)), SessionAction::Heartbeat);
+        assert_eq!(
+            session.next_action(at_millis(2011)),
+            SessionAction::WaitUntil(at_millis(4010)),
+            "its answer is in flight"
+        );
+        assert!(!session.should_send_heartbeat(at_millis(3000)));
+        assert_eq!(session.next_action(at_millis(4010)), SessionAction::Heartbeat);
+        session.record_answer(at_millis(4010), at_millis(4011));
+        assert_eq!(session.next_action(at_millis(4012)), SessionAction::WaitUntil(at_millis(6010)));
+        assert!(session.should_send_heartbeat(at_millis(4013)), "for a waiting request");
+        assert!(!session.should_send_heartbeat(at_millis(4014)), "a heartbeat is in flight");
         session.give_back(10);
-        session.record_answer(at(65_000), at(65_001));
-        assert_eq!(session.next_step(at(65_002)), SessionStep::Close);
-        assert_eq!(session.next_step(at(65_003)), SessionStep::Forget);
+        session.record_answer(at_millis(65_000), at_millis(65_001));
+        assert_eq!(session.next_action(at_millis(65_002)), SessionAction::Close);
+        assert_eq!(session.next_action(at_millis(65_003)), SessionAction::Forget);
         assert!(!session.try_reserve(1));
     }
 
     #[test]
     fn a_session_that_the_server_does_not_know_is_gone() {
-        let session = begun();
+        let session = created_session();
         let expired = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
-        assert!(!session.accepted(expired, (at(20), at(30))) && session.is_gone());
+        assert!(!session.record_welcome(expired, (at_millis(20), at_millis(30))) && session.is_gone());
     }
 
     #[test]
     fn a_session_is_full_at_its_bound_and_never_when_empty() {
-        let session = begun();
+        let session = created_session();
         assert!(session.try_reserve(MAX_PATH_BYTES + 1) && !session.try_reserve(1));
         session.give_back(MAX_PATH_BYTES + 1);
         assert!(session.try_reserve(MAX_PATH_BYTES) && !session.try_reserve(1));
-        assert!(!session.close_after_only_use(), "it had more than one slot");
+        assert!(!session.close_if_used_once(), "it had more than one slot");
     }
 }

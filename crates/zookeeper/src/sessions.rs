@@ -43,7 +43,9 @@ pub(crate) struct Dialer {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     state: Arc<SessionState>,
+    /// Receives the events of each connection.
     handler: Weak<dyn WatchHandler>,
+    /// Which server is tried next.
     rotation: Rotation,
 }
 
@@ -117,8 +119,8 @@ impl Dial for Dialer {
         conn.endpoint.to_string()
     }
 
-    fn connected(&self, _: &Arc<Conn>, again: bool) {
-        if again && let Some(handler) = self.handler.upgrade() {
+    fn connected(&self, _: &Arc<Conn>, is_reconnect: bool) {
+        if is_reconnect && let Some(handler) = self.handler.upgrade() {
             handler.reconnected(&self.state);
         }
     }
@@ -126,13 +128,14 @@ impl Dial for Dialer {
 
 impl Dialer {
     /// Connects to the first server that works, beginning with the next one of the rotation. If none works, returns the
-    /// last error of a server that could be reached.
+    /// first error that is not [`Fault::Retry`], or else the last error. If the session is over after an attempt,
+    /// returns the error of that attempt.
     async fn connect_any(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
         // The limit for each attempt, until the server has caught up.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
         let dial = async |endpoint| {
-            let dialed = runtime::within(limit, self.dial_one(endpoint, Arc::clone(&broken))).await;
+            let dialed = runtime::within(limit, self.connect_to(endpoint, Arc::clone(&broken))).await;
             dialed.unwrap_or_else(|| {
                 Err(EngineError::new(
                     Fault::Retry,
@@ -144,21 +147,21 @@ impl Dialer {
     }
 
     /// Connects to this server, logs in, creates or resumes the session, and waits until the server is up to date.
-    async fn dial_one(&self, endpoint: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
+    async fn connect_to(&self, endpoint: &Endpoint, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let (session, password) = self.state.identity();
         let requested_millis = i32::try_from(self.state.requested_timeout.as_millis()).unwrap_or(i32::MAX);
         let sent = self.clock.now();
         let hello = Hello { timeout_millis: requested_millis, session, password: &password };
-        let (bytes, welcome) = Conn::handshake(&self.config, endpoint, &hello).await?;
-        if !self.state.accepted(welcome, (sent, self.clock.now())) {
+        let (stream, welcome) = Conn::handshake(&self.config, endpoint, &hello).await?;
+        if !self.state.record_welcome(welcome, (sent, self.clock.now())) {
             return Err(session_ended());
         }
         let newest_zxid = Arc::clone(&self.state.newest_zxid);
-        let newest_before = newest_zxid.load(Ordering::Relaxed);
+        let newest_zxid_before = newest_zxid.load(Ordering::Relaxed);
         let silence_limit = SILENCE_LIMIT.min(self.state.timeout() / 3);
         let (clock, handler) = (Arc::clone(&self.clock), Weak::clone(&self.handler));
         let counters = (newest_zxid, Arc::clone(&self.state.last_xid));
-        let conn = Conn::start(bytes, endpoint.clone(), silence_limit, counters, clock, handler, broken);
+        let conn = Conn::start(stream, endpoint.clone(), silence_limit, counters, clock, handler, broken);
         let failed = |failed: Failed| {
             let error = EngineError::from(failed);
             let fault = if error.fault == Fault::Unknown { Fault::Retry } else { error.fault };
@@ -179,7 +182,7 @@ impl Dialer {
         // `sync` by itself. So this client sends a change that changes nothing, which needs a quorum.
         let check = MultiOp::Check { path: path.to_owned(), version: ANY_VERSION };
         let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
-        if conn.last_zxid() < newest_before {
+        if conn.last_zxid() < newest_zxid_before {
             self.end_rolled_back(&conn).await.map_err(failed)?;
         }
         Ok(conn)
@@ -198,16 +201,16 @@ impl Dialer {
     }
 }
 
-/// The slot of a claim on a session.
+/// A session slot: the place of one claim on a session. Dropping it frees the place.
 pub(crate) struct SessionSlot {
     session: Arc<Session>,
     /// The total length of the paths of the claim's nodes.
-    bytes: usize,
+    path_bytes: usize,
 }
 
 impl SessionSlot {
-    pub(crate) fn take(session: &Arc<Session>, bytes: usize) -> Option<Self> {
-        session.state.try_reserve(bytes).then(|| Self { session: Arc::clone(session), bytes })
+    pub(crate) fn take(session: &Arc<Session>, path_bytes: usize) -> Option<Self> {
+        session.state.try_reserve(path_bytes).then(|| Self { session: Arc::clone(session), path_bytes })
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -217,7 +220,7 @@ impl SessionSlot {
 
 impl Drop for SessionSlot {
     fn drop(&mut self) {
-        self.session.state.give_back(self.bytes);
+        self.session.state.give_back(self.path_bytes);
     }
 }
 
@@ -226,21 +229,25 @@ impl Drop for SessionSlot {
 pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 
 impl Sessions {
-    /// A slot on the least busy session of this timeout that has room, if there is one; and whether another session is
-    /// worth its cost.
-    pub(crate) fn slot(&self, requested_timeout: Duration, bytes: usize) -> (Option<SessionSlot>, bool) {
+    /// Takes a slot on the least busy session of this timeout that has room, if there is one. Also returns whether
+    /// another session is worth its cost.
+    pub(crate) fn take_slot(
+        &self,
+        requested_timeout: Duration,
+        path_bytes: usize,
+    ) -> (Option<SessionSlot>, bool) {
         let sessions = lock_mutex(&self.0);
-        let mut same_ttl: Vec<_> = sessions
+        let mut by_load: Vec<_> = sessions
             .iter()
             .filter(|session| {
                 session.state.requested_timeout == requested_timeout && !session.state.is_gone()
             })
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();
-        same_ttl.sort_by_key(|(load, _)| *load);
-        let wants_another = same_ttl.len() < MAX_SESSIONS_PER_TTL
-            && same_ttl.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
-        let slot = same_ttl.into_iter().find_map(|(_, session)| SessionSlot::take(session, bytes));
+        by_load.sort_by_key(|(load, _)| *load);
+        let wants_another = by_load.len() < MAX_SESSIONS_PER_TTL
+            && by_load.first().is_none_or(|(load, _)| (BUSY_REQUESTS..usize::MAX).contains(load));
+        let slot = by_load.into_iter().find_map(|(_, session)| SessionSlot::take(session, path_bytes));
         (slot, wants_another)
     }
 

@@ -6,10 +6,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use crate::config::Config;
 
 /// The two halves of a byte stream.
-pub(crate) type Bytes = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
+pub(crate) type StreamHalves = (Box<dyn AsyncRead + Unpin + Send>, Box<dyn AsyncWrite + Unpin + Send>);
 
 /// A hint for the error of a server that closes the connection before its first answer.
-pub(crate) fn wants_tls(config: &Config) -> &'static str {
+pub(crate) fn tls_hint(config: &Config) -> &'static str {
     #[cfg(feature = "tls")]
     if config.tls.is_some() {
         return "";
@@ -19,7 +19,8 @@ pub(crate) fn wants_tls(config: &Config) -> &'static str {
     ": if the server wants TLS, write zookeepers:// instead of zookeeper://"
 }
 
-pub(crate) async fn open(config: &Config, endpoint: &Endpoint) -> Result<Bytes, EngineError> {
+/// Opens the byte stream to a server.
+pub(crate) async fn open(config: &Config, endpoint: &Endpoint) -> Result<StreamHalves, EngineError> {
     let stream = endpoint.connect().await?;
     #[cfg(feature = "tls")]
     if let Some(tls) = &config.tls {

@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView}
 
 use crate::{
     keys::{Dir, Node, id_of},
-    position::holders,
+    position::holder_count,
     record::{Record, is_broken},
     wire::Stat,
 };
@@ -21,20 +21,20 @@ pub(crate) struct StoredNode {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DirContents {
     /// The claims of a lock, in the order of the queue.
-    pub(crate) locks: Vec<(Node, StoredNode)>,
+    pub(crate) lock_queue: Vec<(Node, StoredNode)>,
     /// The queue entries for permits, in order.
-    pub(crate) queue: Vec<StoredNode>,
+    pub(crate) permits_queue: Vec<StoredNode>,
     /// The permits that are held.
     pub(crate) permits: Vec<StoredNode>,
     /// The limit of permits, if it is known.
     pub(crate) limit: Option<u32>,
-    /// Of the tokens; `None` if the directory is empty.
+    /// The lineage of the tokens; `None` if the directory is empty.
     pub(crate) lineage: Option<Lineage>,
 }
 
 /// A hold and its nodes: one for each permit, otherwise one.
 #[derive(Clone, Debug)]
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldNodes<'a> {
     pub(crate) mode: Mode,
     pub(crate) nodes: Vec<&'a StoredNode>,
 }
@@ -84,8 +84,8 @@ impl StoredNode {
             owner: self.owner(),
             token: self.token(),
             held: None,
-            remaining: record.as_ref().map(|record| record.time),
-            of_session: record.is_none() && self.stat.owner != 0,
+            remaining: record.as_ref().map(|record| record.hold_time),
+            of_session: record.is_none() && self.stat.ephemeral_owner != 0,
             foreign: record.is_none(),
         }
     }
@@ -97,12 +97,12 @@ impl StoredNode {
 
 impl DirContents {
     /// All holds: first those of the lock, then those of permits by their age.
-    pub(crate) fn held(&self) -> Vec<Held<'_>> {
-        let nodes: Vec<Node> = self.locks.iter().map(|(node, _)| node.clone()).collect();
+    pub(crate) fn held(&self) -> Vec<HeldNodes<'_>> {
+        let nodes: Vec<Node> = self.lock_queue.iter().map(|(node, _)| node.clone()).collect();
         let mode = |node: &Node| if node.shared { Mode::Shared } else { Mode::Exclusive };
-        let locks = self.locks[..holders(&nodes)].iter();
-        let mut held: Vec<Held<'_>> =
-            locks.map(|(node, stored)| Held { mode: mode(node), nodes: vec![stored] }).collect();
+        let lock_holders = self.lock_queue[..holder_count(&nodes)].iter();
+        let mut held: Vec<HeldNodes<'_>> =
+            lock_holders.map(|(node, stored)| HeldNodes { mode: mode(node), nodes: vec![stored] }).collect();
         let mut nodes_by_claim: Vec<Vec<&StoredNode>> = Vec::new();
         for permit in &self.permits {
             let claim = permit.claim();
@@ -116,9 +116,9 @@ impl DirContents {
             }
         }
         nodes_by_claim.sort_by_key(|nodes| nodes.first().map(|node| node.stat.czxid));
-        let taken = u32::try_from(self.permits.len()).unwrap_or(u32::MAX);
-        let limit = self.limit.unwrap_or(taken);
-        held.extend(nodes_by_claim.into_iter().map(|nodes| Held {
+        let held_permits = u32::try_from(self.permits.len()).unwrap_or(u32::MAX);
+        let limit = self.limit.unwrap_or(held_permits);
+        held.extend(nodes_by_claim.into_iter().map(|nodes| HeldNodes {
             mode: Mode::Permits { count: u32::try_from(nodes.len()).unwrap_or(u32::MAX), limit },
             nodes,
         }));
@@ -130,13 +130,14 @@ impl DirContents {
         let mut view = View::free(name, dir.without_chroot());
         view.lineage = self.lineage;
         let held = self.held();
-        let locks = held.iter().filter(|held| held.mode.limit().is_none()).count();
+        let lock_holders = held.iter().filter(|held| held.mode.limit().is_none()).count();
         for held in held {
             if let Some(first) = held.nodes.first() {
                 view.add_holder(held.mode, first.holder());
             }
         }
-        let waiters = self.locks[locks..].iter().map(|(_, stored)| stored).chain(&self.queue);
+        let waiters =
+            self.lock_queue[lock_holders..].iter().map(|(_, stored)| stored).chain(&self.permits_queue);
         view.waiters = waiters.map(StoredNode::waiter).collect();
         view
     }

@@ -16,7 +16,7 @@ use crate::{
 
 /// The claim that a watched node concerns, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Target {
+pub(crate) enum WatchTarget {
     /// The claim waits until this node is deleted or changes.
     Blocker(ClaimId),
     /// The node is the claim's own.
@@ -26,7 +26,7 @@ pub(crate) enum Target {
 /// Receives the events of watched nodes.
 pub(crate) trait WatchHandler: Send + Sync {
     /// Handles an event of the node at `path`, which is watched for `target`.
-    fn on_event(&self, target: Target, path: &str, kind: EventKind);
+    fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind);
 
     /// Handles a new connection of the session: events since the last connection broke were missed.
     fn reconnected(&self, session: &Arc<SessionState>);
@@ -37,7 +37,7 @@ pub(crate) trait WatchHandler: Send + Sync {
 pub(crate) struct Watches {
     handler: Weak<dyn WatchHandler>,
     /// The watched paths, and what each is watched for.
-    targets_by_path: Arc<Mutex<HashMap<String, Vec<Target>>>>,
+    targets_by_path: Arc<Mutex<HashMap<String, Vec<WatchTarget>>>>,
 }
 
 /// A watch that a request in flight sets. If the request fails or is dropped, nothing is watched.
@@ -45,13 +45,13 @@ pub(crate) struct Watches {
 pub(crate) struct PendingWatch<'a> {
     watches: &'a Watches,
     path: &'a str,
-    target: Target,
+    target: WatchTarget,
     confirmed: bool,
 }
 
 impl<'a> PendingWatch<'a> {
     /// Adds the watch. Has to be called before the request is sent.
-    pub(crate) fn new(watches: &'a Watches, path: &'a str, target: Target) -> Self {
+    pub(crate) fn new(watches: &'a Watches, path: &'a str, target: WatchTarget) -> Self {
         watches.add(path, target);
         Self { watches, path, target, confirmed: false }
     }
@@ -76,7 +76,7 @@ impl Watches {
     }
 
     /// Adds a watch, unless it exists.
-    fn add(&self, path: &str, target: Target) {
+    fn add(&self, path: &str, target: WatchTarget) {
         let mut targets_by_path = lock_mutex(&self.targets_by_path);
         let targets = targets_by_path.entry(path.to_owned()).or_default();
         if !targets.contains(&target) {
@@ -86,7 +86,7 @@ impl Watches {
 
     /// Removes a watch that the claim no longer needs, or that the server did not set. An event that still arrives is
     /// ignored.
-    pub(crate) fn stop_watching(&self, path: &str, target: Target) {
+    pub(crate) fn stop_watching(&self, path: &str, target: WatchTarget) {
         let mut targets_by_path = lock_mutex(&self.targets_by_path);
         if let Some(targets) = targets_by_path.get_mut(path) {
             targets.retain(|other| *other != target);
@@ -101,15 +101,15 @@ impl Watches {
         if let State::Waiting { blocker, .. } = state
             && let Some(path) = blocker.path()
         {
-            self.stop_watching(path, Target::Blocker(id));
+            self.stop_watching(path, WatchTarget::Blocker(id));
         }
         for path in state.own().map(OwnNodes::paths).unwrap_or_default() {
-            self.stop_watching(&path, Target::Own(id));
+            self.stop_watching(&path, WatchTarget::Own(id));
         }
     }
 
     /// Whether the path is watched for this target.
-    pub(crate) fn has(&self, path: &str, target: Target) -> bool {
+    pub(crate) fn has(&self, path: &str, target: WatchTarget) -> bool {
         lock_mutex(&self.targets_by_path).get(path).is_some_and(|targets| targets.contains(&target))
     }
 
@@ -128,10 +128,10 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Received(Mutex<Vec<Target>>);
+    struct Received(Mutex<Vec<WatchTarget>>);
 
     impl WatchHandler for Received {
-        fn on_event(&self, target: Target, _: &str, _: EventKind) {
+        fn on_event(&self, target: WatchTarget, _: &str, _: EventKind) {
             lock_mutex(&self.0).push(target);
         }
 
@@ -142,7 +142,7 @@ mod tests {
     fn each_target_is_notified_once() {
         let received: Arc<Received> = Arc::default();
         let watches = Watches::new(Arc::downgrade(&received) as _);
-        let [one, two] = [Target::Blocker(ClaimId([1; 16])), Target::Own(ClaimId([2; 16]))];
+        let [one, two] = [WatchTarget::Blocker(ClaimId([1; 16])), WatchTarget::Own(ClaimId([2; 16]))];
         watches.add("/a", one);
         watches.add("/a", one);
         watches.add("/a", two);

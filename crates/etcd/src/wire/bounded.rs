@@ -82,7 +82,7 @@ fn read_varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-/// Encodes requests and decodes answers within the bound.
+/// The codec of a call: encodes requests `Q`, and decodes answers `A` within the bound.
 pub(super) struct Bounded<Q, A>(PhantomData<(Q, A)>);
 
 impl<Q, A> Bounded<Q, A> {
@@ -106,7 +106,7 @@ impl<Q: prost::Message + 'static, A: Answer> Codec for Bounded<Q, A> {
     }
 }
 
-/// Decodes replies of type `A`.
+/// The decoder of a call: decodes answers of type `A`, each of which is weighed first.
 pub(super) struct Weighed<A>(PhantomData<A>);
 
 impl<A: Answer> Decoder for Weighed<A> {
@@ -154,38 +154,38 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_whole_and_weighed_by_its_lists() {
-        let found = range(3);
-        let bytes = found.encode_to_vec();
-        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), found);
+        let range_reply = range(3);
+        let bytes = range_reply.encode_to_vec();
+        assert_eq!(read::<RangeResponse>(&bytes).unwrap(), range_reply);
         let mut expected = Room::whole();
         expected.take(bytes.len() as u64 + 3 * ITEM_OVERHEAD).unwrap();
         assert_eq!(weighed::<RangeResponse>(&bytes), Ok(expected));
-        let done = ResponseOp { response: Some(Response::Range(found)) };
-        let txn = TxnResponse { responses: vec![done; 2], succeeded: true, ..TxnResponse::default() };
+        let step_result = ResponseOp { response: Some(Response::Range(range_reply)) };
+        let txn = TxnResponse { responses: vec![step_result; 2], succeeded: true, ..TxnResponse::default() };
         assert_eq!(read::<TxnResponse>(&txn.encode_to_vec()).unwrap(), txn);
     }
 
     #[test]
     fn lists_of_empty_items_are_refused_at_any_depth() {
-        let many = LONGEST_REPLY / 64;
-        let empty = |field: u8, count: usize| [field << 3 | 2, 0].repeat(count);
-        let within = |field: u8, inner: &[u8]| {
+        let item_count = LONGEST_REPLY / 64;
+        let empty_items = |field: u8, count: usize| [field << 3 | 2, 0].repeat(count);
+        let nested = |field: u8, inner: &[u8]| {
             let mut bytes = vec![field << 3 | 2];
             prost::encode_length_delimiter(inner.len(), &mut bytes).unwrap();
             [&bytes, inner].concat()
         };
-        assert_eq!(weighed::<RangeResponse>(&empty(2, many)), Err(TooLong));
-        assert_eq!(weighed::<TxnResponse>(&empty(3, many)), Err(TooLong));
-        assert_eq!(weighed::<TxnResponse>(&within(3, &within(1, &empty(2, many)))), Err(TooLong));
-        assert_eq!(weighed::<TxnResponse>(&within(3, &within(3, &empty(3, many)))), Err(TooLong));
-        assert_eq!(weighed::<WatchResponse>(&empty(11, many)), Err(TooLong));
-        assert_eq!(weighed::<StatusResponse>(&empty(8, many)), Err(TooLong));
-        assert!(read::<RangeResponse>(&empty(2, many)).unwrap_err().message().contains("64 MiB"));
+        assert_eq!(weighed::<RangeResponse>(&empty_items(2, item_count)), Err(TooLong));
+        assert_eq!(weighed::<TxnResponse>(&empty_items(3, item_count)), Err(TooLong));
+        assert_eq!(weighed::<TxnResponse>(&nested(3, &nested(1, &empty_items(2, item_count)))), Err(TooLong));
+        assert_eq!(weighed::<TxnResponse>(&nested(3, &nested(3, &empty_items(3, item_count)))), Err(TooLong));
+        assert_eq!(weighed::<WatchResponse>(&empty_items(11, item_count)), Err(TooLong));
+        assert_eq!(weighed::<StatusResponse>(&empty_items(8, item_count)), Err(TooLong));
+        assert!(read::<RangeResponse>(&empty_items(2, item_count)).unwrap_err().message().contains("64 MiB"));
         // A skipped group hides nothing.
-        let group = [&[0x7b, 0x7c][..], &empty(2, many)].concat();
+        let group = [&[0x7b, 0x7c][..], &empty_items(2, item_count)].concat();
         assert_eq!(weighed::<RangeResponse>(&group), Err(TooLong));
         // Fields that are not lists take no memory beside their bytes.
-        assert!(weighed::<GrantResponse>(&empty(2, many)).is_ok());
+        assert!(weighed::<GrantResponse>(&empty_items(2, item_count)).is_ok());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
     Authenticate, AuthenticateResponse, Grant, GrantResponse, Http, KeepAlive, KeepAliveResponse, Members,
-    MembersResponse, Range, RangeResponse, Revoke, RevokeResponse, Status as AskStatus, StatusResponse,
+    MembersResponse, Range, RangeResponse, Revoke, RevokeResponse, Status as StatusRequest, StatusResponse,
     TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch, WatchResponse,
     bounded::{Answer, Bounded},
 };
@@ -43,7 +43,7 @@ unary! {
     Revoke => RevokeResponse: "Lease/LeaseRevoke",
     TimeToLive => TimeToLiveResponse: "Lease/LeaseTimeToLive",
     Authenticate => AuthenticateResponse: "Auth/Authenticate",
-    AskStatus => StatusResponse: "Maintenance/Status",
+    StatusRequest => StatusResponse: "Maintenance/Status",
     Members => MembersResponse: "Cluster/MemberList",
 }
 

@@ -29,7 +29,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 pub(crate) struct Http(SendRequest<Bytes>);
 
 impl Http {
-    pub(crate) async fn connect(bytes: impl stream::Bytes) -> Result<Self, Status> {
+    pub(crate) async fn connect(bytes: impl stream::ByteStream) -> Result<Self, Status> {
         let mut builder = h2::client::Builder::new();
         builder.initial_window_size(STREAM_WINDOW).initial_connection_window_size(CONNECTION_WINDOW);
         let (requests, connection) =
@@ -58,7 +58,7 @@ impl Service<http::Request<Body>> for Http {
             let (head, body) = request.into_parts();
             let head = http::Request::from_parts(head, ());
             let (answer, stream) = requests.send_request(head, false).map_err(|error| broken(&error))?;
-            let mut sending = Box::pin(send(body, stream));
+            let mut sending = Box::pin(send_body(body, stream));
             // A single message is sent at once; the later messages of a stream are sent by a task.
             match sending.as_mut().now_or_never() {
                 Some(sent) => sent?,
@@ -71,30 +71,31 @@ impl Service<http::Request<Body>> for Http {
 }
 
 /// Sends a body to its end.
-async fn send(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), Status> {
-    let mut next = read(&mut body).await?;
+async fn send_body(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), Status> {
+    let mut next = next_data(&mut body).await?;
     while let Some(data) = next {
-        // If no data follows, this frame is marked as the last one, so that the server need not read an empty frame.
-        let (following, last) = match read(&mut body).now_or_never() {
+        // `following` is `None` if the next data is not ready yet, and `Some(None)` at the end of the body. Then this
+        // frame is marked as the last one, so that the server need not read an empty frame.
+        let (following, is_last) = match next_data(&mut body).now_or_never() {
             Some(following) => {
                 let following = following?;
-                let last = following.is_none();
-                (Some(following), last)
+                let is_last = following.is_none();
+                (Some(following), is_last)
             }
             None => (None, false),
         };
-        stream.send_data(data, last).map_err(|error| broken(&error))?;
+        stream.send_data(data, is_last).map_err(|error| broken(&error))?;
         next = match following {
             Some(None) => return Ok(()),
             Some(following) => following,
-            None => read(&mut body).await?,
+            None => next_data(&mut body).await?,
         };
     }
     stream.send_data(Bytes::new(), true).map_err(|error| broken(&error))
 }
 
 /// The next data of a body; `None` at its end.
-async fn read(body: &mut Body) -> Result<Option<Bytes>, Status> {
+async fn next_data(body: &mut Body) -> Result<Option<Bytes>, Status> {
     let frame = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut *body), cx)).await;
     Ok(frame.transpose()?.and_then(|frame| frame.into_data().ok()))
 }

@@ -249,7 +249,7 @@ pub(crate) mod compare {
     }
 }
 
-/// Applies `success` if all of `compare` hold, else `failure`, in one step.
+/// A transaction. Applies `success` if all of `compare` hold, else `failure`, in one step.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Txn {
     #[prost(message, repeated, tag = "1")]

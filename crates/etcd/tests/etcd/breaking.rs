@@ -76,9 +76,9 @@ fn a_deleted_key_is_reported_as_a_loss_at_once() {
     expect_loss(&early, "deleted before or while the watch of its key starts");
     delete("late");
     expect_loss(&late, "deleted while its key is watched");
-    let made = proxy.connections();
+    let connections_before = proxy.connections();
     proxy.reset();
-    rig.until("the client reconnects", || proxy.connections() > made);
+    rig.until("the client reconnects", || proxy.connections() > connections_before);
     delete("after");
     expect_loss(&after, "deleted after a reconnect");
 }

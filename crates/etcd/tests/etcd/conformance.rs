@@ -32,12 +32,12 @@ impl Harness for Rig {
 }
 
 /// A cluster of three members; each client uses any of them.
-struct Three {
+struct ThreeMembers {
     cluster: EtcdCluster,
     config: Config,
 }
 
-impl Harness for Three {
+impl Harness for ThreeMembers {
     fn client(&self) -> BoxFuture<'_, Arc<dyn Engine>> {
         Box::pin(async { Arc::new(EtcdEngine::new(self.config.clone(), &Env::system())) as Arc<dyn Engine> })
     }
@@ -68,6 +68,6 @@ fn the_etcd_engine_conforms() {
 fn the_etcd_engine_conforms_on_three_members() {
     let cluster = EtcdCluster::start();
     let config = Config::new(cluster.ports().map(local).to_vec());
-    let report = suite::engine(&Three { cluster, config });
+    let report = suite::engine(&ThreeMembers { cluster, config });
     assert!(report.passed.len() > 80, "{report}");
 }

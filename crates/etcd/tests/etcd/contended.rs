@@ -20,8 +20,8 @@ fn watches_behind(port: u16) -> f64 {
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let figure = page.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_slow_watcher_total "));
-    figure.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+    let value = page.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_slow_watcher_total "));
+    value.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
 }
 
 /// I7: the server serves watches that are behind only ten times a second, so a waiter with such a watch is granted
@@ -39,13 +39,13 @@ fn no_claim_waits_on_a_watch_that_is_behind() {
                 })
             })
             .collect();
-        let (mut samples, mut behind) = (0, 0);
+        let (mut looks, mut looks_behind) = (0, 0);
         while tasks.iter().any(|task| !task.is_finished()) {
-            samples += 1;
-            behind += usize::from(watches_behind(rig.server.port()) > 0.0);
+            looks += 1;
+            looks_behind += usize::from(watches_behind(rig.server.port()) > 0.0);
         }
         // A watch that starts during a write may be behind for a moment.
-        assert!(behind * 4 <= samples, "{behind} of {samples} looks found watches that are behind");
+        assert!(looks_behind * 4 <= looks, "{looks_behind} of {looks} looks found watches that are behind");
     });
 }
 
@@ -54,22 +54,22 @@ fn no_claim_waits_on_a_watch_that_is_behind() {
 #[test]
 fn concurrent_tries_take_all_permits() {
     const CLIENTS: u32 = 3;
-    const EACH: u32 = 16;
+    const TRIES_PER_CLIENT: u32 = 16;
     let rig = Rig::new();
     let clients = [(); CLIENTS as usize].map(|()| rig.locks());
     rig.run(async {
         for locks in &clients {
-            acquire_once(locks).await.release().await.unwrap();
+            connect(locks).await.release().await.unwrap();
         }
-        let semaphores = clients.iter().map(|locks| locks.semaphore("p", CLIENTS * EACH));
-        let tries =
-            semaphores.flat_map(|permits| (0..EACH).map(move |_| permits.clone().permits(1).try_acquire()));
+        let semaphores = clients.iter().map(|locks| locks.semaphore("p", CLIENTS * TRIES_PER_CLIENT));
+        let tries = semaphores
+            .flat_map(|permits| (0..TRIES_PER_CLIENT).map(move |_| permits.clone().permits(1).try_acquire()));
         let guards = try_join_all(tries).await.unwrap();
         try_join_all(guards.into_iter().map(Guard::release)).await.unwrap();
     });
 }
 
-/// Connects the client.
-async fn acquire_once(locks: &Locks) -> Guard {
+/// Connects the client, by an acquire.
+async fn connect(locks: &Locks) -> Guard {
     locks.mutex("connected").try_acquire().await.unwrap()
 }

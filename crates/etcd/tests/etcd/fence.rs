@@ -33,8 +33,8 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     assert_eq!(value(&rig, "stock"), "9");
     assert!(matches!(write(next.token().number, "7"), Guarded::Done(_)));
     assert_eq!(value(&rig, "stock"), "7");
-    let another = Fence::new(&rig.engine(), "other");
-    assert!(matches!(rig.run(another.write(1, &[])), Ok(Guarded::Done(_))), "a fence of its own");
+    let other_fence = Fence::new(&rig.engine(), "other");
+    assert!(matches!(rig.run(other_fence.write(1, &[])), Ok(Guarded::Done(_))), "a fence of its own");
 }
 
 #[test]
@@ -56,8 +56,8 @@ fn a_transaction_that_compares_the_hold_fails_after_its_release() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let order = format!("create(\"{key}\") = \"{create_revision}\"\n\nput data {text}\n\n\n");
-        child.stdin.take().unwrap().write_all(order.as_bytes()).unwrap();
+        let commands = format!("create(\"{key}\") = \"{create_revision}\"\n\nput data {text}\n\n\n");
+        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
         String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
     };
     assert!(txn("first").starts_with("SUCCESS"));

@@ -44,14 +44,17 @@ impl Program {
         Self { child, input, output: BufReader::new(output).lines() }
     }
 
+    /// Writes a command to the program.
     pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Reads the next line of the program.
     pub(crate) fn receive(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
+    /// Writes a command and reads the answer.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(line);
         self.receive()

@@ -20,7 +20,7 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
     rx
 }
 
-fn waiters(rig: &Rig, count: usize) {
+fn await_waiters(rig: &Rig, count: usize) {
     rig.until("they are queued", || rig.show("a/b").waiters.len() == count);
 }
 
@@ -32,11 +32,11 @@ fn the_go_client_and_ours_share_one_queue() {
     let first = acquire(&one, "a/b");
     assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
     assert_eq!(go.ask("lock /locks/a%2Fb"), "queued");
-    waiters(&rig, 1);
+    await_waiters(&rig, 1);
     let ours = wait_for(&two, "a/b");
-    waiters(&rig, 2);
+    await_waiters(&rig, 2);
     assert_eq!(other.ask("server-lock /locks/a%2Fb"), "queued");
-    waiters(&rig, 3);
+    await_waiters(&rig, 3);
     assert!(one.mutex("a/b").blocking().try_acquire().unwrap_err().is_taken());
 
     let token = first.token();
@@ -58,7 +58,7 @@ fn the_go_client_and_ours_share_one_queue() {
     let (key, last) = other.read_locked();
     assert!(last > revision);
     let third = wait_for(&one, "a/b");
-    waiters(&rig, 2);
+    await_waiters(&rig, 2);
     assert_eq!(other.ask(&format!("server-unlock {key}")), "unlocked");
     go.read_locked();
     assert_eq!(go.ask("unlock /locks/a%2Fb"), "unlocked");
@@ -112,13 +112,14 @@ fn a_killed_foreign_program_frees_the_name_with_its_lease() {
 fn a_killed_client_of_ours_frees_the_name_for_a_foreign_program() {
     let rig = Rig::new();
     let mut go = Program::start(rig.server.port(), 30);
-    let dying = tokio::runtime::Runtime::new().unwrap();
+    let dying_runtime = tokio::runtime::Runtime::new().unwrap();
     let claim = leasehold_core::Claim { ttl: Duration::from_secs(2), ..rig.claim("a") };
     let engine = rig.engine();
-    let answer = dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
+    let answer =
+        dying_runtime.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
     assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))));
     assert_eq!(go.ask("lock /locks/a"), "queued");
-    drop(dying);
+    drop(dying_runtime);
     go.read_locked();
     go.quit();
 }
@@ -169,8 +170,8 @@ fn a_claim_waits_for_the_key_of_a_client_without_a_queue() {
     assert!(one.mutex("m").blocking().try_acquire().unwrap_err().is_taken());
     assert!(one.rw("r").read().blocking().try_acquire().unwrap_err().is_taken());
     assert!(one.semaphore("s", 2).blocking().try_acquire().unwrap_err().is_taken());
-    let locks = rig.keys();
-    assert_eq!(locks, ["/locks/m", "/locks/r", "/locks/s"], "an attempt leaves nothing");
+    let keys = rig.keys();
+    assert_eq!(keys, ["/locks/m", "/locks/r", "/locks/s"], "an attempt leaves nothing");
     let view = rig.show("m");
     assert!(
         view.holders.len() == 1 && view.holders[0].foreign && view.holders[0].id == "/locks/m",
@@ -181,10 +182,10 @@ fn a_claim_waits_for_the_key_of_a_client_without_a_queue() {
     rig.until("it is queued", || rig.show("m").waiters.len() == 1);
     let second = wait_for(&two, "m");
     let (shared, permit) = {
-        let (reads, takes) = (one.clone(), two.clone());
+        let (reader, taker) = (one.clone(), two.clone());
         (
-            spawn(move || reads.rw("r").read().blocking().acquire_within(PATIENCE)),
-            spawn(move || takes.semaphore("s", 2).blocking().acquire_within(PATIENCE)),
+            spawn(move || reader.rw("r").read().blocking().acquire_within(PATIENCE)),
+            spawn(move || taker.semaphore("s", 2).blocking().acquire_within(PATIENCE)),
         )
     };
     for (name, waiters) in [("m", 2), ("r", 1), ("s", 1)] {

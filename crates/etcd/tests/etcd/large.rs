@@ -8,15 +8,15 @@ use std::{
 
 use crate::rig::Rig;
 
-/// The longest argument of a command line.
-const VALUE: usize = 100_000;
+/// The length of each value: about the longest argument of a command line.
+const VALUE_BYTES: usize = 100_000;
 /// All values together exceed 4 MB.
 const KEYS: usize = 45;
 
 #[test]
 fn large_values_of_other_programs_are_read_in_pages() {
     let rig = Rig::new();
-    let value = "x".repeat(VALUE);
+    let value = "x".repeat(VALUE_BYTES);
     for key in 0..KEYS {
         rig.server.command(&["put", &format!("/locks/a/{key}"), &value]);
     }
@@ -29,8 +29,8 @@ fn large_values_of_other_programs_are_read_in_pages() {
     assert!(permits.blocking().try_acquire().unwrap_err().is_misconfigured());
 }
 
-/// More than the bound of a reply.
-const HUGE: usize = 65 << 20;
+/// More bytes than the bound of a reply.
+const HUGE_BYTES: usize = 65 << 20;
 
 impl Rig {
     /// Writes a value that is too long for the command line of `etcdctl`, through the JSON gateway of the server:
@@ -59,7 +59,7 @@ fn a_value_over_the_reply_bound_hides_no_other_key() {
     let hold = |name| locks.mutex(name).ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let _held = hold("zzz");
     // "/locks/big/1"
-    rig.put_zeros("L2xvY2tzL2JpZy8x", HUGE);
+    rig.put_zeros("L2xvY2tzL2JpZy8x", HUGE_BYTES);
     let _first = hold("aaa");
     rig.server.command(&["put", "/locks/big/2", "small"]);
     let views = (0..20).find_map(|_| rig.run(locks.list("")).ok()).expect("a list");
@@ -67,16 +67,16 @@ fn a_value_over_the_reply_bound_hides_no_other_key() {
     assert_eq!(names, [("aaa", false), ("big", true), ("zzz", false)]);
     let shown = (0..20).find_map(|_| rig.run(locks.show("big")).ok()).expect("a look");
     // A key that certainly blocks the claim is reported as such, whatever its size.
-    let asked = |request: &leasehold_core::Request| {
+    let answer_to = |request: &leasehold_core::Request| {
         let tries = (0..20).map(|_| request.blocking().try_acquire().unwrap_err());
         // A connection without other replies for so long counts as dead.
         tries.into_iter().find(|error| !error.is_unreachable() && !error.is_unknown()).expect("an answer")
     };
-    let error = asked(&locks.mutex("big"));
+    let error = answer_to(&locks.mutex("big"));
     assert!(error.is_taken(), "{error}");
-    let error = asked(&locks.rw("big").read());
+    let error = answer_to(&locks.rw("big").read());
     assert!(error.is_taken(), "{error}");
-    let error = asked(&locks.semaphore("big", 2));
+    let error = answer_to(&locks.semaphore("big", 2));
     assert!(error.is_misconfigured() && error.to_string().contains("mutex"), "{error}");
     assert_eq!((shown.holders[0].id.as_str(), shown.waiters[0].id.as_str()), ("1", "2"));
 }

@@ -8,14 +8,14 @@ use leasehold_testkit::stopwatch::Stopwatch;
 use crate::rig::{Rig, release_of};
 
 /// How many proposals the server has applied, including those that changed nothing.
-fn applied(rig: &Rig) -> u64 {
+fn applied_proposals(rig: &Rig) -> u64 {
     let output = rig.server.command(&["endpoint", "status", "-w", "json"]).join("");
     let index = output.split("\"raftAppliedIndex\":").nth(1).unwrap();
     index.split(',').next().unwrap().parse().unwrap()
 }
 
 /// Sends a claim on a connection that dies before the request reaches the server.
-async fn half_sent(
+async fn send_on_dying_connection(
     rig: &Rig,
     proxy: &leasehold_testkit::server::Proxy,
     engine: &dyn Engine,
@@ -31,11 +31,11 @@ async fn half_sent(
     proxy.hold_requests();
     let mut sent = engine.claim(claim, How::Create);
     // The held request may also be a keep-alive or a health check: after some time both have been sent.
-    let mut more = 2;
-    while more > 0 {
-        let came = tokio::time::timeout(Duration::from_millis(50), &mut sent).await;
-        assert!(came.is_err(), "the claim is in flight: {came:?}");
-        more -= usize::from(proxy.holds_a_request());
+    let mut awaited_requests = 2;
+    while awaited_requests > 0 {
+        let answer = tokio::time::timeout(Duration::from_millis(50), &mut sent).await;
+        assert!(answer.is_err(), "the claim is in flight: {answer:?}");
+        awaited_requests -= usize::from(proxy.holds_a_request());
     }
     if await_reply {
         proxy.cut_clients();
@@ -52,7 +52,7 @@ const TRIES: usize = 60;
 const ARRIVAL: Duration = Duration::from_millis(200);
 
 /// Waits until the released requests arrive, as `arrived` reports, or can not arrive any more.
-fn arrives(arrived: impl Fn() -> bool) -> bool {
+fn await_arrival(arrived: impl Fn() -> bool) -> bool {
     let watch = Stopwatch::start();
     loop {
         if arrived() {
@@ -71,10 +71,10 @@ fn a_claim_whose_connection_died_may_still_arrive() {
     let arrived = (0..TRIES).any(|_| {
         let (proxy, engine) = rig.proxied();
         let claim = rig.claim("a");
-        rig.run(half_sent(&rig, &proxy, &*engine, &claim, true));
+        rig.run(send_on_dying_connection(&rig, &proxy, &*engine, &claim, true));
         assert_eq!(rig.keys(), [""; 0]);
         proxy.release_held();
-        let arrived = arrives(|| !rig.keys().is_empty());
+        let arrived = await_arrival(|| !rig.keys().is_empty());
         // A repeated claim finds it, and so does its release.
         assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Held(_))));
         assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
@@ -95,7 +95,7 @@ fn a_late_claim_creates_nothing_after_its_release() {
         let (proxy, engine) = rig.proxied();
         let claim = Claim { mode, ..rig.claim("a") };
         rig.run(async {
-            half_sent(&rig, &proxy, &*engine, &claim, round != 0).await;
+            send_on_dying_connection(&rig, &proxy, &*engine, &claim, round != 0).await;
             let released = loop {
                 match &engine.release(&release_of(&claim)).await[..] {
                     [Released::Unknown(_)] => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -104,9 +104,9 @@ fn a_late_claim_creates_nothing_after_its_release() {
                 }
             };
             assert_eq!(released, "NotThere");
-            let before = applied(&rig);
+            let before = applied_proposals(&rig);
             proxy.release_held();
-            arrived += usize::from(arrives(|| applied(&rig) > before));
+            arrived += usize::from(await_arrival(|| applied_proposals(&rig) > before));
             assert_eq!(rig.keys(), [""; 0], "{mode}");
             // Other claims on the lease are not affected by the raised epoch.
             let next = rig.claim("a");
@@ -124,7 +124,7 @@ fn a_deleted_epoch_key_is_detected() {
     let (proxy, engine) = rig.proxied();
     let claim = rig.claim("a");
     rig.run(async {
-        half_sent(&rig, &proxy, &*engine, &claim, true).await;
+        send_on_dying_connection(&rig, &proxy, &*engine, &claim, true).await;
         while matches!(engine.release(&release_of(&claim)).await[..], [Released::Unknown(_)]) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -10,7 +10,7 @@ use leasehold_testkit::{
 
 use crate::rig::{PATIENCE, Rig, acquire, release_of};
 
-/// As in `src/session.rs`.
+/// The most keys on one lease: `MAX_KEYS` of `src/session.rs`.
 const KEYS_PER_LEASE: usize = 4096;
 
 #[test]
@@ -18,9 +18,9 @@ fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
     let rig = Rig::new();
     let engine = rig.engine();
     rig.run(async {
-        let claims: Vec<_> = (0..=KEYS_PER_LEASE).map(|at| rig.claim(&format!("n{at}"))).collect();
-        for some in claims.chunks(256) {
-            let answers = some.iter().map(|claim| engine.claim(claim, How::Create));
+        let claims: Vec<_> = (0..=KEYS_PER_LEASE).map(|number| rig.claim(&format!("n{number}"))).collect();
+        for batch in claims.chunks(256) {
+            let answers = batch.iter().map(|claim| engine.claim(claim, How::Create));
             for answer in futures_util::future::join_all(answers).await {
                 assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
             }
@@ -42,8 +42,8 @@ fn a_maintenance_task_that_panicked_is_restarted() {
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
     rig.until("the task runs again", || clock.is_asked_again());
-    let left = guard.remaining();
-    rig.until("its lease is kept alive", || guard.remaining() > left || !guard.check());
+    let remaining_before = guard.remaining();
+    rig.until("its lease is kept alive", || guard.remaining() > remaining_before || !guard.check());
     guard.release_blocking().unwrap();
 }
 
@@ -53,11 +53,12 @@ fn holds_last_while_their_lease_is_kept_alive() {
     let rig = Rig::new();
     with_longer_leases(Duration::from_secs(2), "all holds live on, by one lease", |ttl| {
         let locks = rig.locks();
-        let hold = |at| locks.mutex(format!("n{at}")).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
+        let hold =
+            |number| locks.mutex(format!("n{number}")).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let guards: Vec<_> = (0..50).map(hold).collect();
         std::thread::sleep(2 * ttl);
-        let live = guards.iter().all(leasehold_core::Guard::check);
-        live && rig.leases() == 1 && rig.keys().len() == 50
+        let all_hold = guards.iter().all(leasehold_core::Guard::check);
+        all_hold && rig.leases() == 1 && rig.keys().len() == 50
     });
 }
 
@@ -72,11 +73,11 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
         std::thread::spawn(move || locks.mutex("c").blocking().acquire_within(PATIENCE))
     };
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
-    let before = rig.show("c").waiters[0].id.clone();
+    let first_id = rig.show("c").waiters[0].id.clone();
     // F41, F43: all keys on the lease are deleted at once.
     let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
-    let shown = rig.server.command(&["get", &key, "-w", "json"]).join("");
-    let lease = shown.split("\"lease\":").nth(1).unwrap();
+    let output = rig.server.command(&["get", &key, "-w", "json"]).join("");
+    let lease = output.split("\"lease\":").nth(1).unwrap();
     let lease: i64 = lease.split(['}', ',']).next().unwrap().parse().unwrap();
     rig.server.command(&["lease", "revoke", &format!("{lease:x}")]);
     for guard in [&a, &b] {
@@ -84,7 +85,7 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
         assert_eq!(lost, Loss::Gone);
         assert!(!guard.check());
     }
-    rig.until("it is queued again", || rig.show("c").waiters.iter().any(|waiter| waiter.id != before));
+    rig.until("it is queued again", || rig.show("c").waiters.iter().any(|waiter| waiter.id != first_id));
     first.release_blocking().unwrap();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
@@ -100,9 +101,9 @@ fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
         let next = acquire(&other, "a");
         assert!(!fixed.check(), "two hold");
         // The lease of both holds and that of the other client.
-        let lives = renewed.check() && rig.leases() == 2;
+        let renewed_lives = renewed.check() && rig.leases() == 2;
         next.release_blocking().unwrap();
-        lives
+        renewed_lives
     });
 }
 

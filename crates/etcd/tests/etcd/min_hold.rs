@@ -18,10 +18,10 @@ const MAX_DELAY: Duration = Duration::from_millis(100);
 const WAITERS: usize = 5;
 
 /// A minimum hold so long that the name becomes free for another reason only.
-const LONG: Duration = Duration::from_secs(3600);
+const LONG_MIN_HOLD: Duration = Duration::from_secs(3600);
 
 /// Starts a server that grants no lease shorter than eight seconds: the end of a lease frees the name far too late.
-fn rig() -> Rig {
+fn rig_with_long_leases() -> Rig {
     Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"])
 }
 
@@ -41,7 +41,7 @@ fn until_waiting(rig: &Rig, count: usize) {
 
 #[test]
 fn each_waiter_is_granted_in_time_after_an_ended_program() {
-    let rig = rig();
+    let rig = rig_with_long_leases();
     let (first, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&first, "a");
     scope(|scope| {
@@ -74,7 +74,7 @@ fn each_waiter_is_granted_in_time_after_an_ended_program() {
 /// A client that arrives later was not notified of the minimum hold.
 #[test]
 fn a_later_claim_waits_at_most_one_more_minimum_hold() {
-    let rig = rig();
+    let rig = rig_with_long_leases();
     let (locks, begin) = (rig.locks(), Stopwatch::start());
     let guard = acquire(&locks, "a");
     let before = begin.elapsed();
@@ -86,16 +86,17 @@ fn a_later_claim_waits_at_most_one_more_minimum_hold() {
     next.release_blocking().unwrap();
 }
 
-type Requests<'a> = &'a dyn Fn(&Locks) -> Request;
+/// Makes a request to the locks of a client.
+type MakeRequest<'a> = &'a dyn Fn(&Locks) -> Request;
 
 /// One or two clients leave minimum holds in each mode, and another client waits for them.
 #[test]
 fn waiters_of_every_mode_are_granted_in_time() {
-    let rig = rig();
+    let rig = rig_with_long_leases();
     let write = |locks: &Locks| locks.rw("a").write();
     let read = |locks: &Locks| locks.rw("a").read();
     let permit = |locks: &Locks| locks.semaphore("a", 2);
-    let kinds: [(Requests<'_>, usize, Requests<'_>, &str); 4] = [
+    let kinds: [(MakeRequest<'_>, usize, MakeRequest<'_>, &str); 4] = [
         (&write, 1, &read, "a reader after a writer"),
         (&read, 1, &write, "a writer after a reader"),
         (&read, 2, &write, "a writer after two readers"),
@@ -126,13 +127,13 @@ fn waiters_of_every_mode_are_granted_in_time() {
 /// Leaves a minimum hold for each of these holds, on a long lease, and then rewrites all their records with a short
 /// time: a waiter that does not count that time waits for hours.
 fn leave_on_long_leases(rig: &Rig, holders: Vec<(Locks, Guard)>) {
-    holders.into_iter().for_each(|(locks, guard)| release_and_close(&locks, guard, LONG));
+    holders.into_iter().for_each(|(locks, guard)| release_and_close(&locks, guard, LONG_MIN_HOLD));
     let oldest_first = ["get", "/locks/a/", "--prefix", "--keys-only", "--sort-by=CREATE"];
     for key in locks(rig.server.command(&oldest_first)) {
         let record = rig.server.command(&["get", "--print-value-only", &key]).concat();
         let words: Vec<&str> = record.split(' ').collect();
-        if let ["k", layout, claim, _, owner] = words[..] {
-            let shorter = format!("k {layout} {claim} {} {owner}", MIN_HOLD.as_millis());
+        if let ["k", version, claim, _, owner] = words[..] {
+            let shorter = format!("k {version} {claim} {} {owner}", MIN_HOLD.as_millis());
             rig.server.command(&["put", "--ignore-lease", &key, &shorter]);
         }
     }
@@ -252,7 +253,7 @@ fn a_broken_minimum_hold_frees_the_name_at_once() {
     let (locks, other) = (rig.locks(), rig.locks());
     let guard = acquire(&locks, "a");
     let token = guard.token().number;
-    release_and_close(&locks, guard, LONG);
+    release_and_close(&locks, guard, LONG_MIN_HOLD);
     assert_eq!(rig.show("a").holders[0].owner, "kept");
     assert_eq!(rig.run(other.break_hold("a", token, false)).unwrap(), Broken::Done);
     other.mutex("a").blocking().try_acquire().unwrap().release_blocking().unwrap();

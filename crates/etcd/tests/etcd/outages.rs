@@ -14,11 +14,11 @@ fn a_full_database_refuses_claims_and_takes_releases() {
     let guard = acquire(&locks, "a");
     let before = rig.claim("b");
     assert!(matches!(rig.run(engine.claim(&before, How::Create)), Ok(Answer::Held(_))));
-    let megabyte = "x".repeat(100_000);
-    let full = (0..200).any(|at| {
+    let large_value = "x".repeat(100_000);
+    let full = (0..200).any(|number| {
         let put = leasehold_testkit::server::etcd_command(
             rig.server.port(),
-            &["put", &format!("fill{at}"), &megabyte],
+            &["put", &format!("fill{number}"), &large_value],
         );
         !put.status.success()
     });

@@ -30,8 +30,8 @@ impl Rig {
     /// Starts `etcd` with these further arguments. Elections are as short as possible, because a lone server waits for
     /// one at its start.
     pub(crate) fn with(arguments: &[&str]) -> Self {
-        let quick = ["--heartbeat-interval=10", "--election-timeout=100"];
-        let server = EtcdServer::start(&[&quick, arguments].concat());
+        let short_elections = ["--heartbeat-interval=10", "--election-timeout=100"];
+        let server = EtcdServer::start(&[&short_elections, arguments].concat());
         let config = Config::new(vec![local(server.port())]);
         let proxy = Proxy::start(server.port());
         Self { server, proxy, config, runtime: tokio::runtime::Runtime::new().unwrap() }

@@ -15,7 +15,9 @@ use crate::rig::{PATIENCE, Rig, acquire};
 
 /// The script of docs/engines/etcd.md that grants the rights.
 const ROLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/etcd-role.sh");
-const ROOT: &str = "correct-horse";
+/// The password of the administrator.
+const ROOT_PASSWORD: &str = "correct-horse";
+/// The user who locks, and the user who only looks: name and password.
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
@@ -23,11 +25,11 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 fn with_users(arguments: &[&str]) -> Rig {
     // A cheap password hash: a test logs in often.
     let mut rig = Rig::with(&[&["--bcrypt-cost=4"], arguments].concat());
-    rig.server.require_logins(ROOT);
+    rig.server.require_logins(ROOT_PASSWORD);
     let mut roles = Command::new("sh");
     roles.args([ROLES, "/locks"]);
     roles.env("ETCDCTL_ENDPOINTS", format!("127.0.0.1:{}", rig.server.port()));
-    roles.env("ETCDCTL_USER", format!("root:{ROOT}"));
+    roles.env("ETCDCTL_USER", format!("root:{ROOT_PASSWORD}"));
     let mut roles =
         roles.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let passwords = format!("{}\n{}\n", LOCKER.1, VIEWER.1);
@@ -61,19 +63,19 @@ fn neither_user_reads_or_changes_other_keys() {
     let rig = with_users(&[]);
     rig.server.command(&["put", "other", "theirs"]);
     let guard = acquire(&rig.locks(), "held");
-    let held = [
+    let allowed = [
         ["get", "/locks/", "--prefix"].as_slice(),
         &["put", "/locks/x/y", "mine"],
         &["get", "leasehold//locks/", "--prefix"],
         &["put", "leasehold//locks/fence/x", "mine"],
     ];
-    for command in held {
+    for command in allowed {
         let output = etcdctl_of(&rig, LOCKER, command);
         assert!(output.status.success(), "{command:?}: {output:?}");
     }
-    let output = etcdctl_of(&rig, VIEWER, held[0]);
+    let output = etcdctl_of(&rig, VIEWER, allowed[0]);
     assert!(output.status.success(), "{output:?}");
-    let elsewhere = [
+    let forbidden = [
         ["get", "other"].as_slice(),
         &["get", "", "--from-key"],
         &["put", "other", "mine"],
@@ -91,11 +93,11 @@ fn neither_user_reads_or_changes_other_keys() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && error.contains("permission denied"), "{command:?}: {output:?}");
     };
-    for command in elsewhere {
+    for command in forbidden {
         refused(LOCKER, command);
         refused(VIEWER, command);
     }
-    for command in &held[1..] {
+    for command in &allowed[1..] {
         refused(VIEWER, command);
     }
     refused(VIEWER, &["del", "/locks/", "--prefix"]);

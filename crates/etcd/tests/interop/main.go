@@ -48,6 +48,7 @@ func main() {
 	program.quit()
 }
 
+// program is a client of etcd, and the locks that its commands took.
 type program struct {
 	client  *clientv3.Client
 	session *concurrency.Session
@@ -58,7 +59,8 @@ type program struct {
 	guard    sync.Mutex
 	mutexes  map[string]*concurrency.Mutex
 	sessions map[string]*concurrency.Session
-	quiet    bool
+	// quiet: the program ends, and prints nothing more.
+	quiet bool
 }
 
 func start(arguments []string) (*program, error) {
@@ -195,7 +197,7 @@ func (p *program) serverUnlock(key string) error {
 // lockInBackground locks in the background. It reports when the key is queued, and when it holds.
 func (p *program) lockInBackground(prefix string, lease clientv3.LeaseID, lock func(context.Context) error) {
 	key := keyOf(prefix, lease)
-	ctx, done := context.WithCancel(p.client.Ctx())
+	ctx, stopWatch := context.WithCancel(p.client.Ctx())
 	// The watch starts before the key can exist, so that its creation is not missed.
 	created := p.client.Watch(ctx, key, clientv3.WithFilterDelete(), clientv3.WithCreatedNotify())
 	<-created
@@ -206,7 +208,7 @@ func (p *program) lockInBackground(prefix string, lease clientv3.LeaseID, lock f
 	}()
 	go func() {
 		err := lock(p.client.Ctx())
-		done()
+		stopWatch()
 		// "queued" is printed before "locked".
 		<-reported
 		if err == nil {
@@ -218,8 +220,9 @@ func (p *program) lockInBackground(prefix string, lease clientv3.LeaseID, lock f
 	}()
 }
 
+// reportQueued waits until the key is created, and reports if an older key is ahead of it.
 func (p *program) reportQueued(prefix, key string, created clientv3.WatchChan) {
-	if _, happened := <-created; !happened {
+	if _, isCreated := <-created; !isCreated {
 		return
 	}
 	first, err := p.client.Get(p.client.Ctx(), prefix+"/", clientv3.WithFirstCreate()...)
@@ -228,6 +231,7 @@ func (p *program) reportQueued(prefix, key string, created clientv3.WatchChan) {
 	}
 }
 
+// reportLocked reports the key that holds, and its create revision.
 func (p *program) reportLocked(key string) error {
 	answer, err := p.client.Get(p.client.Ctx(), key)
 	if err != nil {

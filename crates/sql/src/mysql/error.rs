@@ -190,11 +190,11 @@ fn tls_problem(error: &Error) -> Option<String> {
         Error::Driver(DriverError::NoClientSslFlagFromServer) => {
             Some("the server does not support it".to_owned())
         }
-        Error::Io(IoError::Tls(error)) => Some(leasehold_tls::in_words(&error.to_string())),
+        Error::Io(IoError::Tls(error)) => Some(leasehold_tls::explain_error(&error.to_string())),
         Error::Io(IoError::Io(error)) => {
             let is_tls_error =
                 error.get_ref().is_some_and(|inner| inner.is::<leasehold_tls::rustls::Error>());
-            is_tls_error.then(|| leasehold_tls::in_words(&error.to_string()))
+            is_tls_error.then(|| leasehold_tls::explain_error(&error.to_string()))
         }
         _ => None,
     }

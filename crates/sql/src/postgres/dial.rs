@@ -165,7 +165,7 @@ fn plain_stream(stream: impl Stream + 'static, is_local: bool) -> CheckedStream 
 /// connection is as secure as the URL requires. A URL that only prefers encryption trusts no server on another machine.
 #[cfg(feature = "tls")]
 fn encrypted_stream(stream: leasehold_tls::TlsStream<TcpStream>, trusted: bool) -> CheckedStream {
-    let end_point = leasehold_tls::end_point(&stream);
+    let end_point = leasehold_tls::channel_binding(&stream);
     CheckedStream::new(
         Box::new(stream),
         if trusted { LoginMethod::Cleartext } else { LoginMethod::Md5 },

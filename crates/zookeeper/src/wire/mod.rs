@@ -1,17 +1,17 @@
 //! The messages to and from a server: the part of ZooKeeper's protocol that locks need
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-jute/src/main/resources/zookeeper.jute>).
 
-mod code;
+mod error_code;
 mod jute;
 mod multi;
 mod ops;
 mod session;
 
-pub(crate) use code::Code;
+pub(crate) use error_code::ErrorCode;
 pub(crate) use jute::{LENGTH_BYTES, Reader, Writer};
 pub(crate) use multi::{Multi, MultiOp};
 pub(crate) use ops::{
-    ANY_VERSION, Acl, Auth, CREATOR, Children, Close, Create, Created, Data, Delete, EVERYBODY, Exists, Kind,
-    Op, Ping, SetData, Stat, Sync,
+    ANY_VERSION, Acl, Auth, CREATOR, Close, Create, Created, Delete, EVERYBODY, Exists, GetChildren, GetData,
+    NodeKind, Op, Ping, SetData, Stat, Sync,
 };
 pub(crate) use session::{Event, EventKind, Header, Hello, Welcome, XID_AUTH, XID_EVENT, XID_PING};

@@ -1,7 +1,7 @@
 //! A multi: several changes in one step, all or none.
 
 use super::{
-    code::Code,
+    error_code::ErrorCode,
     jute::{Reader, Writer},
     ops::{Create, Delete, Op, SetData},
 };
@@ -29,14 +29,14 @@ const DELETE: i32 = Delete::CODE;
 const CREATE: i32 = Create::CODE;
 /// The code of a created node in an answer, whichever code the request had. Only the path follows.
 const CREATED: i32 = 1;
-const CREATE_CONTAINER: i32 = super::ops::Kind::Container.code();
+const CREATE_CONTAINER: i32 = super::ops::NodeKind::Container.code();
 /// The code of a step that was not applied, in place of its answer; also the code of the end of a multi.
 const ERROR: i32 = -1;
 
 impl Op for Multi {
     const CODE: i32 = 14;
     /// Success, or the index and the error of the failed step.
-    type Answer = Result<(), (usize, Code)>;
+    type Answer = Result<(), (usize, ErrorCode)>;
 
     fn write(&self, writer: &mut Writer) {
         for step in &self.0 {
@@ -67,8 +67,8 @@ impl Op for Multi {
             match code {
                 ERROR => {
                     // Steps before the failed one have the code 0, steps after it the code for skipped ones.
-                    let code = Code(reader.int()?);
-                    if failed.is_none() && code.0 != 0 && code != Code::SKIPPED {
+                    let code = ErrorCode(reader.int()?);
+                    if failed.is_none() && code.0 != 0 && code != ErrorCode::SKIPPED {
                         failed = Some((index, code));
                     }
                 }
@@ -109,7 +109,7 @@ mod tests {
     fn the_failed_step_of_a_multi_is_identified() {
         let read = |message: &[u8]| Multi::read(&mut Reader::new(message));
         let failed = answer(&[(ERROR, Some(0)), (ERROR, Some(-101)), (ERROR, Some(-2))]);
-        assert_eq!(read(&failed), Some(Err((1, Code::NO_NODE))));
+        assert_eq!(read(&failed), Some(Err((1, ErrorCode::NO_NODE))));
         assert_eq!(read(&answer(&[(DELETE, None), (CHECK, None)])), Some(Ok(())));
         assert_eq!(read(&failed[..failed.len() - 1]), None);
         assert_eq!(read(&answer(&[(99, None)])), None);

@@ -32,7 +32,7 @@ pub(crate) struct Stat {
     /// How often its data was changed.
     pub(crate) version: i32,
     /// The session with which the node ends; 0 for none.
-    pub(crate) owner: i64,
+    pub(crate) ephemeral_owner: i64,
     /// The length of its data in bytes.
     pub(crate) length: i32,
 }
@@ -45,11 +45,11 @@ impl Stat {
         let _changed_at = reader.long()?;
         let version = reader.int()?;
         let (_children_version, _acl_version) = (reader.int()?, reader.int()?);
-        let owner = reader.long()?;
+        let ephemeral_owner = reader.long()?;
         let length = reader.int()?;
         let _children = reader.int()?;
         let _children_changed_by = reader.long()?;
-        Some(Self { czxid, ctime, version, owner, length })
+        Some(Self { czxid, ctime, version, ephemeral_owner, length })
     }
 }
 
@@ -76,7 +76,7 @@ impl From<(i32, &str, &str)> for Acl {
 
 /// How long a node lasts, and how it is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Persistent,
     /// As long as its session, with the given name.
     Ephemeral,
@@ -89,7 +89,7 @@ pub(crate) enum Kind {
 /// The code of a request that creates a container.
 const CREATE_CONTAINER: i32 = 19;
 
-impl Kind {
+impl NodeKind {
     /// The code of a request that creates a node of this kind.
     pub(super) const fn code(self) -> i32 {
         // A container has a request code of its own.
@@ -113,7 +113,7 @@ pub(crate) struct Create {
     pub(crate) path: String,
     pub(crate) data: Vec<u8>,
     pub(crate) acl: Vec<Acl>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
 }
 
 /// A created node.
@@ -182,12 +182,12 @@ impl Op for Exists<'_> {
 
 /// Reads a node. With `watch`, the server reports when it changes or is deleted.
 #[derive(Debug)]
-pub(crate) struct Data<'a> {
+pub(crate) struct GetData<'a> {
     pub(crate) path: &'a str,
     pub(crate) watch: bool,
 }
 
-impl Op for Data<'_> {
+impl Op for GetData<'_> {
     const CODE: i32 = 4;
     type Answer = (Vec<u8>, Stat);
 
@@ -223,12 +223,12 @@ impl Op for SetData {
 
 /// Lists the children of a node. With `watch`, the server reports when they change or the node is deleted.
 #[derive(Debug)]
-pub(crate) struct Children<'a> {
+pub(crate) struct GetChildren<'a> {
     pub(crate) path: &'a str,
     pub(crate) watch: bool,
 }
 
-impl Op for Children<'_> {
+impl Op for GetChildren<'_> {
     const CODE: i32 = 8;
     type Answer = Vec<String>;
 

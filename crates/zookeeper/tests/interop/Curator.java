@@ -51,6 +51,7 @@ public class Curator {
 	private final Map<String, InterProcessMutex> mutexes = new HashMap<>();
 	private final Map<String, InterProcessReadWriteLock> readWrites = new HashMap<>();
 	private volatile ConnectionState state = ConnectionState.CONNECTED;
+	/** The program ends, and prints nothing more. */
 	private boolean quiet;
 
 	public static void main(String[] arguments) throws Exception {
@@ -74,7 +75,7 @@ public class Curator {
 			.connectionTimeoutMs(session)
 			.retryPolicy(new RetryNTimes(100, 100));
 		if (arguments.length > 2) {
-			builder.authorization("digest", arguments[2].getBytes()).aclProvider(new OwnAlone());
+			builder.authorization("digest", arguments[2].getBytes()).aclProvider(new CreatorOnly());
 		}
 		client = builder.build();
 		client.getConnectionStateListenable().addListener((client, now) -> state = now);
@@ -123,8 +124,8 @@ public class Curator {
 
 	private void lock(String thread, InterProcessMutex mutex, long limit) {
 		worker(thread).lock(() -> {
-			boolean got = mutex.acquire(limit, TimeUnit.MILLISECONDS);
-			return got ? new Held(nodeOf(mutex), mutex::release) : null;
+			boolean acquired = mutex.acquire(limit, TimeUnit.MILLISECONDS);
+			return acquired ? new Held(nodeOf(mutex), mutex::release) : null;
 		});
 	}
 
@@ -164,8 +165,9 @@ public class Curator {
 		return (String) method.invoke(mutex);
 	}
 
-	private static long limit(String[] words, int at) {
-		return words.length > at ? Long.parseLong(words[at]) : NO_LIMIT_MS;
+	/** The time limit in milliseconds: the word at this index, if there is one. */
+	private static long limit(String[] words, int index) {
+		return words.length > index ? Long.parseLong(words[index]) : NO_LIMIT_MS;
 	}
 
 	private static String oneLine(Throwable error) {
@@ -181,6 +183,7 @@ public class Curator {
 		Held run() throws Exception;
 	}
 
+	/** A lock that a thread holds, by this node. */
 	private record Held(String node, Release release) {}
 
 	/** A thread that locks. */
@@ -196,13 +199,13 @@ public class Curator {
 
 		void lock(Acquire acquire) {
 			run(() -> {
-				var got = acquire.run();
-				if (got == null) {
+				var acquired = acquire.run();
+				if (acquired == null) {
 					print("late " + name);
 					return;
 				}
-				held.push(got);
-				print("locked " + name + " " + got.node);
+				held.push(acquired);
+				print("locked " + name + " " + acquired.node);
 			});
 		}
 
@@ -224,7 +227,8 @@ public class Curator {
 		}
 	}
 
-	private static class OwnAlone implements ACLProvider {
+	/** Gives all rights on a node to its creator, and none to other users. */
+	private static class CreatorOnly implements ACLProvider {
 		@Override
 		public List<ACL> getDefaultAcl() {
 			return ZooDefs.Ids.CREATOR_ALL_ACL;

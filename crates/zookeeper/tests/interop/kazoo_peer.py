@@ -52,7 +52,7 @@ class Program:
         self.client = KazooClient(servers, timeout=int(session_ms) / 1000, **options)
         self.client.start()
         self.workers = {}
-        self.printing = threading.Lock()
+        self.print_lock = threading.Lock()
 
     def run_command(self, command, *words):
         if command in MUTEXES:
@@ -71,10 +71,10 @@ class Program:
             self.print_line("contenders", json.dumps(contenders))
         elif command == "change":
             path, data, node, version = words
-            step = self.client.transaction()
-            step.check(node, int(version))
-            step.set_data(path, data.encode())
-            first = step.commit()[0]
+            transaction = self.client.transaction()
+            transaction.check(node, int(version))
+            transaction.set_data(path, data.encode())
+            first = transaction.commit()[0]
             self.print_line(*(["refused", type(first).__name__] if isinstance(first, Exception) else ["changed"]))
         elif command == "read-data":
             self.print_line("data", self.client.get(words[0])[0].decode())
@@ -100,13 +100,13 @@ class Program:
         return self.workers[name]
 
     def print_line(self, *words):
-        with self.printing:
+        with self.print_lock:
             print(*words, flush=True)
 
     def quit(self):
         """Ends the session, with all its locks and queue entries."""
         # Waiting threads would print that the client is closed.
-        self.printing.acquire()
+        self.print_lock.acquire()
         self.client.stop()
         # Some threads may still be waiting.
         os._exit(0)
@@ -122,14 +122,14 @@ class Worker:
         self.print_line = print_line
         threading.Thread(target=self.run, daemon=True).start()
 
-    def enqueue(self, do, *arguments):
-        self.work.put((do, arguments))
+    def enqueue(self, action, *arguments):
+        self.work.put((action, arguments))
 
     def run(self):
         while True:
-            do, arguments = self.work.get()
+            action, arguments = self.work.get()
             try:
-                do(self, *arguments)
+                action(self, *arguments)
             except Exception as error:
                 self.print_line("error", self.name, one_line(error))
 

@@ -10,7 +10,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// Although its next renewal is far away: the holder watches its node.
+/// The next renewal of the holder is far away; the holder watches its node.
 #[test]
 fn a_holder_is_notified_at_once_of_a_break() {
     let rig = Rig::new();

@@ -11,16 +11,19 @@ use crate::rig::{exclusive, local};
 /// Answers to a request by its code: an error and the body.
 type Answers = dyn Fn(i32) -> (i32, Vec<u8>) + Send + Sync;
 
+/// The codes of requests.
 const EXISTS: i32 = 3;
 const CREATE: i32 = 15;
 const CHILDREN: i32 = 8;
 /// The state of a node: all zeros.
 const STAT: [u8; 68] = [0; 68];
 
+/// A text as ZooKeeper encodes it.
 fn text(text: &str) -> Vec<u8> {
     [&u32::try_from(text.len()).unwrap().to_be_bytes()[..], text.as_bytes()].concat()
 }
 
+/// A message, which begins with its length.
 fn message(parts: &[&[u8]]) -> Vec<u8> {
     let body = parts.concat();
     [&u32::try_from(body.len()).unwrap().to_be_bytes()[..], &body].concat()
@@ -33,8 +36,9 @@ fn next_message(connection: &mut FakeConnection) -> io::Result<Vec<u8>> {
     connection.receive_exactly(length as usize)
 }
 
-fn int(bytes: &[u8], at: usize) -> i32 {
-    i32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+/// The number that begins at this byte.
+fn int(bytes: &[u8], start: usize) -> i32 {
+    i32::from_be_bytes(bytes[start..start + 4].try_into().unwrap())
 }
 
 /// Gives every client a session with this timeout, and sends these answers.
@@ -58,7 +62,7 @@ fn serve(connection: &mut FakeConnection, millis: i32, answers: &Answers) -> io:
 }
 
 /// The answers of a server with an empty queue.
-fn honest(code: i32) -> (i32, Vec<u8>) {
+fn regular_answer(code: i32) -> (i32, Vec<u8>) {
     match code {
         EXISTS => (0, STAT.to_vec()),
         CHILDREN => (0, vec![0; 4]),
@@ -84,7 +88,7 @@ fn a_node_at_an_unexpected_path_is_refused() {
     for path in ["", "/", "/locks", "/locks/a/", "/locks/b/_c_x-lock-0000000001", "\u{1f512}"] {
         let answer = claim_on(30_000, move |code| match code {
             CREATE => (0, [text(path), STAT.to_vec()].concat()),
-            code => honest(code),
+            code => regular_answer(code),
         });
         let error = answer.unwrap_err();
         assert_eq!(error.fault, Fault::Unknown, "{path:?}: {error:?}");
@@ -96,9 +100,9 @@ fn a_node_at_an_unexpected_path_is_refused() {
 #[test]
 fn an_unknown_error_code_leaves_the_claim_unknown() {
     for code in [-999, 1, -1, i32::MIN] {
-        let answer = claim_on(30_000, move |asked| match asked {
+        let answer = claim_on(30_000, move |request_code| match request_code {
             CREATE => (code, Vec::new()),
-            asked => honest(asked),
+            request_code => regular_answer(request_code),
         });
         let error = answer.unwrap_err();
         assert_eq!(error.fault, Fault::Unknown, "{code}: {error:?}");
@@ -108,16 +112,16 @@ fn an_unknown_error_code_leaves_the_claim_unknown() {
 
 #[test]
 fn a_malformed_list_or_a_truncated_answer_is_an_error() {
-    for faked in [EXISTS, CREATE] {
+    for faked_code in [EXISTS, CREATE] {
         let one_child = [vec![0, 0, 0, 1], vec![0x7f; 4]].concat();
         for body in [vec![0x7f, 0xff, 0xff, 0xff], vec![0; 3], one_child, vec![0xff; 64]] {
-            let shown = body.clone();
+            let sent_body = body.clone();
             let answer = claim_on(30_000, move |code| match code {
-                code if code == faked => (0, body.clone()),
-                code => honest(code),
+                code if code == faked_code => (0, body.clone()),
+                code => regular_answer(code),
             });
             let error = answer.unwrap_err();
-            assert_eq!(error.fault, Fault::Unknown, "{faked}, {shown:?}: {error:?}");
+            assert_eq!(error.fault, Fault::Unknown, "{faked_code}, {sent_body:?}: {error:?}");
         }
     }
 }

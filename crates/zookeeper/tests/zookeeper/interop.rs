@@ -11,10 +11,10 @@ use crate::{
 };
 
 /// A session timeout after which a test can wait for the end of a killed program's session.
-const SHORT: u32 = 2000;
-const LONG: u32 = 30_000;
+const SHORT_SESSION_MILLIS: u32 = 2000;
+const LONG_SESSION_MILLIS: u32 = 30_000;
 /// How long a test waits to show that a grant does not come.
-const MOMENT: Duration = Duration::from_millis(300);
+const NO_GRANT_TIME: Duration = Duration::from_millis(300);
 
 fn servers(rig: &Rig) -> String {
     format!("127.0.0.1:{}", rig.server.port())
@@ -30,8 +30,8 @@ fn await_waiters(rig: &Rig, name: &str, count: usize) {
     rig.until("the waiters are queued", || rig.show(name).waiters.len() == count);
 }
 
-/// Locks whose exclusive claims have the nodes of Curator's writers.
-fn read_write(rig: &Rig) -> Locks {
+/// Locks of a client whose exclusive claims have the nodes of Curator's writers.
+fn read_write_locks(rig: &Rig) -> Locks {
     rig.locks_with(|config| config.layout(Layout::ReadWrite))
 }
 
@@ -39,7 +39,7 @@ fn read_write(rig: &Rig) -> Locks {
 fn curator_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
-    let mut curator = Program::curator(&servers(&rig), LONG);
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
     let first = acquire(&one, "a/b");
     assert_eq!(rig.show("a/b").key, "/locks/a%2Fb", "the path for a foreign program");
     curator.send("lock t /locks/a%2Fb");
@@ -53,7 +53,7 @@ fn curator_and_ours_share_one_queue() {
     let token = first.token();
     first.release_blocking().unwrap();
     let node = curator.expect_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
+    assert!(ours.recv_timeout(NO_GRANT_TIME).is_err(), "our claim is not at the head yet");
     let view = rig.show("a/b");
     let holder = &view.holders[0];
     assert!(holder.foreign && node.ends_with(&holder.id), "{view:?}");
@@ -75,7 +75,7 @@ fn curator_and_ours_share_one_queue() {
 fn kazoo_and_ours_share_one_queue() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
-    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG_SESSION_MILLIS);
     let first = acquire(&one, "k");
     kazoo.send("lock t /locks/k -lock-");
     await_waiters(&rig, "k", 1);
@@ -85,7 +85,7 @@ fn kazoo_and_ours_share_one_queue() {
     await_waiters(&rig, "k", 3);
     first.release_blocking().unwrap();
     kazoo.expect_locked("t");
-    assert!(ours.recv_timeout(MOMENT).is_err(), "our claim is not at the head yet");
+    assert!(ours.recv_timeout(NO_GRANT_TIME).is_err(), "our claim is not at the head yet");
     assert!(rig.show("k").holders[0].foreign);
     kazoo.unlock("t");
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
@@ -99,8 +99,8 @@ fn kazoo_and_ours_share_one_queue() {
 fn all_three_exclude_each_other_on_one_path() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let mut curator = Program::curator(&servers(&rig), LONG);
-    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG_SESSION_MILLIS);
     for _ in 0..3 {
         curator.send("lock t /locks/x");
         curator.expect_locked("t");
@@ -127,8 +127,8 @@ fn all_three_exclude_each_other_on_one_path() {
 #[test]
 fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     let rig = Rig::new();
-    let (one, two, third) = (read_write(&rig), read_write(&rig), read_write(&rig));
-    let mut curator = Program::curator(&servers(&rig), LONG);
+    let (one, two, third) = (read_write_locks(&rig), read_write_locks(&rig), read_write_locks(&rig));
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
     let first = one.rw("r").read().blocking().acquire().unwrap();
     curator.send("read r /locks/r");
     curator.expect_locked("r");
@@ -137,10 +137,10 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     await_waiters(&rig, "r", 1);
     curator.send("read late /locks/r");
     await_waiters(&rig, "r", 2);
-    let late = third.rw("r").read().blocking().acquire_within(MOMENT);
+    let late = third.rw("r").read().blocking().acquire_within(NO_GRANT_TIME);
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "Curator still reads");
+    assert!(ours.recv_timeout(NO_GRANT_TIME).is_err(), "Curator still reads");
     curator.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     curator.send("write w /locks/r");
@@ -151,7 +151,7 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
     await_waiters(&rig, "r", 2);
     curator.unlock("late");
     curator.expect_locked("w");
-    assert!(reads.recv_timeout(MOMENT).is_err(), "Curator writes");
+    assert!(reads.recv_timeout(NO_GRANT_TIME).is_err(), "Curator writes");
     curator.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     curator.quit();
@@ -161,15 +161,15 @@ fn readers_and_writers_of_curator_and_ours_share_and_exclude() {
 #[test]
 fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     let rig = Rig::new();
-    let (one, two) = (read_write(&rig), read_write(&rig));
-    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let (one, two) = (read_write_locks(&rig), read_write_locks(&rig));
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG_SESSION_MILLIS);
     let first = one.rw("r").read().blocking().acquire().unwrap();
     kazoo.send("read r /locks/r __WRIT__");
     kazoo.expect_locked("r");
     let ours = wait_for(two.rw("r").write());
     await_waiters(&rig, "r", 1);
     first.release_blocking().unwrap();
-    assert!(ours.recv_timeout(MOMENT).is_err(), "kazoo still reads");
+    assert!(ours.recv_timeout(NO_GRANT_TIME).is_err(), "kazoo still reads");
     kazoo.unlock("r");
     let writer = ours.recv_timeout(PATIENCE).unwrap();
     kazoo.send("write w /locks/r __WRIT__ __READ__");
@@ -178,7 +178,7 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
     await_waiters(&rig, "r", 2);
     writer.release_blocking().unwrap();
     kazoo.expect_locked("w");
-    assert!(reads.recv_timeout(MOMENT).is_err(), "kazoo writes");
+    assert!(reads.recv_timeout(NO_GRANT_TIME).is_err(), "kazoo writes");
     kazoo.unlock("w");
     reads.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
     kazoo.quit();
@@ -188,7 +188,7 @@ fn readers_and_writers_of_kazoo_and_ours_share_and_exclude() {
 fn curator_and_ours_count_the_same_permits() {
     let rig = Rig::new();
     let (one, two) = (rig.locks(), rig.locks());
-    let mut curator = Program::curator(&servers(&rig), LONG);
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
     let ours = one.semaphore("p", 3).permits(2).blocking().acquire().unwrap();
     curator.send("permit a /locks/p 3");
     curator.expect_locked("a");
@@ -198,7 +198,7 @@ fn curator_and_ours_count_the_same_permits() {
     curator.send("permit b /locks/p 3");
     await_waiters(&rig, "p", 2);
     curator.unlock("a");
-    assert!(waits.recv_timeout(MOMENT).is_err(), "there is room for one, and two are wanted");
+    assert!(waits.recv_timeout(NO_GRANT_TIME).is_err(), "there is room for one, and two are wanted");
     ours.release_blocking().unwrap();
     let second = waits.recv_timeout(PATIENCE).unwrap();
     curator.expect_locked("b");
@@ -222,14 +222,14 @@ fn curator_and_ours_count_the_same_permits() {
 fn a_killed_foreign_program_frees_the_name_with_its_session() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let mut curator = Program::curator(&servers(&rig), SHORT);
+    let mut curator = Program::curator(&servers(&rig), SHORT_SESSION_MILLIS);
     curator.send("lock t /locks/c");
     curator.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
     await_waiters(&rig, "c", 1);
     curator.kill();
     ours.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
-    let mut kazoo = Program::kazoo(&servers(&rig), SHORT);
+    let mut kazoo = Program::kazoo(&servers(&rig), SHORT_SESSION_MILLIS);
     kazoo.send("lock t /locks/c -lock-");
     kazoo.expect_locked("t");
     let ours = wait_for(locks.mutex("c"));
@@ -242,19 +242,22 @@ fn a_killed_foreign_program_frees_the_name_with_its_session() {
 #[test]
 fn our_killed_holder_frees_the_name_for_foreign_programs() {
     let rig = Rig::new();
-    let mut curator = Program::curator(&servers(&rig), LONG);
-    let mut kazoo = Program::kazoo(&servers(&rig), LONG);
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
+    let mut kazoo = Program::kazoo(&servers(&rig), LONG_SESSION_MILLIS);
     for round in 0..2 {
-        let dying = tokio::runtime::Runtime::new().unwrap();
+        let dying_runtime = tokio::runtime::Runtime::new().unwrap();
         let claim = leasehold_core::Claim { ttl: Duration::from_secs(8), ..rig.claim("d") };
         let engine = rig.engine();
-        let answer =
-            dying.block_on(leasehold_core::Engine::claim(&*engine, &claim, leasehold_core::How::Create));
+        let answer = dying_runtime.block_on(leasehold_core::Engine::claim(
+            &*engine,
+            &claim,
+            leasehold_core::How::Create,
+        ));
         assert!(matches!(answer, Ok(leasehold_core::Answer::Held(_))), "{answer:?}");
         let foreign = if round == 0 { &mut curator } else { &mut kazoo };
         foreign.send(if round == 0 { "lock t /locks/d" } else { "lock t /locks/d -lock-" });
         await_waiters(&rig, "d", 1);
-        drop(dying);
+        drop(dying_runtime);
         foreign.expect_locked("t");
         foreign.unlock("t");
     }
@@ -267,7 +270,7 @@ fn our_killed_holder_frees_the_name_for_foreign_programs() {
 fn a_hold_that_curator_revokes_is_broken() {
     let rig = Rig::new();
     let locks = rig.locks();
-    let mut curator = Program::curator(&servers(&rig), LONG);
+    let mut curator = Program::curator(&servers(&rig), LONG_SESSION_MILLIS);
     let guard = acquire(&locks, "v");
     rig.until("the hold is watched", || rig.watches() > 0);
     assert_eq!(curator.ask(&format!("revoke {}", rig.nodes()[0])), "revoked");

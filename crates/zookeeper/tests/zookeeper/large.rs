@@ -7,16 +7,17 @@ use std::{
 
 use crate::rig::{Rig, acquire};
 
-/// More than an answer may have.
-const HUGE: usize = 65 << 20;
+/// More bytes than an answer may have.
+const HUGE_BYTES: usize = 65 << 20;
 
+/// Bytes as ZooKeeper encodes them: with their length.
 fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
 /// Creates a node as a client with a larger message limit than that of the server's own command line does. Does not end
 /// its session.
-fn create(port: u16, path: &str, length: usize) {
+fn create_node(port: u16, path: &str, length: usize) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut exchange = |request: &[u8]| {
         stream.write_all(&text(request)).unwrap();
@@ -39,12 +40,12 @@ fn create(port: u16, path: &str, length: usize) {
 fn a_node_longer_than_any_answer_counts_as_a_claim() {
     let rig = Rig::with(&["-Djute.maxbuffer=100000000", "-Xmx800m"]);
     let locks = rig.locks();
-    let (_before, _behind) = (acquire(&locks, "aaa"), acquire(&locks, "zzz"));
+    let (_first_name, _last_name) = (acquire(&locks, "aaa"), acquire(&locks, "zzz"));
     rig.server.command(&["create", "/locks/big"]);
-    for (number, length) in [(0, HUGE), (1, 1000)] {
+    for (number, length) in [(0, HUGE_BYTES), (1, 1000)] {
         let path =
             format!("/locks/big/_c_00000000-0000-0000-0000-00000000000{number}-lock-000000000{number}");
-        create(rig.server.port(), &path, length);
+        create_node(rig.server.port(), &path, length);
     }
     let views = rig.run(locks.list("")).unwrap();
     let names: Vec<_> = views.iter().map(|view| (view.name.as_str(), view.holders[0].foreign)).collect();

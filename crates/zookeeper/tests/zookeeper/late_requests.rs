@@ -69,17 +69,17 @@ fn a_late_close_ends_no_session_in_use() {
         // From now on no message reaches the client.
         two.hold_answers();
         one.release_held();
-        let closed = async {
+        let close_arrives = async {
             let is_there = |node: &String| node.starts_with("/locks/a/");
             while ephemerals(&ensemble.four_letter_command(leader, "dump")).iter().any(is_there) {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, closed).await.expect("the close arrives");
+        tokio::time::timeout(PATIENCE, close_arrives).await.expect("the close arrives");
         let granted = tokio::time::timeout(Duration::from_secs(2), other.notifications()).await;
         assert!(granted.is_err(), "two clients hold: {granted:?}");
-        let asked = other.claim(&rival, How::Ask).await;
-        assert!(matches!(asked, Ok(Answer::Waiting(_))), "two clients hold: {asked:?}");
+        let answer = other.claim(&rival, How::Ask).await;
+        assert!(matches!(answer, Ok(Answer::Waiting(_))), "two clients hold: {answer:?}");
     });
 }
 
@@ -103,26 +103,26 @@ fn a_claim_given_up_and_made_again_is_woken() {
                     if poll > 0 {
                         tokio::time::sleep(Duration::from_millis(15)).await;
                     }
-                    let polled = std::future::poll_fn(|context| {
+                    let is_ready = std::future::poll_fn(|context| {
                         std::task::Poll::Ready(claim.as_mut().poll(context).is_ready())
                     });
-                    if polled.await {
+                    if is_ready.await {
                         break;
                     }
                 }
             }
-            let asked = engine.claim(&second, How::Create).await;
-            assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+            let answer = engine.claim(&second, How::Create).await;
+            assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
             other.release(&release_of(&first)).await;
             tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
-            let asked = engine.claim(&second, How::Ask).await;
-            assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
+            let answer = engine.claim(&second, How::Ask).await;
+            assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
             engine.release(&release_of(&second)).await;
         });
     }
 }
 
-/// As in `main`, which has no runtime.
+/// A program may drop its client in `main`, which has no runtime.
 #[test]
 fn a_client_dropped_outside_a_runtime_closes_its_sessions() {
     let rig = Rig::new();
@@ -146,18 +146,19 @@ fn more_permits_than_fit_into_a_request_are_refused() {
     let rig = Rig::new();
     let engine = rig.engine();
     let mode = Mode::Permits { count: 1000, limit: 1000 };
-    let (some, many) = (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim(&"/".repeat(512)) });
+    let (fitting, too_many) =
+        (Claim { mode, ..rig.claim("p") }, Claim { mode, ..rig.claim(&"/".repeat(512)) });
     rig.run(async {
-        let answer = engine.claim(&some, How::Create).await;
+        let answer = engine.claim(&fitting, How::Create).await;
         assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
-        let error = engine.claim(&many, How::Create).await.unwrap_err();
+        let error = engine.claim(&too_many, How::Create).await.unwrap_err();
         assert_eq!(error.fault, Fault::Refused, "{error:?}");
         tokio::time::timeout(Duration::from_millis(200), engine.notifications()).await.unwrap_err();
         // To delete a thousand nodes can take a busy server longer than the limit of a request; then the release is
         // sent again.
-        let mut released = engine.release(&release_of(&some)).await;
+        let mut released = engine.release(&release_of(&fitting)).await;
         while matches!(released[..], [Released::Unknown(_)]) {
-            released = engine.release(&release_of(&some)).await;
+            released = engine.release(&release_of(&fitting)).await;
         }
         assert!(matches!(released[..], [Released::Freed | Released::NotThere]), "{released:?}");
     });

@@ -9,7 +9,7 @@ fn names_of_all_kinds_are_held_and_listed_apart() {
     let rig = Rig::new();
     let locks = rig.locks();
     let long = "ä".repeat(MAX_NAME_BYTES / 2);
-    let locked = "\u{1f512}".repeat(MAX_NAME_BYTES / 4);
+    let emoji = "\u{1f512}".repeat(MAX_NAME_BYTES / 4);
     let mut names = vec![
         "a",
         "a/b",
@@ -27,20 +27,20 @@ fn names_of_all_kinds_are_held_and_listed_apart() {
         "\u{ffff}",
         "x-lock-0000000001",
         &long,
-        &locked,
+        &emoji,
     ];
     let held: Vec<_> = names.iter().map(|name| acquire(&locks, name)).collect();
     names.sort_unstable();
     let listed = rig.run(rig.locks().list("")).unwrap();
     let listed: Vec<_> = listed.iter().map(|view| view.name.as_str()).collect();
     assert_eq!(listed, names);
-    let some = rig.run(rig.locks().list("a")).unwrap();
-    assert_eq!(some.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "a%2Fb", "a/b"]);
+    let with_prefix = rig.run(rig.locks().list("a")).unwrap();
+    assert_eq!(with_prefix.iter().map(|view| view.name.as_str()).collect::<Vec<_>>(), ["a", "a%2Fb", "a/b"]);
     held.into_iter().for_each(|guard| guard.release_blocking().unwrap());
     assert!(rig.run(rig.locks().list("")).unwrap().is_empty());
 }
 
-/// They are neither holders nor waiters, and no claim waits for them.
+/// Such nodes are neither holders nor waiters, and no claim waits for them.
 #[test]
 fn nodes_that_are_no_locks_are_ignored() {
     let rig = Rig::new();

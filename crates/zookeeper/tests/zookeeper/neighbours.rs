@@ -7,8 +7,9 @@ use leasehold_core::{Answer, Claim, Engine, How, Mode, Notification};
 use crate::rig::{PATIENCE, Rig};
 
 /// The beginning of a node's name in Curator.
-const CURATOR: &str = "_c_00000000-0000-0000-0000-000000000001-";
+const CURATOR_START: &str = "_c_00000000-0000-0000-0000-000000000001-";
 
+/// A server with an empty directory for this name.
 fn with_directory(name: &str) -> Rig {
     let rig = Rig::new();
     // One run of the command creates both, because starting the command takes longest.
@@ -23,19 +24,19 @@ fn a_writer_of_curator_that_downgrades_still_holds() {
     let rig = with_directory("a");
     let engine = rig.engine();
     let claim = rig.claim("a");
-    rig.server.command(&["create", "-s", &format!("/locks/a/{CURATOR}__WRIT__"), "x"]);
+    rig.server.command(&["create", "-s", &format!("/locks/a/{CURATOR_START}__WRIT__"), "x"]);
     rig.run(async {
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Waiting(_))));
     });
-    rig.server.command(&["create", &format!("/locks/a/{CURATOR}__READ__0000000000"), "x"]);
-    rig.server.command(&["delete", &format!("/locks/a/{CURATOR}__WRIT__0000000000")]);
+    rig.server.command(&["create", &format!("/locks/a/{CURATOR_START}__READ__0000000000"), "x"]);
+    rig.server.command(&["delete", &format!("/locks/a/{CURATOR_START}__WRIT__0000000000")]);
     rig.run(async {
         let notification = tokio::time::timeout(PATIENCE, engine.notifications()).await.unwrap();
         assert!(matches!(&notification[..], [Notification::Recheck { .. }]), "{notification:?}");
-        let asked = engine.claim(&claim, How::Ask).await;
-        assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+        let answer = engine.claim(&claim, How::Ask).await;
+        assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
     });
-    rig.server.command(&["delete", &format!("/locks/a/{CURATOR}__READ__0000000000")]);
+    rig.server.command(&["delete", &format!("/locks/a/{CURATOR_START}__READ__0000000000")]);
     rig.run(async {
         while !matches!(engine.claim(&claim, How::Ask).await, Ok(Answer::Held(_))) {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -51,12 +52,12 @@ fn a_claim_waits_for_a_node_it_may_not_read() {
     let node = rig.server.command(&["create", "-s", "/locks/a/x-lock-", "x", "digest:other:abc=:cdrwa"]);
     let node = node.iter().find_map(|line| line.strip_prefix("Created ")).unwrap().to_owned();
     let claim = rig.claim("a");
-    let asked = rig.run(engine.claim(&claim, How::Create));
-    let Ok(Answer::Waiting(hint)) = asked else { panic!("{asked:?}") };
+    let answer = rig.run(engine.claim(&claim, How::Create));
+    let Ok(Answer::Waiting(hint)) = answer else { panic!("{answer:?}") };
     assert!(hint.ask_in.is_some(), "no notification will come");
     rig.server.command(&["delete", &node]);
-    let asked = rig.run(engine.claim(&claim, How::Ask));
-    assert!(matches!(asked, Ok(Answer::Held(_))), "{asked:?}");
+    let answer = rig.run(engine.claim(&claim, How::Ask));
+    assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
 
 /// A waiter of the right kind is not refused because of a later node of another kind.
@@ -71,8 +72,8 @@ fn a_newcomer_of_another_kind_ends_no_wait() {
         assert!(matches!(engine.claim(&waits, How::Create).await, Ok(Answer::Waiting(_))));
     });
     rig.server.command(&["create", "-s", "/locks/p/y-lock-", "x"]);
-    let asked = rig.run(engine.claim(&waits, How::Ask));
-    assert!(matches!(asked, Ok(Answer::Waiting(_))), "{asked:?}");
+    let answer = rig.run(engine.claim(&waits, How::Ask));
+    assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
 /// The recipe of ZooKeeper's own documentation, written by hand, a leader latch, and a number alone: each of these
@@ -104,8 +105,8 @@ fn a_node_of_an_unknown_kind_holds_and_waits() {
             while !matches!(engine.claim(&first, How::Ask).await, Ok(Answer::Held(_))) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            let asked = engine.claim(&last, How::Ask).await;
-            assert!(matches!(asked, Ok(Answer::Waiting(_))), "{word}: {asked:?}");
+            let answer = engine.claim(&last, How::Ask).await;
+            assert!(matches!(answer, Ok(Answer::Waiting(_))), "{word}: {answer:?}");
         });
     }
 }

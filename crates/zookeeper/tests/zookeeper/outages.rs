@@ -59,8 +59,8 @@ fn a_lost_quorum_grants_nothing_and_ends_no_session() {
     held.release_blocking().unwrap();
 }
 
-/// Also on a server with a read-only mode, which then answers reads of clients that ask for it: the nodes that it shows
-/// may have been deleted.
+/// A server with a read-only mode then answers reads of clients that ask for this mode, but the nodes that it shows may
+/// have been deleted.
 #[test]
 fn show_without_a_quorum_fails_with_the_reason() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
@@ -72,15 +72,15 @@ fn show_without_a_quorum_fails_with_the_reason() {
         assert_eq!(client().show_blocking("a").unwrap().holders.len(), 1);
         [0, 1].into_iter().for_each(|node| ensemble.kill(node));
         // Until the server has noticed the loss of the quorum, it may answer or not.
-        let mut reply = Vec::new();
+        let mut errors = Vec::new();
         let limit = Instant::now() + PATIENCE;
-        while !reply.last().is_some_and(|last: &String| last.contains("without a quorum")) {
-            assert!(Instant::now() < limit, "{lines:?}: {reply:#?}");
+        while !errors.last().is_some_and(|last: &String| last.contains("without a quorum")) {
+            assert!(Instant::now() < limit, "{lines:?}: {errors:#?}");
             match client().show_blocking("a") {
                 Ok(view) => assert_eq!(view.holders.len(), 1, "not free"),
                 Err(error) => {
                     assert!(error.is_unreachable() || error.is_unknown(), "{error:?}");
-                    reply.push(error.to_string());
+                    errors.push(error.to_string());
                 }
             }
         }
@@ -109,21 +109,21 @@ fn a_killed_leader_ends_no_hold() {
 fn a_hanging_server_is_replaced_by_another() {
     let mut ensemble = ZookeeperEnsemble::start();
     let leader = ensemble.leader();
-    let hangs = (leader + 1) % 3;
+    let hanging = (leader + 1) % 3;
     let ports = ensemble.ports();
     // Sessions begin with the servers in turn, so at least one of two sessions begins with the hanging one.
-    let config = Config::new(vec![local(ports[hangs]), local(ports[leader])]);
+    let config = Config::new(vec![local(ports[hanging]), local(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
     let ttl = Duration::from_secs(30);
     let held = locks.mutex("held").ttl(ttl).blocking().acquire().unwrap();
-    ensemble.pause(hangs);
+    ensemble.pause(hanging);
     for name in ["a", "b", "c"] {
         let guard = locks.mutex(name).ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         guard.release_blocking().unwrap();
     }
     assert!(held.check());
     held.release_blocking().unwrap();
-    ensemble.resume(hangs);
+    ensemble.resume(hanging);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_stopped_server_is_unreachable_in_time_and_found_later() {
     locks.ping_blocking().unwrap();
 }
 
-/// The service is no ZooKeeper. It answers something else.
+/// What listens on the port is no ZooKeeper, and answers something else.
 #[test]
 fn another_service_on_the_port_is_recognised() {
     use std::{io::Write, net::TcpListener};
@@ -172,8 +172,8 @@ fn a_release_wakes_one_of_a_thousand() {
     let crowd: Vec<_> = (0..CROWD).map(|_| Claim { ttl, ..rig.claim("a") }).collect();
     rig.run(async {
         assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
-        for some in crowd.chunks(100) {
-            for reply in join_all(some.iter().map(|claim| other.claim(claim, How::Create))).await {
+        for batch in crowd.chunks(100) {
+            for reply in join_all(batch.iter().map(|claim| other.claim(claim, How::Create))).await {
                 assert!(matches!(reply, Ok(Answer::Waiting(_))), "{reply:?}");
             }
         }

@@ -21,7 +21,7 @@ pub(crate) struct Program {
     input: Option<ChildStdin>,
     output: Lines<BufReader<ChildStdout>>,
     /// Lines of other threads that were read while the line of one thread was awaited.
-    early: Vec<String>,
+    kept_lines: Vec<String>,
 }
 
 impl Program {
@@ -32,7 +32,7 @@ impl Program {
         Self::spawn(command.args([servers, &millis.to_string()]))
     }
 
-    /// A program with kazoo, likewise.
+    /// A program with kazoo, and with a session of so many milliseconds.
     pub(crate) fn kazoo(servers: &str, millis: u32) -> Self {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop/kazoo_peer.py");
         // The system's Python, for which the packages are installed.
@@ -43,32 +43,35 @@ impl Program {
     fn spawn(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, input, output: BufReader::new(output).lines(), early: Vec::new() }
+        Self { child, input, output: BufReader::new(output).lines(), kept_lines: Vec::new() }
     }
 
+    /// Writes a command to the program.
     pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
+    /// Reads the next line of the program.
     pub(crate) fn read_line(&mut self) -> String {
         self.output.next().unwrap().unwrap()
     }
 
     /// The next line of a thread. Lines of other threads are kept for later.
     fn read_line_of(&mut self, thread: &str) -> String {
-        let is_its = |line: &str| line.split(' ').nth(1) == Some(thread);
-        if let Some(at) = self.early.iter().position(|line| is_its(line)) {
-            return self.early.remove(at);
+        let is_of_thread = |line: &str| line.split(' ').nth(1) == Some(thread);
+        if let Some(index) = self.kept_lines.iter().position(|line| is_of_thread(line)) {
+            return self.kept_lines.remove(index);
         }
         loop {
             let line = self.output.next().unwrap().unwrap();
-            if is_its(&line) {
+            if is_of_thread(&line) {
                 return line;
             }
-            self.early.push(line);
+            self.kept_lines.push(line);
         }
     }
 
+    /// Writes a command and reads the answer.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.send(line);
         self.read_line()

@@ -27,6 +27,7 @@ impl Rig {
         Self::with(&[])
     }
 
+    /// Starts a server with these further lines of configuration.
     pub(crate) fn with(lines: &[&str]) -> Self {
         let server = ZookeeperServer::start(lines);
         let config = Config::new(vec![local(server.port())]);
@@ -61,7 +62,7 @@ impl Rig {
         self.runtime.block_on(self.view(&Name::new(name).unwrap()))
     }
 
-    /// The same, with retries until an answer comes.
+    /// A name as operators see it, with retries until an answer comes.
     pub(crate) async fn view(&self, name: &Name) -> View {
         let limit = std::time::Instant::now() + PATIENCE;
         loop {

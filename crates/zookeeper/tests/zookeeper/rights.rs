@@ -13,7 +13,8 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 use crate::rig::{PATIENCE, Rig, acquire, local};
 
 /// The script of docs/engines/zookeeper.md that gives the least rights.
-const ACL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
+const ACL_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engines/zookeeper-acl.sh");
+/// The user who locks, and the user who only looks: name and password.
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
@@ -21,7 +22,7 @@ const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 fn with_users() -> Rig {
     let mut rig = Rig::new();
     let mut script = Command::new("sh");
-    script.args([ACL, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    script.args([ACL_SCRIPT, "/locks"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut script = script.spawn().unwrap();
     writeln!(script.stdin.take().unwrap(), "{}\n{}", LOCKER.1, VIEWER.1).unwrap();
     let output = script.wait_with_output().unwrap();
@@ -73,8 +74,8 @@ fn a_viewer_lists_and_shows_only() {
 #[test]
 fn a_hidden_name_hides_no_other_name() {
     let rig = with_users();
-    let hides = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
-    let (_hidden, held) = (acquire(&hides, "hidden"), acquire(&rig.locks(), "held"));
+    let hiding_locks = locks_of(Config::new(vec![local(rig.server.port())]).login(LOCKER.0, LOCKER.1));
+    let (_hidden, held) = (acquire(&hiding_locks, "hidden"), acquire(&rig.locks(), "held"));
     rig.server.command_as_super(
         "create /locks/held/_c_00000000-0000-0000-0000-000000000001-lock-0000000007 me \
          digest:nobody:AAAAAAAAAAAAAAAAAAAAAAAAAAA=:r",

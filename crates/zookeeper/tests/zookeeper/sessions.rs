@@ -39,8 +39,8 @@ fn a_maintenance_task_that_panicked_is_restarted() {
     clock.arm();
     rig.until("the maintenance task dies", || clock.has_panicked());
     rig.until("maintenance runs again", || clock.is_asked_again());
-    let left = guard.remaining();
-    rig.until("its session is kept alive", || guard.remaining() > left || !guard.check());
+    let remaining_before = guard.remaining();
+    rig.until("its session is kept alive", || guard.remaining() > remaining_before || !guard.check());
     guard.release_blocking().unwrap();
 }
 
@@ -53,8 +53,8 @@ fn an_ended_session_loses_its_holds_and_its_waiters_queue_again() {
     let blocker = acquire(&other, "c");
     let (a, b) = (acquire_short(&cut, "a"), acquire_short(&cut, "b"));
     let (tx, rx) = mpsc::channel();
-    let waits = cut.clone();
-    spawn(move || tx.send(acquire_short(&waits, "c")));
+    let waiting_client = cut.clone();
+    spawn(move || tx.send(acquire_short(&waiting_client, "c")));
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     proxy.block();
     for guard in [&a, &b] {
@@ -104,8 +104,8 @@ fn a_claim_whose_answer_was_lost_finds_its_node() {
             leasehold_core::Mode::Shared,
             leasehold_core::Mode::Permits { count, limit: 3 },
         ];
-        for (at, mode) in modes.into_iter().enumerate() {
-            let claim = leasehold_core::Claim { mode, ..rig.claim(&format!("lost-{number}-{at}")) };
+        for (index, mode) in modes.into_iter().enumerate() {
+            let claim = leasehold_core::Claim { mode, ..rig.claim(&format!("lost-{number}-{index}")) };
             rig.run(async {
                 // Creates the directory of the name.
                 let (before, other) =
@@ -332,7 +332,7 @@ fn older_data_on_the_server_ends_the_session_and_its_claims() {
     rig.until("nothing is left", || rig.nodes().is_empty());
 }
 
-/// Whichever client deleted it.
+/// It does not matter which client deleted the node.
 #[test]
 fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     let rig = Rig::new();
@@ -351,7 +351,7 @@ fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     );
 }
 
-/// As a cron job does: it leaves nothing behind.
+/// A cron job takes one lock and leaves no session.
 #[test]
 fn only_a_second_lock_leaves_a_session_open() {
     let rig = Rig::new();

@@ -28,10 +28,10 @@ fn a_refused_try_refuses_no_other() {
     let (one, two, three) = (rig.locks(), rig.locks(), rig.locks());
     let permits = |locks: &Locks, count| locks.semaphore("p", 3).permits(count).blocking().try_acquire();
     let held = permits(&one, 2).unwrap();
-    let over = AtomicBool::new(false);
+    let finished = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !over.load(Ordering::Relaxed) {
+            while !finished.load(Ordering::Relaxed) {
                 assert!(permits(&two, 2).unwrap_err().is_taken());
             }
         });
@@ -39,12 +39,12 @@ fn a_refused_try_refuses_no_other() {
             match permits(&three, 1) {
                 Ok(guard) => guard.release_blocking().unwrap(),
                 Err(error) => {
-                    over.store(true, Ordering::Relaxed);
+                    finished.store(true, Ordering::Relaxed);
                     panic!("try {number}: {error}");
                 }
             }
         }
-        over.store(true, Ordering::Relaxed);
+        finished.store(true, Ordering::Relaxed);
     });
     held.release_blocking().unwrap();
 }
@@ -71,8 +71,8 @@ fn try_once(recorder: &Recorder, locks: &Locks, mode: Mode) {
     let attempt = recorder.attempt(0, "a", mode, Some(0));
     match request(locks, mode).blocking().try_acquire() {
         Ok(guard) => {
-            let facts = Granted { token: guard.token(), ttl_nanos: None, watched: false, fixed: false };
-            let hold = attempt.granted(facts, || None);
+            let granted = Granted { token: guard.token(), ttl_nanos: None, watched: false, fixed: false };
+            let hold = attempt.granted(granted, || None);
             let release = hold.releasing(None);
             guard.release_blocking().unwrap();
             release.freed();
@@ -128,15 +128,18 @@ impl HangingTry {
         hanging
     }
 
+    /// Deletes the node.
     fn leave(mut self) {
         let any_version = (-1_i32).to_be_bytes();
         self.change(&[&[0, 0, 0, 2, 0, 0, 0, 2][..], &self.node, &any_version].concat());
     }
 
+    /// Sends a request, which has to succeed.
     fn change(&mut self, request: &[u8]) {
         assert_eq!(self.exchange(request)[12..16], [0; 4], "the error of the answer");
     }
 
+    /// Sends a message and returns the answer.
     fn exchange(&mut self, request: &[u8]) -> Vec<u8> {
         self.stream.write_all(&text(request)).unwrap();
         let mut length = [0; 4];
@@ -147,6 +150,7 @@ impl HangingTry {
     }
 }
 
+/// Bytes as ZooKeeper encodes them: with their length.
 fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }

@@ -3,11 +3,11 @@
 
 use std::fmt;
 
-/// The number of an error.
+/// The number of an error, in an answer of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Code(pub(crate) i32);
+pub(crate) struct ErrorCode(pub(crate) i32);
 
-impl Code {
+impl ErrorCode {
     /// The error of the steps of a multi after the failed one.
     pub(crate) const SKIPPED: Self = Self(-2);
     pub(crate) const DATA_INCONSISTENCY: Self = Self(-3);
@@ -34,7 +34,7 @@ impl Code {
     pub(crate) const THROTTLED: Self = Self(-127);
 }
 
-impl fmt::Display for Code {
+impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = match *self {
             Self::DATA_INCONSISTENCY => "DataInconsistency",

@@ -17,7 +17,7 @@ const OBJECT_IDENTIFIER: u8 = 6;
 /// The hash of the server's certificate, by the hash algorithm of its signature. `None` where the signature names
 /// none.
 #[must_use]
-pub fn end_point<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
+pub fn channel_binding<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
     let algorithm = signature_hash(certificate)?;
     Some(digest(algorithm, certificate).as_ref().to_vec())
@@ -28,9 +28,9 @@ pub fn end_point<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
 fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
     let (certificate_content, _) = der_element(certificate, SEQUENCE)?;
     let (_, after_body) = der_element(certificate_content, SEQUENCE)?;
-    let (signature, _) = der_element(after_body, SEQUENCE)?;
-    let (name, _) = der_element(signature, OBJECT_IDENTIFIER)?;
-    match (name.strip_prefix(RSA), name.strip_prefix(ECDSA)) {
+    let (signature_algorithm, _) = der_element(after_body, SEQUENCE)?;
+    let (identifier, _) = der_element(signature_algorithm, OBJECT_IDENTIFIER)?;
+    match (identifier.strip_prefix(RSA), identifier.strip_prefix(ECDSA)) {
         // The last bytes of the identifiers: with MD5, SHA-1 or SHA-256 (by the RFC, SHA-256 replaces the first two),
         // then with SHA-384, then with SHA-512.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Some(&SHA256),
@@ -47,8 +47,8 @@ const MAX_LENGTH_BYTES: usize = 4;
 
 /// The content of the first DER element, which must have this tag, and the bytes after the element.
 fn der_element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (&found, rest) = der.split_first()?;
-    let (&length, rest) = rest.split_first().filter(|_| found == tag)?;
+    let (&actual_tag, rest) = der.split_first()?;
+    let (&length, rest) = rest.split_first().filter(|_| actual_tag == tag)?;
     let (length, rest) = match usize::from(length) {
         short @ 0..LONG_LENGTH => (short, rest),
         long => {
