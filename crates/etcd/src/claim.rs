@@ -188,7 +188,7 @@ impl Client {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
-        Ok(self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position }))
+        self.record_position(claim, dir, conn, ClaimReply { revision, seen: revision, ttl, position })
     }
 
     /// Reads the reply of a transaction that did not create the key, and decides what to do next.

@@ -9,8 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Previous, Token,
+    ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name, TokenBlocks,
 };
 use tokio::sync::Notify;
 use tonic::Status;
@@ -248,21 +247,27 @@ impl Client {
         }
     }
 
-    /// The answer for a claim that holds by a key created at this revision, for `ttl` from before the request left.
-    pub(crate) fn held(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
-        Answer::Held(grant(conn.cluster, revision, ttl))
+    /// How the create revision of a key becomes the tokens of its hold.
+    pub(crate) fn token_blocks(&self) -> TokenBlocks {
+        self.link.dialer().config.token_blocks
     }
-}
 
-/// Revisions of two clusters cannot be compared, so the lineage is the cluster.
-pub(crate) fn lineage(cluster: u64) -> Lineage {
-    Lineage::new(cluster.into())
-}
+    /// Revisions of two clusters cannot be compared, so the lineage is the cluster.
+    pub(crate) fn lineage(&self, cluster: u64) -> Lineage {
+        self.token_blocks().lineage(cluster)
+    }
 
-/// A grant. The server does not report how the previous hold ended.
-pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
-    let token = Token { lineage: lineage(cluster), number: revision.unsigned_abs() };
-    Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
+    /// The grant of a claim that holds by a key created at this revision and asked for `tokens` tokens, for `ttl` from
+    /// before the request left.
+    pub(crate) fn held(
+        &self,
+        conn: &Conn,
+        revision: i64,
+        tokens: u32,
+        ttl: Duration,
+    ) -> Result<Grant, EngineError> {
+        self.token_blocks().grant(self.lineage(conn.cluster), revision, tokens, ttl)
+    }
 }
 
 /// Why a request has no reply.

@@ -1,6 +1,6 @@
 //! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
-use leasehold_core::{Instant, Mode, Name};
+use leasehold_core::{Instant, Mode, Name, TokenBlocks};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -67,7 +67,9 @@ fn check_range(found: &RangeResponse) {
         }
     }
     let entries = entries(&dir, &found.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &entries, &Leases::new(), 7));
+    let token_blocks = TokenBlocks::new(true);
+    let tokens = (token_blocks, token_blocks.lineage(7));
+    drop(view(Name::new("a").expect("it is a name"), &dir, &entries, &Leases::new(), tokens));
 }
 
 fn check_txn(mut reply: TxnResponse) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{Broken, EngineError, Fault, Name, View};
+use leasehold_core::{Broken, EngineError, Fault, Lineage, Name, TokenBlocks, View};
 
 use crate::{
     EtcdEngine,
@@ -38,7 +38,7 @@ impl Client {
         let (header, found) = self.read_dir(&dir).await?;
         let entries = entries(&dir, &found);
         let leases = self.leases(entries.iter()).await?;
-        Ok(view(name.clone(), &dir, &entries, &leases, header.cluster_id))
+        Ok(view(name.clone(), &dir, &entries, &leases, self.tokens_of(header.cluster_id)))
     }
 
     /// The views of all names that begin with `prefix`.
@@ -62,8 +62,15 @@ impl Client {
         let leases = self.leases(all.iter().flat_map(|(_, _, entries)| entries)).await?;
         Ok(all
             .iter()
-            .map(|(name, dir, entries)| view(Name::clone(name), dir, entries, &leases, header.cluster_id))
+            .map(|(name, dir, entries)| {
+                view(Name::clone(name), dir, entries, &leases, self.tokens_of(header.cluster_id))
+            })
             .collect())
+    }
+
+    /// How the revisions of this cluster become tokens, and their lineage.
+    fn tokens_of(&self, cluster: u64) -> (TokenBlocks, Lineage) {
+        (self.token_blocks(), self.lineage(cluster))
     }
 
     /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
@@ -159,8 +166,8 @@ impl Client {
         let dir = self.dir(name);
         let (_, found) = self.read_dir(&dir).await?;
         let entries = entries(&dir, &found);
-        let held =
-            entries.iter().find(|entry| entry.holds && u64::try_from(entry.kv.create_revision) == Ok(token));
+        let revision = self.token_blocks().number_of(token);
+        let held = entries.iter().find(|entry| entry.holds && Some(entry.kv.create_revision) == revision);
         let Some(entry) = held else { return Ok(Broken::NotHeld) };
         if entry.is_broken() && !force {
             return Ok(Broken::Done);

@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
 use crate::{
     claims::{Blocker, Entry, State},
-    client::{Client, grant},
+    client::Client,
     engine::REQUEST_TIMEOUT,
     lock_mutex,
     push_handler::PushHandler,
@@ -106,11 +106,13 @@ impl Client {
                 // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
                     let remaining = entry.data.slot.session().remaining(now);
-                    let granted =
-                        remaining.map(|remaining| (entry.name.clone(), remaining.min(entry.claim_time)));
-                    granted.map(|(name, ttl)| {
+                    let ttl = remaining.map(|remaining| remaining.min(entry.claim_time));
+                    let (name, tokens) = (entry.name.clone(), entry.tokens);
+                    let granted = ttl.map(|ttl| (self.held(&conn, revision, tokens, ttl), ttl));
+                    granted.and_then(|(grant, ttl)| {
+                        let grant = grant.ok()?;
                         claims.hold(id, revision, false, (now, now.after(ttl)));
-                        (name, grant(conn.cluster, revision, ttl))
+                        Some((name, grant))
                     })
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, Hint, Mode, WATCHED_AFTER};
+use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, WATCHED_AFTER};
 
 use crate::{
     claims::{Blocker, State, fits},
@@ -99,22 +99,29 @@ pub(crate) struct ClaimReply {
 impl Client {
     /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
     /// precedence.
-    pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
+    pub(crate) fn record_position(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        conn: &Conn,
+        reply: ClaimReply,
+    ) -> Result<Answer, EngineError> {
         let ClaimReply { revision, seen, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(closed) = claims.closed(claim.id) {
-            return closed;
+            return Ok(closed);
         }
-        let Some(entry) = claims.get(claim.id) else { return Answer::Gone };
+        let Some(entry) = claims.get(claim.id) else { return Ok(Answer::Gone) };
         let holds = matches!(entry.state, State::Held { .. });
         if let Some(blocker) = blocker.filter(|_| !holds) {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
             watch(claim, dir, conn, seen, (key, &blocker));
-            return Answer::Waiting(Hint { ahead, ..Hint::default() });
+            return Ok(Answer::Waiting(Hint { ahead, ..Hint::default() }));
         }
+        let grant = self.held(conn, revision, entry.tokens, ttl)?;
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
         // Due even if the own key is watched already: the server may have ended that watch.
         claims.watch_at(claim.id, now.after(WATCHED_AFTER));
@@ -122,7 +129,7 @@ impl Client {
         // The watch of the own key lasts as long as the hold.
         conn.watches.unwatch(Target::Blocker(claim.id));
         self.wake_maintenance.notify_one();
-        Self::held(conn, revision, ttl)
+        Ok(Answer::Held(grant))
     }
 }
 

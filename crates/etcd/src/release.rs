@@ -51,8 +51,7 @@ impl Client {
                     let not_broken =
                         Record::read(&found.value).is_none_or(|record| record.state == RecordState::Claim);
                     release.token.is_none_or(|token| {
-                        not_broken
-                            && i64::try_from(token.number).is_ok_and(|number| number == found.create_revision)
+                        not_broken && self.token_blocks().first(found.create_revision) == Some(token.number)
                     })
                 });
                 if ended_own_hold { Released::Freed } else { Released::NotThere }

@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, lock_state::MIN_HOLD_OWNER};
+use leasehold_core::{
+    ClaimId, HolderView, Lineage, Mode, Name, TokenBlocks, View, WaiterView, lock_state::MIN_HOLD_OWNER,
+};
 
 use crate::{
-    client::lineage,
     keys::Dir,
     record::{Record, RecordState},
     wire::KeyValue,
@@ -93,7 +94,7 @@ impl KeyView<'_> {
         self.our_record().map_or_else(|| self.below.clone(), |record| record.id.to_string())
     }
 
-    fn holder(&self, leases: &Leases) -> HolderView {
+    fn holder(&self, leases: &Leases, token_blocks: TokenBlocks) -> HolderView {
         let lease_remaining = leases.get(&self.kv.lease).copied();
         // The hold may have less time than its lease, which other claims share.
         let remaining = match (&self.record, lease_remaining) {
@@ -103,7 +104,7 @@ impl KeyView<'_> {
         HolderView {
             id: self.id(),
             owner: self.owner(),
-            token: u64::try_from(self.kv.create_revision).ok(),
+            token: token_blocks.first(self.kv.create_revision),
             held: None,
             remaining,
             of_session: false,
@@ -113,12 +114,18 @@ impl KeyView<'_> {
 }
 
 /// Builds the view of a name.
-pub(crate) fn view(name: Name, dir: &Dir, entries: &[KeyView<'_>], leases: &Leases, cluster: u64) -> View {
+pub(crate) fn view(
+    name: Name,
+    dir: &Dir,
+    entries: &[KeyView<'_>],
+    leases: &Leases,
+    (token_blocks, lineage): (TokenBlocks, Lineage),
+) -> View {
     let mut view = View::free(name, dir.path());
-    view.lineage = Some(lineage(cluster));
+    view.lineage = Some(lineage);
     for entry in entries {
         if entry.holds {
-            view.add_holder(entry.mode, entry.holder(leases));
+            view.add_holder(entry.mode, entry.holder(leases, token_blocks));
         } else {
             view.waiters.push(WaiterView { id: entry.id(), owner: entry.owner(), waiting: None });
         }

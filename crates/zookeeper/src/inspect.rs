@@ -69,7 +69,7 @@ impl Client {
         let dir = self.dir(name);
         let contents = self.read_dir(&operator, &dir).await;
         self.end_request(operator).await;
-        Ok(contents?.view(name.clone(), &dir))
+        Ok(contents?.view(name.clone(), &dir, self.config.token_blocks))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -91,7 +91,7 @@ impl Client {
             let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
                 match self.read_dir(operator, &dir).await {
-                    Ok(contents) => Ok(contents.view(name.clone(), &dir)),
+                    Ok(contents) => Ok(contents.view(name.clone(), &dir, self.config.token_blocks)),
                     // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(Code::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
@@ -159,7 +159,8 @@ impl Client {
     ) -> Result<Broken, EngineError> {
         let contents = self.read_dir(operator, &self.dir(name)).await?;
         let held = contents.held();
-        let of_token = |stored: &StoredNode| stored.token() == Some(token);
+        let czxid = self.config.token_blocks.number_of(token);
+        let of_token = |stored: &StoredNode| Some(stored.stat.czxid) == czxid;
         let Some(held) = held.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
         else {
             return Ok(Broken::NotHeld);
