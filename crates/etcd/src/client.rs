@@ -231,7 +231,12 @@ impl Client {
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch_key(self.prefix(), lease);
         // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
-        conn.watches.watch(Target::Epoch(lease), (key, Vec::new()), Begin::Now { seen: i64::MAX });
+        let _ = conn.watches.watch(
+            Target::Epoch(lease),
+            (key, Vec::new()),
+            Begin::NowOnly { seen: 0 },
+            self.now(),
+        );
     }
 
     /// For tasks that must not keep the client alive.
@@ -242,8 +247,9 @@ impl Client {
     /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Blocker(id));
-            conn.watches.unwatch(Target::Own(id));
+            let now = self.now();
+            conn.watches.unwatch(Target::Blocker(id), now);
+            conn.watches.unwatch(Target::Own(id), now);
         }
     }
 

@@ -86,7 +86,8 @@ fn received(watched: WatchResponse) {
     let (requests, _requests_sent) = mpsc::unbounded_channel();
     let watches = Watches::new(requests);
     for (lease, begin) in [(1, Begin::Now { seen: 5 }), (2, Begin::After(watched.watch_id))] {
-        watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
+        let _ =
+            watches.watch(Target::Epoch(lease), (b"k".to_vec(), Vec::new()), begin, Instant::from_nanos(0));
     }
     for watch_id in [1, 2] {
         watches.receive(WatchResponse { watch_id, ..watched.clone() }, &NullHandler);

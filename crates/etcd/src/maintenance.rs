@@ -10,7 +10,9 @@ use leasehold_core::{
 use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
-    lock_mutex, runtime,
+    lock_mutex,
+    push_handler::PushHandler,
+    runtime,
     session::Action,
     watches::{Begin, Target},
     wire::Revoke,
@@ -53,11 +55,15 @@ impl Maintain for Client {
             (claims.overdue(now), claims.lasting(now))
         };
         if let Some(conn) = self.link.live() {
+            next = conn.watches.cancel_idle(now).map_or(next, |at| next.min(at));
             for id in lasting {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
-                conn.watches.watch(Target::Own(id), (key, Vec::new()), Begin::Now { seen: revision });
+                let target = Target::Own(id);
+                if conn.watches.watch(target, (key, Vec::new()), Begin::Now { seen: revision }, now) {
+                    self.on_missed(target);
+                }
             }
         }
         end_claims(self, overdue);

@@ -119,7 +119,7 @@ impl Client {
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
         self.wake_maintenance.notify_one();
-        conn.watches.unwatch(Target::Blocker(id));
+        conn.watches.unwatch(Target::Blocker(id), now);
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
@@ -208,7 +208,7 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(Target::Epoch(lease));
+            conn.watches.unwatch(Target::Epoch(lease), self.now());
         }
     }
 

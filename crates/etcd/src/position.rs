@@ -9,6 +9,7 @@ use crate::{
     client::Client,
     conn::Conn,
     keys::Dir,
+    push_handler::PushHandler,
     watches::{Begin, Target},
     wire::{KeyValue, Order, Range, RangeResponse},
 };
@@ -118,7 +119,7 @@ impl Client {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
-            watch(claim, dir, conn, seen, (key, &blocker));
+            self.watch(claim, dir, conn, seen, (key, &blocker));
             return Ok(Answer::Waiting(Hint { ahead, ..Hint::default() }));
         }
         let grant = self.held(conn, revision, entry.tokens, ttl)?;
@@ -127,25 +128,36 @@ impl Client {
         claims.watch_at(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
         // The watch of the own key lasts as long as the hold.
-        conn.watches.unwatch(Target::Blocker(claim.id));
+        conn.watches.unwatch(Target::Blocker(claim.id), now);
         self.wake_maintenance.notify_one();
         Ok(Answer::Held(grant))
     }
-}
 
-/// Watches the claim's own key and what the claim waits for, from the revision of the read, `seen`.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, seen: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
-    let (span, begin, own_begin) = match blocker {
-        // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
-        // that the watch of the own key missed.
-        Blocker::Key { key, .. } => {
-            ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::Now { seen: i64::MAX })
+    /// Watches the claim's own key and what the claim waits for, from the revision of the read, `seen`.
+    fn watch(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        conn: &Conn,
+        seen: i64,
+        (own_key, blocker): (Vec<u8>, &Blocker),
+    ) {
+        let (span, begin, own_begin) = match blocker {
+            // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
+            // that the watch of the own key missed.
+            Blocker::Key { key, .. } => {
+                ((key.clone(), Vec::new()), Begin::Now { seen }, Begin::NowOnly { seen })
+            }
+            // Every change counts, so the watches start after the read.
+            Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
+        };
+        let now = self.now();
+        let _ = conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin, now);
+        let target = Target::Blocker(claim.id);
+        if conn.watches.watch(target, span, begin, now) {
+            self.on_missed(target);
         }
-        // Every change counts, so the watches start after the read.
-        Blocker::Permits { .. } | Blocker::Unknown => (dir.all(), Begin::After(seen), Begin::After(seen)),
-    };
-    conn.watches.watch(Target::Own(claim.id), (own_key, Vec::new()), own_begin);
-    conn.watches.watch(Target::Blocker(claim.id), span, begin);
+    }
 }
 
 #[cfg(test)]
