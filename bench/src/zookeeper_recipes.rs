@@ -69,7 +69,7 @@ fn theirs(program: &mut Foreign, what: &str, clients: usize) -> Result<f64, Fail
     program.figure(&format!("{what} {clients} {}", SLICE.as_millis()))
 }
 
-fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<Foreign, Failure> {
+pub(crate) fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<Foreign, Failure> {
     let libraries = ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "netty-resolver"];
     let mut command = java_program(&recipe("CuratorPairs.java"), &libraries, compiled);
     command.env("_JAVA_OPTIONS", FULL_JAVA);
