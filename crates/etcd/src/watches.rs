@@ -53,9 +53,9 @@ pub(crate) enum Begin {
     /// a tenth of a second.
     After(i64),
     /// From when the server receives the request; the server reports changes at once. The client has read the data at
-    /// revision `seen`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and the client
-    /// reads once what changed in between. Such a watch is never behind: the server serves watches that are behind only
-    /// ten times a second.
+    /// revision `seen`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and the
+    /// client reads once what changed in between. Such a watch is never behind: the server serves watches that are
+    /// behind only ten times a second.
     Now { seen: i64 },
     /// As `Now`, but changes between `seen` and the beginning of the watch do not matter.
     NowOnly { seen: i64 },
@@ -80,8 +80,8 @@ struct Tables {
     watches: HashMap<i64, WatchState>,
     /// The watch id of each target.
     watch_ids: HashMap<Target, i64>,
-    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the last claim on its
-    /// name, so the watch of one key is kept for a while after its target has ended.
+    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the last claim on
+    /// its name, so the watch of one key is kept for a while after its target has ended.
     idle: VecDeque<(Instant, i64)>,
 }
 
@@ -90,8 +90,9 @@ impl Watches {
         Self { requests, last_watch_id: AtomicI64::new(0), tables: Mutex::default() }
     }
 
-    /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues. True
-    /// if a change after the revision that the client has seen was already reported: then the client has to read once.
+    /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
+    /// True if a change after the revision that the client has seen was already reported: then the client has to read
+    /// once.
     #[must_use]
     pub(crate) fn watch(&self, target: Target, span: Span, begin: Begin, now: Instant) -> bool {
         let mut tables = lock_mutex(&self.tables);
@@ -206,8 +207,8 @@ impl Watches {
 }
 
 impl Tables {
-    /// Records the newest change of a reply. Returns the target of its watch, the revision that the target has seen, and
-    /// whether it wants to know of missed changes; `None` for an unknown watch.
+    /// Records the newest change of a reply. Returns the target of its watch, the revision that the target has seen,
+    /// and whether it wants to know of missed changes; `None` for an unknown watch.
     fn record(&mut self, watched: &WatchResponse) -> Option<(Option<Target>, i64, bool)> {
         let watch = self.watches.get_mut(&watched.watch_id)?;
         let newest = watched.events.iter().map(revision_of).max();
