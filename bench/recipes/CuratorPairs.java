@@ -4,6 +4,8 @@
 //
 //	free CLIENTS MILLIS        each client has its own name
 //	contended CLIENTS MILLIS   all clients use one name
+//	line CLIENTS MILLIS        as contended, on leasehold's name "line"; after the rate follows the longest wait of a
+//	                           client in milliseconds
 //
 // A client is one session with one thread. The program ends at the end of its input.
 
@@ -17,6 +19,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -28,6 +31,8 @@ public class CuratorPairs {
 
 	private final String servers;
 	private final List<CuratorFramework> clients = new ArrayList<>();
+	/** The longest wait in nanoseconds since the last order. */
+	private final AtomicLong longest = new AtomicLong();
 	private final ExecutorService threads = Executors.newCachedThreadPool();
 
 	public static void main(String[] arguments) throws Exception {
@@ -35,8 +40,9 @@ public class CuratorPairs {
 		var lines = new BufferedReader(new InputStreamReader(System.in));
 		for (var line = lines.readLine(); line != null; line = lines.readLine()) {
 			var words = line.split(" ");
-			double rate = program.rate(words[0].equals("free"), Integer.parseInt(words[1]), Long.parseLong(words[2]));
-			System.out.println(String.format(Locale.ROOT, "%.1f", rate));
+			double rate = program.rate(words[0], Integer.parseInt(words[1]), Long.parseLong(words[2]));
+			var longest = words[0].equals("line") ? String.format(Locale.ROOT, " %.3f", program.longest.get() / 1e6) : "";
+			System.out.println(String.format(Locale.ROOT, "%.1f%s", rate, longest));
 		}
 		program.clients.forEach(CuratorFramework::close);
 		System.exit(0);
@@ -46,7 +52,8 @@ public class CuratorPairs {
 		this.servers = servers;
 	}
 
-	private double rate(boolean free, int count, long millis) throws Exception {
+	private double rate(String what, int count, long millis) throws Exception {
+		longest.set(0);
 		while (clients.size() < count) {
 			clients.add(connected());
 		}
@@ -54,7 +61,11 @@ public class CuratorPairs {
 		long begin = System.nanoTime();
 		long end = begin + TimeUnit.MILLISECONDS.toNanos(millis);
 		for (int number = 0; number < count; number++) {
-			var path = free ? "/curator/bench-" + number : "/curator/contended";
+			var path = switch (what) {
+				case "free" -> "/curator/bench-" + number;
+				case "line" -> "/locks/line";
+				default -> "/curator/contended";
+			};
 			var mutex = new InterProcessMutex(clients.get(number), path);
 			tasks.add(() -> pairs(mutex, end));
 		}
@@ -65,10 +76,12 @@ public class CuratorPairs {
 		return done * 1e9 / (System.nanoTime() - begin);
 	}
 
-	private static int pairs(InterProcessMutex mutex, long end) throws Exception {
+	private int pairs(InterProcessMutex mutex, long end) throws Exception {
 		int done = 0;
 		while (System.nanoTime() < end) {
+			long asked = System.nanoTime();
 			mutex.acquire();
+			longest.accumulateAndGet(System.nanoTime() - asked, Math::max);
 			mutex.release();
 			done++;
 		}

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    Failure, cluster_holds, contended, etcd_contended, etcd_handover, handover, holds, postgres_handover,
+    Failure, cluster_holds, contended, etcd_handover, handover, holds, one_name, postgres_handover,
     redis_contended, redis_handover, sqlite_bare, sqlite_free, sqlite_handover, zookeeper_handover,
     zookeeper_holds,
 };
@@ -37,7 +37,8 @@ pub(crate) fn main(arguments: &[&str]) -> Result<(), Failure> {
         ["published", port] => redis_handover::print_arrivals(port),
         ["etcd-handover", keeper, release_point, port] => etcd_handover::child(keeper, release_point, port),
         ["watched", port] => etcd_handover::print_arrivals(port),
-        ["etcd-contended", tasks, url] => etcd_contended::child(tasks, url),
+        ["one-name", tasks, url] => one_name::child(tasks, url),
+        ["busy-name", url] => one_name::busy_child(url),
         ["zookeeper-handover", keeper, release_point, port] => {
             zookeeper_handover::child(keeper, release_point, port)
         }

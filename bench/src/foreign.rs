@@ -25,11 +25,27 @@ impl ForeignProgram {
         Ok(Self { child, orders, answers })
     }
 
-    /// The figure that it answers.
-    pub(crate) fn figure(&mut self, order: &str) -> Result<f64, Failure> {
-        writeln!(self.orders, "{order}")?;
+    /// Sends an order.
+    pub(crate) fn order(&mut self, order: &str) -> Result<(), Failure> {
+        Ok(writeln!(self.orders, "{order}")?)
+    }
+
+    /// Reads the answer to an order.
+    pub(crate) fn read_answer(&mut self) -> Result<String, Failure> {
         let mut line = String::new();
         self.answers.read_line(&mut line)?;
+        Ok(line)
+    }
+
+    /// Sends an order and reads its answer.
+    pub(crate) fn answer(&mut self, order: &str) -> Result<String, Failure> {
+        self.order(order)?;
+        self.read_answer()
+    }
+
+    /// The figure that it answers.
+    pub(crate) fn figure(&mut self, order: &str) -> Result<f64, Failure> {
+        let line = self.answer(order)?;
         Ok(line.trim().parse().map_err(|_| format!("a program answered {line:?} instead of a figure"))?)
     }
 

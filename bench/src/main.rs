@@ -12,7 +12,6 @@ mod command;
 mod comparison;
 mod contended;
 mod etcd_bare;
-mod etcd_contended;
 mod etcd_free;
 mod etcd_handover;
 mod etcd_holds;
@@ -23,6 +22,7 @@ mod handover;
 mod holds;
 mod mysql_free;
 mod mysql_waiters;
+mod one_name;
 mod packages;
 mod pairs;
 mod postgres_free;
@@ -55,7 +55,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, what it measures, and how.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 33] = [
+const BENCHES: [Bench; 34] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -91,10 +91,15 @@ const BENCHES: [Bench; 33] = [
     ),
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
-    ("etcd-contended", "one name on etcd, several tasks in each of several processes", etcd_contended::bench),
+    ("etcd-contended", "one name on etcd, several tasks in each of several processes", one_name::etcd),
     ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
     ("zookeeper-free", "acquire and release of free names on ZooKeeper", zookeeper_free::bench),
     ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),
+    (
+        "zookeeper-contended",
+        "one name on ZooKeeper, several tasks in each of several processes",
+        one_name::zookeeper,
+    ),
     ("zookeeper-holds", "10,000 holds on ZooKeeper that are renewed, for a minute", zookeeper_holds::bench),
     ("zookeeper-recipes", "the recipes of Curator and kazoo on the same ZooKeeper", zookeeper_recipes::bench),
     ("postgres-free", "acquire and release of free names on PostgreSQL", postgres_free::bench),

@@ -75,7 +75,7 @@ fn foreign_pairs(program: &mut ForeignProgram, kind: &str, clients: usize) -> Re
     program.figure(&format!("{kind} {clients} {}", MEASUREMENT_TIME.as_millis()))
 }
 
-fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<ForeignProgram, Failure> {
+pub(crate) fn curator(server: &ZookeeperServer, compiled: &Path) -> Result<ForeignProgram, Failure> {
     let libraries = ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "netty-resolver"];
     let mut command = java_program(&recipe_path("CuratorPairs.java"), &libraries, compiled);
     command.env("_JAVA_OPTIONS", JAVA_OPTIONS);

@@ -53,5 +53,6 @@ pub use pure::lock_state;
 pub use pure::rotation::Rotation;
 pub use pure::server_clock::ServerClock;
 pub use pure::stop::Stop;
+pub use pure::token_block::{HAND_OVER_TOKENS, TokenBlocks};
 pub use pure::wait::{Wait, WaitAction};
 pub use request::{Acquire, Blocking, DEFAULT_TTL, Request};

@@ -194,12 +194,12 @@ impl Client {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
         }
-        Ok(self.record_position(
+        self.record_position(
             claim,
             dir,
             conn,
             ClaimReply { revision, read_revision: revision, ttl, position },
-        ))
+        )
     }
 
     /// Reads the reply of a transaction that did not create the key, and decides what to do next.

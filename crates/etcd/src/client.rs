@@ -9,8 +9,7 @@ use std::{
 };
 
 use leasehold_core::{
-    Answer, ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Previous, Token,
+    ClaimId, Clock, Contact, EngineError, Env, Grant, InFlight, Instant, Lineage, Mailbox, Name, TokenBlocks,
 };
 use tokio::sync::Notify;
 use tonic::Status;
@@ -238,10 +237,11 @@ impl Client {
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch_key(self.prefix(), lease);
         // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
-        conn.watches.watch(
+        let _ = conn.watches.watch(
             WatchTarget::Epoch(lease),
             (key, Vec::new()),
-            WatchStart::Now { read_revision: i64::MAX },
+            WatchStart::NowOnly { read_revision: 0 },
+            self.now(),
         );
     }
 
@@ -253,26 +253,33 @@ impl Client {
     /// Ends the watches of this claim.
     pub(crate) fn unwatch(&self, id: ClaimId) {
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(WatchTarget::Blocker(id));
-            conn.watches.unwatch(WatchTarget::Own(id));
+            let now = self.now();
+            conn.watches.unwatch(WatchTarget::Blocker(id), now);
+            conn.watches.unwatch(WatchTarget::Own(id), now);
         }
     }
 
-    /// The answer for a claim that holds by a key created at this revision, for `ttl` from before the request left.
-    pub(crate) fn held_answer(conn: &Conn, revision: i64, ttl: Duration) -> Answer {
-        Answer::Held(grant(conn.cluster, revision, ttl))
+    /// How the create revision of a key becomes the tokens of its hold.
+    pub(crate) fn token_blocks(&self) -> TokenBlocks {
+        self.link.dialer().config.token_blocks
     }
-}
 
-/// Revisions of two clusters cannot be compared, so the lineage is the cluster.
-pub(crate) fn lineage(cluster: u64) -> Lineage {
-    Lineage::new(cluster.into())
-}
+    /// Revisions of two clusters cannot be compared, so the lineage is the cluster.
+    pub(crate) fn lineage(&self, cluster: u64) -> Lineage {
+        self.token_blocks().lineage(cluster)
+    }
 
-/// A grant. The server does not report how the previous hold ended.
-pub(crate) fn grant(cluster: u64, revision: i64, ttl: Duration) -> Grant {
-    let token = Token { lineage: lineage(cluster), number: revision.unsigned_abs() };
-    Grant { token, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown }
+    /// The grant of a claim that holds by a key created at this revision and asked for `tokens` tokens, for `ttl` from
+    /// before the request left.
+    pub(crate) fn held(
+        &self,
+        conn: &Conn,
+        revision: i64,
+        tokens: u32,
+        ttl: Duration,
+    ) -> Result<Grant, EngineError> {
+        self.token_blocks().grant(self.lineage(conn.cluster), revision, tokens, ttl)
+    }
 }
 
 /// Why a request has no reply.

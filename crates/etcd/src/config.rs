@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl, TokenBlocks};
 
 /// The prefix of lock keys, unless the URL names another.
 pub const DEFAULT_PREFIX: &str = "/locks";
@@ -21,6 +21,7 @@ pub struct Config {
     pub(crate) login: Option<(String, Password)>,
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
+    pub(crate) token_blocks: TokenBlocks,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<leasehold_tls::Tls>,
 }
@@ -34,6 +35,7 @@ impl Config {
             login: None,
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: CONNECT_TIMEOUT,
+            token_blocks: TokenBlocks::new(true),
             #[cfg(feature = "tls")]
             tls: None,
         }
@@ -68,6 +70,16 @@ impl Config {
 
     leasehold_core::server_options! {
         /// The login.
+    }
+
+    /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then its
+    /// create revision times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the token
+    /// is the create revision, as in other programs, and each task of the process claims the name for itself. All
+    /// programs that share a fence need the same setting.
+    #[must_use]
+    pub fn hand_over(mut self, hand_over: bool) -> Self {
+        self.token_blocks = TokenBlocks::new(hand_over);
+        self
     }
 
     /// Sets the prefix of lock keys, before a slash and the name; [`DEFAULT_PREFIX`] by default.

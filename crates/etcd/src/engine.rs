@@ -29,7 +29,8 @@ impl EtcdEngine {
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();
-        Self { client: Client::new(config, env, contact.clone()), profile: profile(contact) }
+        let profile = profile(&config, contact.clone());
+        Self { client: Client::new(config, env, contact), profile }
     }
 }
 
@@ -42,10 +43,11 @@ leasehold_core::forward_engine!(EtcdEngine, |client| async move {
 });
 
 /// What this engine can do, for core.
-fn profile(contact: Contact) -> Profile {
+fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
     profile.push = true;
     profile.poll = POLL;
+    profile.tokens = config.token_blocks.size();
     profile.fifo = true;
     profile.supports_min_hold = true;
     profile.breaking = Breaking::Lease;

@@ -1,6 +1,6 @@
 //! The parsers of foreign bytes, for the tests below and for `fuzz/`. A target panics when a parser is wrong.
 
-use leasehold_core::{Instant, Mode, Name};
+use leasehold_core::{Instant, Mode, Name, TokenBlocks};
 use tokio::sync::mpsc;
 
 use crate::{
@@ -73,7 +73,9 @@ fn check_range(range: &RangeResponse) {
         }
     }
     let key_views = key_views(&dir, &range.kvs);
-    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), CLUSTER));
+    let token_blocks = TokenBlocks::new(true);
+    let tokens = (token_blocks, token_blocks.lineage(7));
+    drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), tokens));
 }
 
 /// Reads the result of each step of a transaction.
@@ -94,7 +96,12 @@ fn check_watch_response(response: WatchResponse) {
     for (lease, begin) in
         [(1, WatchStart::Now { read_revision: 5 }), (2, WatchStart::After(response.watch_id))]
     {
-        watches.watch(WatchTarget::Epoch(lease), (b"k".to_vec(), Vec::new()), begin);
+        let _ = watches.watch(
+            WatchTarget::Epoch(lease),
+            (b"k".to_vec(), Vec::new()),
+            begin,
+            Instant::from_nanos(0),
+        );
     }
     for watch_id in [1, 2] {
         watches.receive(WatchResponse { watch_id, ..response.clone() }, &NullHandler);

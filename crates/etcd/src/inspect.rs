@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_core::{Broken, EngineError, Fault, Name, View};
+use leasehold_core::{Broken, EngineError, Fault, Lineage, Name, TokenBlocks, View};
 
 use crate::{
     EtcdEngine,
@@ -38,7 +38,7 @@ impl Client {
         let (header, kvs) = self.read_dir(&dir).await?;
         let key_views = key_views(&dir, &kvs);
         let lease_times = self.lease_times(key_views.iter()).await?;
-        Ok(view(name.clone(), &dir, &key_views, &lease_times, header.cluster_id))
+        Ok(view(name.clone(), &dir, &key_views, &lease_times, self.tokens_of(header.cluster_id)))
     }
 
     /// The views of all names that begin with `prefix`.
@@ -63,9 +63,14 @@ impl Client {
         Ok(dirs
             .iter()
             .map(|(name, dir, key_views)| {
-                view(Name::clone(name), dir, key_views, &lease_times, header.cluster_id)
+                view(Name::clone(name), dir, key_views, &lease_times, self.tokens_of(header.cluster_id))
             })
             .collect())
+    }
+
+    /// How the revisions of this cluster become tokens, and their lineage.
+    fn tokens_of(&self, cluster: u64) -> (TokenBlocks, Lineage) {
+        (self.token_blocks(), self.lineage(cluster))
     }
 
     /// Reads all keys of a directory, and the key of clients without a queue, in the order of their creation.
@@ -162,9 +167,9 @@ impl Client {
         let dir = self.dir(name);
         let (_, kvs) = self.read_dir(&dir).await?;
         let key_views = key_views(&dir, &kvs);
-        let held_key = key_views
-            .iter()
-            .find(|key_view| key_view.holds && u64::try_from(key_view.kv.create_revision) == Ok(token));
+        let revision = self.token_blocks().number_of(token);
+        let held_key =
+            key_views.iter().find(|key_view| key_view.holds && Some(key_view.kv.create_revision) == revision);
         let Some(key_view) = held_key else { return Ok(Broken::NotHeld) };
         if key_view.is_broken() && !force {
             return Ok(Broken::Done);

@@ -10,7 +10,9 @@ use leasehold_core::{
 use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
-    lock_mutex, runtime,
+    lock_mutex,
+    push_handler::PushHandler,
+    runtime,
     session::SessionAction,
     watches::{WatchStart, WatchTarget},
     wire::Revoke,
@@ -55,15 +57,20 @@ impl Maintain for Client {
         };
         // A hold that lasts is watched, so that its holder learns of a deletion or a break of the key at once.
         if let Some(conn) = self.link.live() {
+            next_round = conn.watches.cancel_idle(now).map_or(next_round, |at| next_round.min(at));
             for id in holds_to_watch {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
-                conn.watches.watch(
-                    WatchTarget::Own(id),
+                let target = WatchTarget::Own(id);
+                if conn.watches.watch(
+                    target,
                     (key, Vec::new()),
                     WatchStart::Now { read_revision: revision },
-                );
+                    now,
+                ) {
+                    self.on_missed(target);
+                }
             }
         }
         end_claims(self, overdue);

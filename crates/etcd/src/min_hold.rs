@@ -25,9 +25,9 @@ impl Client {
         min_hold: Duration,
         raise_epoch_of: Option<i64>,
     ) -> Result<Option<KeyValue>, EngineError> {
-        let Ok(token) = i64::try_from(token) else { return Ok(None) };
+        let Some(revision) = self.token_blocks().number_of(token) else { return Ok(None) };
         let (lease, _) = self.create_lease(whole_seconds(min_hold).max(1)).await?;
-        let mut txn = Self::min_hold_txn(key, (id, token), min_hold, lease);
+        let mut txn = Self::min_hold_txn(key, (id, revision), min_hold, lease);
         if let Some(epoch_lease) = raise_epoch_of {
             let put_epoch = Put {
                 key: crate::keys::epoch_key(self.prefix(), epoch_lease),
@@ -46,7 +46,7 @@ impl Client {
         }
         lock_mutex(&self.min_hold_leases).push((self.now().after(min_hold), lease));
         self.wake_maintenance.notify_one();
-        Ok(Some(KeyValue { create_revision: token, ..KeyValue::default() }))
+        Ok(Some(KeyValue { create_revision: revision, ..KeyValue::default() }))
     }
 
     /// Ends a minimum hold whose time is over. If the request fails, the lease ends on the server a little later.

@@ -4,7 +4,7 @@ use leasehold_core::{ClaimId, Instant, Loss, Notification};
 
 use crate::{
     claims::{Blocker, Entry, State},
-    client::{Client, grant},
+    client::Client,
     engine::REQUEST_TIMEOUT,
     lock_mutex,
     push_handler::PushHandler,
@@ -110,18 +110,20 @@ impl Client {
                 // The hold depends on its lease, so the lease must have been confirmed recently.
                 Some(true) => {
                     let remaining = entry.data.lease_slot.session().remaining(now);
-                    let granted =
-                        remaining.map(|remaining| (entry.name.clone(), remaining.min(entry.claim_time)));
-                    granted.map(|(name, ttl)| {
+                    let ttl = remaining.map(|remaining| remaining.min(entry.claim_time));
+                    let (name, tokens) = (entry.name.clone(), entry.tokens);
+                    let granted = ttl.map(|ttl| (self.held(&conn, revision, tokens, ttl), ttl));
+                    granted.and_then(|(grant, ttl)| {
+                        let grant = grant.ok()?;
                         claims.hold(id, revision, false, (now, now.after(ttl)));
-                        (name, grant(conn.cluster, revision, ttl))
+                        Some((name, grant))
                     })
                 }
             }
         };
         let Some((name, grant)) = granted else { return self.push_recheck(id) };
         self.wake_maintenance.notify_one();
-        conn.watches.unwatch(WatchTarget::Blocker(id));
+        conn.watches.unwatch(WatchTarget::Blocker(id), now);
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
@@ -214,7 +216,7 @@ impl Client {
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
         if let Some(conn) = self.link.live() {
-            conn.watches.unwatch(WatchTarget::Epoch(lease));
+            conn.watches.unwatch(WatchTarget::Epoch(lease), self.now());
         }
     }
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Claim, Hint, Mode, WATCHED_AFTER};
+use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, WATCHED_AFTER};
 
 use crate::{
     claims::{Blocker, State, fits},
     client::Client,
     conn::Conn,
     keys::Dir,
+    push_handler::PushHandler,
     watches::{WatchStart, WatchTarget},
     wire::{KeyValue, Order, Range, RangeResponse},
 };
@@ -100,50 +101,68 @@ pub(crate) struct ClaimReply {
 impl Client {
     /// Stores the position of the claim and returns the answer. An event received while the reply was in flight takes
     /// precedence.
-    pub(crate) fn record_position(&self, claim: &Claim, dir: &Dir, conn: &Conn, reply: ClaimReply) -> Answer {
+    pub(crate) fn record_position(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        conn: &Conn,
+        reply: ClaimReply,
+    ) -> Result<Answer, EngineError> {
         let ClaimReply { revision, read_revision, ttl, position: QueuePosition { blocker, ahead } } = reply;
         let now = self.now();
         let mut claims = self.claims();
         if let Some(answer) = claims.answer_without_request(claim.id) {
-            return answer;
+            return Ok(answer);
         }
-        let Some(entry) = claims.get(claim.id) else { return Answer::Gone };
+        let Some(entry) = claims.get(claim.id) else { return Ok(Answer::Gone) };
         let holds = matches!(entry.state, State::Held { .. });
         if let Some(blocker) = blocker.filter(|_| !holds) {
             let key = entry.data.key.clone();
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
-            watch(claim, dir, conn, read_revision, (key, &blocker));
-            return Answer::Waiting(Hint { ahead, ..Hint::default() });
+            self.watch(claim, dir, conn, read_revision, (key, &blocker));
+            return Ok(Answer::Waiting(Hint { ahead, ..Hint::default() }));
         }
+        let grant = self.held(conn, revision, entry.tokens, ttl)?;
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
         // Due even if the own key is watched already: the server may have ended that watch.
         claims.watch_from(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
         // The watch of the own key lasts as long as the hold.
-        conn.watches.unwatch(WatchTarget::Blocker(claim.id));
+        conn.watches.unwatch(WatchTarget::Blocker(claim.id), now);
         self.wake_maintenance.notify_one();
-        Self::held_answer(conn, revision, ttl)
+        Ok(Answer::Held(grant))
     }
-}
 
-/// Watches the claim's own key and what the claim waits for, from the revision of the read, `read_revision`.
-fn watch(claim: &Claim, dir: &Dir, conn: &Conn, read_revision: i64, (own_key, blocker): (Vec<u8>, &Blocker)) {
-    let (span, begin, own_begin) = match blocker {
-        // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
-        // that the watch of the own key missed.
-        Blocker::Key { key, .. } => (
-            (key.clone(), Vec::new()),
-            WatchStart::Now { read_revision },
-            WatchStart::Now { read_revision: i64::MAX },
-        ),
-        // Every change counts, so the watches start after the read.
-        Blocker::Permits { .. } | Blocker::Unknown => {
-            (dir.all_keys(), WatchStart::After(read_revision), WatchStart::After(read_revision))
+    /// Watches the claim's own key and what the claim waits for, from the revision of the read, `read_revision`.
+    fn watch(
+        &self,
+        claim: &Claim,
+        dir: &Dir,
+        conn: &Conn,
+        read_revision: i64,
+        (own_key, blocker): (Vec<u8>, &Blocker),
+    ) {
+        let (span, begin, own_begin) = match blocker {
+            // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
+            // that the watch of the own key missed.
+            Blocker::Key { key, .. } => (
+                (key.clone(), Vec::new()),
+                WatchStart::Now { read_revision },
+                WatchStart::NowOnly { read_revision },
+            ),
+            // Every change counts, so the watches start after the read.
+            Blocker::Permits { .. } | Blocker::Unknown => {
+                (dir.all_keys(), WatchStart::After(read_revision), WatchStart::After(read_revision))
+            }
+        };
+        let now = self.now();
+        let _ = conn.watches.watch(WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin, now);
+        let target = WatchTarget::Blocker(claim.id);
+        if conn.watches.watch(target, span, begin, now) {
+            self.on_missed(target);
         }
-    };
-    conn.watches.watch(WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin);
-    conn.watches.watch(WatchTarget::Blocker(claim.id), span, begin);
+    }
 }
 
 #[cfg(test)]

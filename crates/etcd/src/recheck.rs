@@ -60,7 +60,7 @@ impl Client {
             self.note_contact(claim);
             return Ok(Answer::Waiting(Hint { ahead: position.ahead, ..Hint::default() }));
         }
-        Ok(self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position }))
+        self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position })
     }
 
     /// Whether this client knows every claim ahead of this one and is notified when one ends.

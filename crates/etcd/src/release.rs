@@ -51,9 +51,7 @@ impl Client {
                     let not_broken =
                         Record::read(&old_kv.value).is_none_or(|record| record.state == RecordState::Claim);
                     release.token.is_none_or(|token| {
-                        not_broken
-                            && i64::try_from(token.number)
-                                .is_ok_and(|number| number == old_kv.create_revision)
+                        not_broken && self.token_blocks().first(old_kv.create_revision) == Some(token.number)
                     })
                 });
                 if ended_own_hold { Released::Freed } else { Released::NotThere }

@@ -54,7 +54,7 @@ impl Client {
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
         let State::Held { own: revision, .. } = entry.state else { return None };
-        if entry.name != hold.name || i64::try_from(hold.token.number) != Ok(revision) {
+        if entry.name != hold.name || self.token_blocks().first(revision) != Some(hold.token.number) {
             return None;
         }
         let session = Arc::clone(entry.data.lease_slot.session());
@@ -110,7 +110,7 @@ impl Client {
     /// Extends a hold whose key was read, or returns why the hold is lost.
     fn renewal_result(&self, hold: &Hold, key_read: &KeyRead) -> Renewed {
         let revision = key_read.kv.create_revision;
-        if i64::try_from(hold.token.number) != Ok(revision) {
+        if self.token_blocks().first(revision) != Some(hold.token.number) {
             return Renewed::Lost(Loss::Gone);
         }
         if Record::read(&key_read.kv.value).is_some_and(|record| record.state == RecordState::Broken) {

@@ -2,10 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_core::{ClaimId, HolderView, Mode, Name, View, WaiterView, lock_state::MIN_HOLD_OWNER};
+use leasehold_core::{
+    ClaimId, HolderView, Lineage, Mode, Name, TokenBlocks, View, WaiterView, lock_state::MIN_HOLD_OWNER,
+};
 
 use crate::{
-    client::lineage,
     keys::Dir,
     record::{Record, RecordState},
     wire::KeyValue,
@@ -93,7 +94,7 @@ impl KeyView<'_> {
         self.our_record().map_or_else(|| self.part_below.clone(), |record| record.id.to_string())
     }
 
-    fn holder(&self, lease_times: &LeaseTimes) -> HolderView {
+    fn holder(&self, lease_times: &LeaseTimes, token_blocks: TokenBlocks) -> HolderView {
         let lease_remaining = lease_times.get(&self.kv.lease).copied();
         // The hold may have less time than its lease, which other claims share.
         let remaining = match (&self.record, lease_remaining) {
@@ -103,7 +104,7 @@ impl KeyView<'_> {
         HolderView {
             id: self.id(),
             owner: self.owner(),
-            token: u64::try_from(self.kv.create_revision).ok(),
+            token: token_blocks.first(self.kv.create_revision),
             held: None,
             remaining,
             of_session: false,
@@ -118,13 +119,13 @@ pub(crate) fn view(
     dir: &Dir,
     key_views: &[KeyView<'_>],
     lease_times: &LeaseTimes,
-    cluster: u64,
+    (token_blocks, lineage): (TokenBlocks, Lineage),
 ) -> View {
     let mut view = View::free(name, dir.path());
-    view.lineage = Some(lineage(cluster));
+    view.lineage = Some(lineage);
     for key_view in key_views {
         if key_view.holds {
-            view.add_holder(key_view.mode, key_view.holder(lease_times));
+            view.add_holder(key_view.mode, key_view.holder(lease_times, token_blocks));
         } else {
             view.waiters.push(WaiterView { id: key_view.id(), owner: key_view.owner(), waiting: None });
         }

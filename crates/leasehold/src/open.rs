@@ -164,12 +164,26 @@ fn open_etcd(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;
     }
+    config = config.hand_over(hand_over(url)?);
     if url.scheme == "etcds" {
         config = with_tls!(url, connect, config, tls => config.tls(tls));
     }
     url.check_all_taken()?;
     let etcd = Arc::new(EtcdEngine::new(config, &leasehold_core::Env::system()));
     Ok(Opened { engine: Arc::clone(&etcd) as _, handle: EngineHandle::Etcd(etcd) })
+}
+
+/// The URL option `hand_over`: whether a hold is handed over between tasks of this process.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+fn hand_over(url: &mut Url) -> Result<bool, Error> {
+    match url.take("hand_over").as_deref() {
+        None | Some("on") => Ok(true),
+        Some("off") => Ok(false),
+        // The value is not shown: it may be the end of a password with a `?` in it.
+        Some(_) => Err(Error::misconfigured(
+            "the URL option hand_over is unknown: on (the default) and off are known",
+        )),
+    }
 }
 
 #[cfg(feature = "zookeeper")]
@@ -185,6 +199,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     if let Some(prefix) = url.take("prefix") {
         config = config.prefix(&prefix)?;
     }
+    config = config.hand_over(hand_over(url)?);
     match url.take("layout").as_deref() {
         None | Some("mutex") => {}
         Some("rw") => config = config.layout(Layout::ReadWrite),

@@ -13,6 +13,7 @@
 //! - [`panic_clock`]: a clock that panics in one task of an engine.
 //! - [`rig`]: shared parts of the tests of engines with a server.
 //! - [`lease_retries`]: retries tests of leases on a busy machine.
+//! - [`hand_over`]: tests of hand-over inside a process that two engines share.
 //! - [`scenarios`]: tests that several engines share beside the suite.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 
@@ -21,6 +22,7 @@ pub mod claims;
 pub mod decorators;
 pub mod dropper;
 pub mod fuzz;
+pub mod hand_over;
 pub mod history;
 pub mod lease_retries;
 pub mod limits;

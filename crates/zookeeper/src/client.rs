@@ -10,8 +10,7 @@ use std::{
 };
 
 use leasehold_core::{
-    ClaimId, Clock, Contact, EngineError, Env, Fault, Grant, InFlight, Instant, Lineage, Mailbox, Name,
-    Previous, Token,
+    ClaimId, Clock, Contact, EngineError, Env, Fault, InFlight, Instant, Lineage, Mailbox, Name,
 };
 use tokio::sync::Notify;
 
@@ -19,7 +18,7 @@ use crate::{
     claims::Claims,
     config::Config,
     conn::Conn,
-    error::{Failed, multi_outcome, unreadable},
+    error::{Failed, multi_outcome},
     keys::Dir,
     lock_mutex, runtime,
     session::{SessionState, session_ended},
@@ -211,7 +210,7 @@ impl Client {
             return Ok(lineage);
         }
         let stat = conn.send(&Exists { path: &self.base_path() }).answer().await?;
-        let lineage = Lineage::new(u128::from(stat.ctime.unsigned_abs()));
+        let lineage = self.config.token_blocks.lineage(stat.ctime.unsigned_abs());
         session.state.set_lineage(lineage);
         Ok(lineage)
     }
@@ -270,12 +269,6 @@ impl Client {
             conn.watches.stop_watching_all(id, &entry.state);
         }
     }
-}
-
-/// A grant. The server does not report how the previous hold ended.
-pub(crate) fn grant(lineage: Lineage, czxid: i64, ttl: Duration) -> Result<Grant, EngineError> {
-    let number = u64::try_from(czxid).map_err(|_| unreadable())?;
-    Ok(Grant { token: Token { lineage, number }, tokens: 1, ttl: Some(ttl), previous: Previous::Unknown })
 }
 
 /// The error of a request that waited for a heartbeat in vain.

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl};
+use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl, TokenBlocks};
 
 use crate::wire::{Acl, CREATOR, EVERYBODY};
 
@@ -38,6 +38,7 @@ pub struct Config {
     pub(crate) prefix: String,
     pub(crate) connect_timeout: Duration,
     pub(crate) layout: Layout,
+    pub(crate) token_blocks: TokenBlocks,
     /// The rights of other users on the nodes that this client creates.
     others: Vec<Acl>,
     #[cfg(feature = "tls")]
@@ -55,6 +56,7 @@ impl Config {
             prefix: DEFAULT_PREFIX.to_owned(),
             connect_timeout: CONNECT_TIMEOUT,
             layout: Layout::default(),
+            token_blocks: TokenBlocks::new(true),
             others: Vec::new(),
             #[cfg(feature = "tls")]
             tls: None,
@@ -98,6 +100,16 @@ impl Config {
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Self {
         self.layout = layout;
+        self
+    }
+
+    /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then the
+    /// zxid of its node times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the
+    /// token is the zxid, and each task of the process claims the name for itself. All programs that share a fence need
+    /// the same setting.
+    #[must_use]
+    pub fn hand_over(mut self, hand_over: bool) -> Self {
+        self.token_blocks = TokenBlocks::new(hand_over);
         self
     }
 

@@ -27,17 +27,19 @@ impl ZookeeperEngine {
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();
-        Self { client: Client::new(config, env, contact.clone()), profile: profile(contact) }
+        let profile = profile(&config, contact.clone());
+        Self { client: Client::new(config, env, contact), profile }
     }
 }
 
 leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read());
 
 /// What this engine can do, for core.
-fn profile(contact: Contact) -> Profile {
+fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
     profile.push = true;
     profile.poll = POLL;
+    profile.tokens = config.token_blocks.size();
     profile.fifo = true;
     profile.breaking = Breaking::Lease;
     profile.ttl = TTL;

@@ -10,7 +10,7 @@ use leasehold_core::{
 use crate::{
     claim::{ClaimContext, StepResult, children},
     claims::{Blocker, OwnNodes, State},
-    client::{Client, grant},
+    client::Client,
     error::Failed,
     keys::{self, PERMITS, PERMITS_QUEUE},
     lock_mutex,
@@ -264,11 +264,12 @@ impl Client {
         if let Some(answer) = claims.answer_without_request(claim.id) {
             return Ok(answer);
         }
-        let token = own.czxid;
+        let Some(tokens) = claims.get(claim.id).map(|entry| entry.tokens) else { return Ok(Answer::Gone) };
+        let grant = self.config.token_blocks.grant(context.lineage, own.czxid, tokens, ttl)?;
         claims.hold(claim.id, own, true, (now, now.after(ttl)));
         drop(claims);
         self.wake_maintenance.notify_one();
-        Ok(Answer::Held(grant(context.lineage, token, ttl)?))
+        Ok(Answer::Held(grant))
     }
 
     /// The error if the claim's directory is in use as another kind of lock, or with another limit.

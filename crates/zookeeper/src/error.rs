@@ -76,11 +76,6 @@ pub(crate) fn multi_outcome(
     }
 }
 
-/// The error for an answer that cannot be parsed.
-pub(crate) fn unreadable() -> EngineError {
-    Failed::Unreadable.into()
-}
-
 /// What an error of the server means for the request, and the summary for users.
 fn meaning(code: ErrorCode) -> (Fault, &'static str) {
     match code {

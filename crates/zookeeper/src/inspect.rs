@@ -70,7 +70,7 @@ impl Client {
         let dir = self.dir(name);
         let contents = self.read_dir(&request, &dir).await;
         self.end_request(request).await;
-        Ok(contents?.view(name.clone(), &dir))
+        Ok(contents?.view(name.clone(), &dir, self.config.token_blocks))
     }
 
     async fn list(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
@@ -92,7 +92,7 @@ impl Client {
             let reads = names.iter().map(|name| async move {
                 let dir = self.dir(name);
                 match self.read_dir(request, &dir).await {
-                    Ok(contents) => Ok(contents.view(name.clone(), &dir)),
+                    Ok(contents) => Ok(contents.view(name.clone(), &dir, self.config.token_blocks)),
                     // The directory is not readable with this login. All other names are shown.
                     Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                         Ok(View::unreadable(name.clone(), dir.without_chroot(), &failed.into()))
@@ -160,7 +160,8 @@ impl Client {
     ) -> Result<Broken, EngineError> {
         let contents = self.read_dir(request, &self.dir(name)).await?;
         let holds = contents.held();
-        let of_token = |stored: &StoredNode| stored.token() == Some(token);
+        let czxid = self.config.token_blocks.number_of(token);
+        let of_token = |stored: &StoredNode| Some(stored.stat.czxid) == czxid;
         let Some(held) = holds.iter().find(|held| held.nodes.first().is_some_and(|stored| of_token(stored)))
         else {
             return Ok(Broken::NotHeld);

@@ -6,7 +6,7 @@ use leasehold_core::{ClaimId, Loss, Name, Notification};
 
 use crate::{
     claims::{Blocker, State},
-    client::{Client, grant},
+    client::Client,
     runtime,
     session::SessionState,
     sessions::Session,
@@ -52,11 +52,12 @@ impl Client {
         let own = own.clone();
         *blocker = Blocker::Unknown;
         let session = Arc::clone(entry.data.session_slot.session());
-        let (name, ttl) = (entry.name.clone(), entry.claim_time);
+        let (name, ttl, tokens) = (entry.name.clone(), entry.claim_time, entry.tokens);
         // The grant is valid only as long as the session.
         let valid_for = session.state.remaining(now).filter(|_| is_granted).zip(session.state.lineage());
-        let granted =
-            valid_for.and_then(|(valid_for, lineage)| grant(lineage, own.czxid, valid_for.min(ttl)).ok());
+        let granted = valid_for.and_then(|(valid_for, lineage)| {
+            self.config.token_blocks.grant(lineage, own.czxid, tokens, valid_for.min(ttl)).ok()
+        });
         let Some(grant) = granted else {
             drop(claims);
             return self.mailbox.push(Notification::Recheck { name, id });

@@ -33,8 +33,8 @@ struct EndingClaim {
     paths: Vec<String>,
     /// The claim may have more nodes than `paths`.
     unsettled: bool,
-    /// The token, if the claim holds.
-    token: Option<i64>,
+    /// The first token, if the claim holds.
+    token: Option<u64>,
 }
 
 impl Client {
@@ -53,9 +53,7 @@ impl Client {
         match self.end_now_and_later(release.id, ending).await {
             Ok(deleted) => {
                 drop(self.claims().remove(release.id));
-                let was_holder = release.token.is_none_or(|token| {
-                    held_token.is_some_and(|held_token| u64::try_from(held_token) == Ok(token.number))
-                });
+                let was_holder = release.token.is_none_or(|token| held_token == Some(token.number));
                 if deleted && was_holder { Released::Freed } else { Released::NotThere }
             }
             Err(failed) => Released::Unknown(failed.into()),
@@ -85,7 +83,7 @@ impl Client {
         let mut claims = self.claims();
         let entry = claims.get(id)?;
         let token = match entry.state {
-            State::Held { ref own, .. } => Some(own.czxid),
+            State::Held { ref own, .. } => self.config.token_blocks.first(own.czxid),
             _ => None,
         };
         Some(EndingClaim {

@@ -59,7 +59,7 @@ impl Client {
         let mut claims = self.claims();
         let entry = claims.get(hold.id)?;
         let State::Held { own, confirmed } = &entry.state else { return None };
-        if entry.name != hold.name || u64::try_from(own.czxid) != Ok(hold.token.number) {
+        if entry.name != hold.name || self.config.token_blocks.first(own.czxid) != Some(hold.token.number) {
             return None;
         }
         let (session, own) = (Arc::clone(entry.data.session_slot.session()), own.clone());
@@ -136,7 +136,9 @@ impl Client {
         }
         let mut claims = self.claims();
         match claims.get(hold.id).map(|entry| entry.state.clone()) {
-            Some(State::Held { own, .. }) if u64::try_from(own.czxid) == Ok(hold.token.number) => {
+            Some(State::Held { own, .. })
+                if self.config.token_blocks.first(own.czxid) == Some(hold.token.number) =>
+            {
                 claims.hold(hold.id, own, true, (now, now.after(ttl)));
                 Renewed::Extended { ttl: Some(ttl) }
             }

@@ -1,6 +1,6 @@
 //! A directory as operators see it.
 
-use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, View, WaiterView};
+use leasehold_core::{ClaimId, HolderView, Lineage, Mode, Name, TokenBlocks, View, WaiterView};
 
 use crate::{
     keys::{Dir, Node, id_of},
@@ -48,10 +48,6 @@ impl StoredNode {
         Record::read(&self.data)
     }
 
-    pub(crate) fn token(&self) -> Option<u64> {
-        u64::try_from(self.stat.czxid).ok()
-    }
-
     pub(crate) fn is_broken(&self) -> bool {
         is_broken(&self.data)
     }
@@ -77,12 +73,12 @@ impl StoredNode {
         }
     }
 
-    fn holder(&self) -> HolderView {
+    fn holder(&self, token_blocks: TokenBlocks) -> HolderView {
         let record = self.record();
         HolderView {
             id: self.id(),
             owner: self.owner(),
-            token: self.token(),
+            token: token_blocks.first(self.stat.czxid),
             held: None,
             remaining: record.as_ref().map(|record| record.hold_time),
             of_session: record.is_none() && self.stat.ephemeral_owner != 0,
@@ -126,14 +122,14 @@ impl DirContents {
     }
 
     /// The name as operators see it.
-    pub(crate) fn view(&self, name: Name, dir: &Dir) -> View {
+    pub(crate) fn view(&self, name: Name, dir: &Dir, token_blocks: TokenBlocks) -> View {
         let mut view = View::free(name, dir.without_chroot());
         view.lineage = self.lineage;
         let held = self.held();
         let lock_holders = held.iter().filter(|held| held.mode.limit().is_none()).count();
         for held in held {
             if let Some(first) = held.nodes.first() {
-                view.add_holder(held.mode, first.holder());
+                view.add_holder(held.mode, first.holder(token_blocks));
             }
         }
         let waiters =

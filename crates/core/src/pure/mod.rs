@@ -8,4 +8,5 @@ pub mod lock_state;
 pub(crate) mod rotation;
 pub(crate) mod server_clock;
 pub(crate) mod stop;
+pub(crate) mod token_block;
 pub(crate) mod wait;

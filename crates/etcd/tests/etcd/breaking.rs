@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Broken, Guard, Locks, Loss};
+use leasehold_core::{Broken, Guard, HAND_OVER_TOKENS, Locks, Loss};
 use leasehold_testkit::scenarios::break_is_reported_at_once;
 
 use crate::{
     go::Program,
-    rig::{PATIENCE, Rig, acquire},
+    rig::{PATIENCE, Rig, acquire, first_token},
 };
 
 /// A holder whose next renewal is far away is notified at once, by the epoch key of its lease.
@@ -30,8 +30,9 @@ fn a_foreign_hold_is_broken_at_once_only_with_force() {
     let locks = rig.locks();
     let mut go = Program::start(rig.server.port(), 3);
     go.send("lock /locks/a");
-    let (_, token) = go.read_locked();
-    assert_eq!(rig.run(locks.break_hold("a", token + 1, true)).unwrap(), Broken::NotHeld);
+    let token = first_token(go.read_locked().1);
+    let of_next_revision = token + u64::from(HAND_OVER_TOKENS);
+    assert_eq!(rig.run(locks.break_hold("a", of_next_revision, true)).unwrap(), Broken::NotHeld);
     assert_eq!(rig.run(locks.break_hold("a", token, false)).unwrap(), Broken::Done);
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     // Its program keeps its lease alive; the broken hold ends all the same.
@@ -39,7 +40,7 @@ fn a_foreign_hold_is_broken_at_once_only_with_force() {
     assert_eq!(go.ask("owner /locks/a"), "owner false");
     assert_eq!(go.ask("unlock /locks/a"), "unlocked");
     go.send("lock /locks/a");
-    let (_, token) = go.read_locked();
+    let token = first_token(go.read_locked().1);
     assert_eq!(rig.run(locks.break_hold("a", token, true)).unwrap(), Broken::Done);
     acquire(&locks, "a").release_blocking().unwrap();
     go.quit();

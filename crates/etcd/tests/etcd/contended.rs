@@ -14,14 +14,43 @@ use crate::rig::{Rig, acquire};
 /// How often each task takes the name.
 const SECTIONS: usize = 40;
 
-/// How many watches are behind the newest revision, by the metrics of the server.
-fn watches_behind(port: u16) -> f64 {
+/// The figure of the server's metrics whose line begins so.
+fn metric(port: u16, name: &str) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
     let mut page = String::new();
     stream.read_to_string(&mut page).unwrap();
-    let value = page.lines().find_map(|line| line.strip_prefix("etcd_debugging_mvcc_slow_watcher_total "));
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next_back());
     value.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+}
+
+/// How many watches are behind the newest revision.
+fn watches_behind(port: u16) -> f64 {
+    metric(port, "etcd_debugging_mvcc_slow_watcher_total ")
+}
+
+/// How many requests to make or cancel a watch the server has received.
+fn watch_requests(port: u16) -> f64 {
+    metric(port, "grpc_server_msg_received_total{grpc_method=\"Watch\"")
+}
+
+/// A waiter uses the watch that the last waiter of its process had on the same key.
+#[test]
+fn processes_that_take_turns_make_no_watch_for_each_turn() {
+    let rig = Rig::new();
+    let clients = [rig.locks(), rig.locks()];
+    let take_turns = || {
+        scope(|scope| {
+            for locks in &clients {
+                scope.spawn(|| (0..SECTIONS).for_each(|_| acquire(locks, "a").release_blocking().unwrap()));
+            }
+        });
+    };
+    take_turns();
+    let before = watch_requests(rig.server.port());
+    take_turns();
+    let made = watch_requests(rig.server.port()) - before;
+    assert!(made <= SECTIONS as f64 / 4.0, "{made} watch requests in {} sections", 2 * SECTIONS);
 }
 
 /// I7: the server serves watches that are behind only ten times a second, so a waiter with such a watch is granted

@@ -60,9 +60,12 @@ impl Program {
         self.receive()
     }
 
-    /// Reads the line of a grant: the key and its revision.
+    /// Reads the line of a grant: the key and its revision. Before it the program may say that it waits.
     pub(crate) fn read_locked(&mut self) -> (String, u64) {
-        let line = self.receive();
+        let mut line = self.receive();
+        if line == "queued" {
+            line = self.receive();
+        }
         let words: Vec<_> = line.split(' ').collect();
         assert_eq!((words.len(), words[0]), (3, "locked"), "{line}");
         (words[1].to_owned(), words[2].parse().unwrap())

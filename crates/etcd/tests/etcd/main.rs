@@ -9,6 +9,7 @@ mod contended;
 mod fake_server;
 mod fence;
 mod go;
+mod hand_over;
 mod interop;
 mod large;
 mod late_requests;

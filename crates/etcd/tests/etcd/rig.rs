@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Claim, Env, Inspect, Locks, Name, View};
+use leasehold_core::{Claim, Env, HAND_OVER_TOKENS, Inspect, Locks, Name, View};
 use leasehold_etcd::{Config, EtcdEngine};
 use leasehold_testkit::{
     claims,
@@ -86,6 +86,11 @@ impl Rig {
     pub(crate) fn leases(&self) -> usize {
         self.server.command(&["lease", "list"]).len() - 1
     }
+}
+
+/// The first token of a hold whose key was created at this revision.
+pub(crate) fn first_token(revision: u64) -> u64 {
+    revision * u64::from(HAND_OVER_TOKENS)
 }
 
 /// Filters out the keys of leases and fences.

@@ -1,7 +1,8 @@
 //! Breaking a hold on purpose: R13.
 
 use leasehold_core::{
-    Answer, Breaking, Broken, Claim, EngineError, Fault, How, Loss, Mode, Previous, Profile, Renewed,
+    Answer, Breaking, Broken, Claim, EngineError, Fault, Grant, HAND_OVER_TOKENS, How, Loss, Mode, Previous,
+    Profile, Renewed,
 };
 
 use super::{
@@ -54,8 +55,8 @@ async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome 
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client_a.acquire(&claim).await?;
-    for (token, force) in [(grant.token.number + 1, false), (grant.token.number + 1_000_000, true), (0, true)]
-    {
+    let next = next_block(&grant);
+    for (token, force) in [(next, false), (next + 1_000_000, true), (0, true)] {
         let answer = client_b.engine.break_hold(&claim.name, token, force).await;
         expect_match!(
             answer,
@@ -132,13 +133,23 @@ async fn a_forced_break_frees_at_once(fixture: &Fixture<'_>) -> Outcome {
     client_b.release_hold(&next_claim, &next).await
 }
 
+/// A token that belongs to no block up to that of this grant. Where a server numbers the claims itself, all blocks have
+/// one size, whatever number of tokens a claim asked for.
+fn next_block(grant: &Grant) -> u64 {
+    let last = grant.token.number + u64::from(grant.tokens) - 1;
+    let size = u64::from(HAND_OVER_TOKENS);
+    (last / size + 1) * size
+}
+
 async fn any_token_of_a_block_breaks_its_hold(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let claim = Claim { tokens: 4, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = client_a.acquire(&claim).await?;
     let last = grant.token.number + u64::from(grant.tokens) - 1;
-    let answer = client_b.engine.break_hold(&claim.name, last + 1, true).await;
-    expect_match!(answer, Ok(Broken::NotHeld) => (), "breaking the token after the block");
+    for (token, which) in [(grant.token.number - 1, "before"), (next_block(&grant), "after")] {
+        let answer = client_b.engine.break_hold(&claim.name, token, true).await;
+        expect_match!(answer, Ok(Broken::NotHeld) => (), "breaking the token {which} the block");
+    }
     let answer = client_b.engine.break_hold(&claim.name, last, true).await;
     expect_match!(answer, Ok(Broken::Done) => (), "breaking the last token of the block");
     client_b.expect_free(&claim.name).await.map(drop)

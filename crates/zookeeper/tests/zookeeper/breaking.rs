@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_core::{Answer, Broken, Engine, How, Locks};
+use leasehold_core::{Answer, Broken, Engine, HAND_OVER_TOKENS, How, Locks};
 use leasehold_testkit::scenarios::break_is_reported_at_once;
 
 use crate::{
@@ -29,7 +29,10 @@ fn a_hold_of_several_permits_is_broken_as_one() {
         let ttl = Duration::from_secs(if force { 30 } else { 6 });
         let guard = locks.semaphore("p", 3).permits(2).ttl(ttl).blocking().acquire().unwrap();
         let token = guard.token().number;
-        assert_eq!(rig.run(operator.break_hold("p", token + 1, force)).unwrap(), Broken::NotHeld);
+        assert_eq!(
+            rig.run(operator.break_hold("p", token + u64::from(HAND_OVER_TOKENS), force)).unwrap(),
+            Broken::NotHeld
+        );
         assert_eq!(rig.run(operator.break_hold("p", token, force)).unwrap(), Broken::Done);
         rig.run(async { tokio::time::timeout(PATIENCE, guard.lost()).await }).unwrap();
         operator.semaphore("p", 3).permits(3).blocking().acquire().unwrap().release_blocking().unwrap();

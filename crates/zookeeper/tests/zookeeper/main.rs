@@ -6,6 +6,7 @@
 mod breaking;
 mod conformance;
 mod fake_server;
+mod hand_over;
 mod interop;
 mod large;
 mod late_requests;

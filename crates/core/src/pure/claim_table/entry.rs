@@ -12,6 +12,8 @@ pub struct ClaimEntry<O, B, D> {
     pub name: Name,
     /// The mode of the claim.
     pub mode: Mode,
+    /// The number of tokens that the claim asked for.
+    pub tokens: u32,
     /// How long a grant pushed to the claim lasts without a request of the claim.
     pub claim_time: Duration,
     /// Its state.
@@ -77,6 +79,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             data,
             name: claim.name.clone(),
             mode: claim.mode,
+            tokens: claim.tokens,
             claim_time: claim.claim_time.min(claim.ttl),
             state: ClaimState::Made,
             lifetime,

@@ -1,0 +1,228 @@
+//! Several tasks in each of several processes contend for one name on etcd or ZooKeeper, beside programs with the usual
+//! client of that server: etcd's Go client and Curator.
+
+use std::{
+    io::{Read, Write},
+    net::TcpStream,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use leasehold::Locks;
+use leasehold_testkit::server::{EtcdServer, ZookeeperServer, go_program};
+
+use crate::{
+    Failure, child,
+    comparison::{Comparison, quantile},
+    foreign::{ForeignProgram, recipe_path},
+    pairs::per_second,
+    zookeeper_recipes::curator,
+};
+
+/// How long one measurement takes.
+const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
+const ROUNDS: usize = 5;
+/// The name, which the foreign programs know as `/locks/line`.
+const NAME: &str = "line";
+/// The tasks of a busy process.
+const BUSY: usize = 64;
+/// How often the server is asked for its watches.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often a second all of them together complete a section on the name, and the longest wait.
+pub(crate) fn etcd() -> Result<(), Failure> {
+    let server = EtcdServer::durable(&[]);
+    let url = format!("etcd://127.0.0.1:{}", server.port());
+    let build_dir = tempfile::tempdir()?;
+    let program = go_program(&recipe_path("etcd_mutex_pairs.go"), build_dir.path());
+    let go = || {
+        let mut command = Command::new(&program);
+        command.arg(server.port().to_string());
+        ForeignProgram::start(command)
+    };
+    compare(&url, "Go concurrency.Mutex", &mut [go()?, go()?], "")?;
+    for (processes, tasks) in [(2, 1), (2, 8)] {
+        watches(server.port(), &url, processes, tasks)?;
+    }
+    Ok(())
+}
+
+/// The same on ZooKeeper.
+pub(crate) fn zookeeper() -> Result<(), Failure> {
+    let server = ZookeeperServer::durable(&[]);
+    let url = format!("zookeeper://127.0.0.1:{}", server.port());
+    let compiled = tempfile::tempdir()?;
+    let mut programs = [curator(&server, compiled.path())?, curator(&server, compiled.path())?];
+    compare(&url, "Curator InterProcessMutex", &mut programs, "line ")
+}
+
+/// Compares with two foreign programs, which take orders of `TASKS MILLIS` after `order`.
+fn compare(
+    url: &str,
+    theirs: &'static str,
+    programs: &mut [ForeignProgram; 2],
+    order: &str,
+) -> Result<(), Failure> {
+    let ours = |processes, tasks| -> Result<f64, Failure> { Ok(together(url, processes, tasks)?.0) };
+    // Java compiles code that runs often.
+    both(programs, order, 8)?;
+    for (what, tasks) in [("2 processes, 1 task each", 1), ("2 processes, 8 tasks each", 8)] {
+        println!("  {what}");
+        Comparison::new("sections/s")
+            .rounds(ROUNDS)
+            .candidate(theirs, || both(programs, order, tasks))
+            .candidate("leasehold", || ours(2, tasks))
+            .run()?;
+    }
+    println!("  leasehold alone");
+    Comparison::new("sections/s")
+        .rounds(ROUNDS)
+        .candidate("1 process, 8 tasks", || ours(1, 8))
+        .candidate("2 processes, 2 tasks each", || ours(2, 2))
+        .candidate("8 processes, 1 task each", || ours(8, 1))
+        .candidate("8 processes, 4 tasks each", || ours(8, 4))
+        .run()?;
+    let busy = format!("beside a process of {BUSY} busy tasks");
+    println!("  the longest wait in {MEASUREMENT_TIME:?}, {busy}");
+    Comparison::new("ms")
+        .rounds(ROUNDS)
+        .candidate("one task of leasehold", || beside_busy(url, || Ok(together(url, 1, 1)?.1)))
+        .candidate(theirs, || beside_busy(url, || Ok(figures(&programs[0].answer(&request(order, 1))?)?.1)))
+        .run()
+}
+
+/// The sections a second of processes with some tasks each, and the longest wait of a task in milliseconds.
+fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Failure> {
+    let children = (0..processes).map(|_| child::start(&["one-name", &tasks.to_string(), url]));
+    let children = children.collect::<Result<Vec<_>, _>>()?;
+    let (mut sections, mut longest) = (0.0, 0.0_f64);
+    for child in children {
+        let (of_child, wait) = figures(&child::output(child)?)?;
+        sections += of_child;
+        longest = longest.max(wait);
+    }
+    Ok((sections, longest))
+}
+
+/// The sections a second of both foreign programs, which work at the same time.
+fn both(programs: &mut [ForeignProgram; 2], order: &str, tasks: usize) -> Result<f64, Failure> {
+    let order = request(order, tasks);
+    programs.iter_mut().try_for_each(|program| program.order(&order))?;
+    let mut sum = 0.0;
+    for program in programs {
+        sum += figures(&program.read_answer()?)?.0;
+    }
+    Ok(sum)
+}
+
+fn request(order: &str, tasks: usize) -> String {
+    format!("{order}{tasks} {}", MEASUREMENT_TIME.as_millis())
+}
+
+/// Parses an answer: the sections a second, and the longest wait in milliseconds.
+fn figures(answer: &str) -> Result<(f64, f64), Failure> {
+    let unreadable = || format!("a program answered {answer:?} instead of two figures");
+    let (rate, wait) = answer.trim().split_once(' ').ok_or_else(unreadable)?;
+    Ok((rate.parse()?, wait.parse()?))
+}
+
+/// Measures while another process has many tasks that always want the name.
+fn beside_busy(url: &str, measure: impl FnOnce() -> Result<f64, Failure>) -> Result<f64, Failure> {
+    let mut busy = child::start(&["busy-name", url])?;
+    // Its first line says that it has begun.
+    let mut begun = [0];
+    busy.stdout.as_mut().ok_or("no output")?.read_exact(&mut begun)?;
+    let figure = measure();
+    drop(busy.stdin.take());
+    busy.wait()?;
+    figure
+}
+
+/// One of the contending processes.
+pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let locks = Locks::connect(url)?;
+    let longest = Arc::new(AtomicU64::new(0));
+    let sections = per_second(&runtime, MEASUREMENT_TIME, tasks.parse()?, |_| {
+        let (request, longest) = (locks.mutex(NAME), Arc::clone(&longest));
+        move || {
+            let (asked, acquire, longest) = (Instant::now(), request.acquire(), Arc::clone(&longest));
+            async move {
+                let guard = acquire.await?;
+                longest.fetch_max(asked.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                Ok(guard.release().await?)
+            }
+        }
+    })?;
+    println!("{sections} {}", longest.load(Ordering::Relaxed) as f64 / 1e6);
+    Ok(())
+}
+
+/// The busy process: works until its input ends.
+pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let locks = Locks::connect(url)?;
+    let ended = Arc::new(AtomicBool::new(false));
+    let watcher = Arc::clone(&ended);
+    thread::spawn(move || {
+        let _ = std::io::stdin().read(&mut [0]);
+        watcher.store(true, Ordering::Relaxed);
+    });
+    runtime.block_on(async { locks.mutex(NAME).acquire().await?.release().await })?;
+    println!();
+    while !ended.load(Ordering::Relaxed) {
+        per_second(&runtime, MEASUREMENT_TIME / 10, BUSY, |_| {
+            let request = locks.mutex(NAME);
+            move || {
+                let acquire = request.acquire();
+                async move { Ok(acquire.await?.release().await?) }
+            }
+        })?;
+    }
+    Ok(())
+}
+
+/// What the watches of contending processes cost etcd.
+fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), Failure> {
+    let requests = || metric(port, "grpc_server_msg_received_total{grpc_method=\"Watch\"");
+    let before = requests()?;
+    let (mut behind, done) = (Vec::new(), AtomicBool::new(false));
+    let sections = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut samples = Vec::new();
+            while !done.load(Ordering::Relaxed) {
+                samples.push(metric(port, "etcd_debugging_mvcc_slow_watcher_total ").unwrap_or(f64::NAN));
+                thread::sleep(SAMPLE_INTERVAL);
+            }
+            samples
+        });
+        let sections = together(url, processes, tasks);
+        done.store(true, Ordering::Relaxed);
+        behind = sampler.join().unwrap_or_default();
+        sections
+    })?;
+    let made = (requests()? - before) / (sections.0 * MEASUREMENT_TIME.as_secs_f64());
+    let above = behind.iter().filter(|&&count| count > 0.0).count();
+    println!("  {processes} processes, {tasks} tasks each: {made:.4} watch requests a section");
+    println!(
+        "  watches behind the newest revision: {above} of {} samples above 0, median {:.0}",
+        behind.len(),
+        quantile(&mut behind, 0.5)
+    );
+    Ok(())
+}
+
+/// The figure of etcd's metrics whose line begins so.
+fn metric(port: u16, name: &str) -> Result<f64, Failure> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    let figure = page.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next_back());
+    Ok(figure.ok_or("the server has no such metric")?.parse()?)
+}
