@@ -74,7 +74,7 @@ fn check_range(range: &RangeResponse) {
     }
     let key_views = key_views(&dir, &range.kvs);
     let token_blocks = TokenBlocks::new(true);
-    let tokens = (token_blocks, token_blocks.lineage(7));
+    let tokens = (token_blocks, token_blocks.lineage(CLUSTER));
     drop(view(Name::new("a").expect("it is a name"), &dir, &key_views, &LeaseTimes::new(), tokens));
 }
 

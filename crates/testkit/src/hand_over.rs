@@ -1,5 +1,5 @@
 //! Tests of hand-over inside a process that the engines with blocks of [`HAND_OVER_TOKENS`] tokens share. Each engine
-//! adds its own setup and its own faults. All functions use the name `a`, and panic if the test fails.
+//! adds its own setup and its own faults. All functions use the name `a`.
 
 use std::{
     sync::{
@@ -26,6 +26,9 @@ type Waiting = BoxFuture<'static, Result<Guard, Error>>;
 
 /// Runs threads that lock the name again and again. Two are never in the section at once, and their tokens grow.
 /// Returns the tokens.
+///
+/// # Panics
+/// If the test fails.
 pub fn sections(locks: &Locks) -> Vec<u64> {
     let (tokens, inside) = (Mutex::new(Vec::new()), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -48,6 +51,9 @@ pub fn sections(locks: &Locks) -> Vec<u64> {
 }
 
 /// The tasks of a process share claims at the server.
+///
+/// # Panics
+/// If the test fails.
 pub fn tasks_share_claims(locks: &Locks) {
     let tokens = sections(locks);
     let mut claims: Vec<u64> = tokens.iter().map(|&token| block(token)).collect();
@@ -56,6 +62,9 @@ pub fn tasks_share_claims(locks: &Locks) {
 }
 
 /// While the tasks of a process always want the name, `turn` locks and unlocks it by another program.
+///
+/// # Panics
+/// If the test fails.
 pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -74,6 +83,9 @@ pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
 }
 
 /// `fault` strikes while one task is in the section and another one waits. The hold survives, and is handed over.
+///
+/// # Panics
+/// If the test fails.
 pub fn block_survives(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) {
     let first = acquire(locks, "a");
     let token = first.token().number;
@@ -87,6 +99,9 @@ pub fn block_survives(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) {
 
 /// `fault` ends the hold on the server while one task is in the section and another one waits. The first task is
 /// notified of the loss, and the next one gets a hold of another claim. Returns the guard of that hold.
+///
+/// # Panics
+/// If the test fails.
 pub fn block_ends(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) -> Guard {
     let first = acquire(locks, "a");
     let lost_token = first.token().number;
@@ -102,6 +117,9 @@ pub fn block_ends(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) -> Gua
 
 /// A waiter that gives up at the moment of its step: the hold goes to the next task, or back to the server, as
 /// `await_free` sees it.
+///
+/// # Panics
+/// If the test fails.
 pub fn given_up_at_its_step(runtime: &Runtime, locks: &Locks, await_free: impl Fn()) {
     for has_other in [false, true] {
         let first = acquire(locks, "a");
@@ -119,6 +137,9 @@ pub fn given_up_at_its_step(runtime: &Runtime, locks: &Locks, await_free: impl F
 
 /// The end of one task's `max_hold` does not end the block. A hold without renewal is never handed to a task that wants
 /// renewals.
+///
+/// # Panics
+/// If the test fails.
 pub fn terms_of_tasks_are_kept(runtime: &Runtime, locks: &Locks) {
     let short = locks.mutex("a").max_hold(Duration::from_millis(1));
     let first = short.blocking().acquire_within(PATIENCE).expect("the name is free");
