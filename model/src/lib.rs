@@ -72,6 +72,7 @@
 //!    no client. Core now also releases a claim that is gone.
 
 mod action;
+pub mod block;
 mod bug;
 mod client;
 mod events;
@@ -87,6 +88,7 @@ mod rules;
 mod runs;
 mod search;
 mod server;
+mod small_search;
 mod story;
 mod verbs;
 mod waiting;

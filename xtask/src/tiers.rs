@@ -56,6 +56,7 @@ const TABLE: [Row; 28] = [
     row("sim", "sim", Tier::Test, "300 seeds of the simulation"),
     row("model", "model", Tier::Test, "the model of the Redis protocol at its small bounds"),
     row("model", "redlock", Tier::Test, "the model of Redlock"),
+    row("model", "block", Tier::Test, "the model of blocks of tokens on etcd and ZooKeeper"),
     row("cli", "crowd", Tier::Test, "many commands at once"),
     row("core", "memory_footprint", Tier::Test, "bytes for each hold"),
     row("leasehold", "features", Tier::Quick, "the features that are compiled in"),

@@ -27,10 +27,7 @@ mod node;
 mod properties;
 mod rules;
 mod runs;
-mod search;
 mod world;
 
-pub use self::{
-    runs::{HOLDS, MISTAKES, Run},
-    search::SearchResult,
-};
+pub use self::runs::{HOLDS, MISTAKES, Run};
+pub use crate::small_search::SearchResult;

@@ -6,6 +6,8 @@ use super::{action::Protocol, world::World};
 
 /// I1: at most one client holds the name at a time, as far as the clients know.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
+/// The event that every run without a broken property must see.
+pub(crate) const GRANTED_AGAIN: &str = "a name is granted to one after another";
 /// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
 
@@ -16,6 +18,6 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
         always(TOKENS, |_, world: &World| !world.token_went_back),
         // In a model without grants every property would hold.
-        sometimes(super::search::GRANTED_AGAIN, |_, world: &World| world.grants > 1),
+        sometimes(GRANTED_AGAIN, |_, world: &World| world.grants > 1),
     ]
 }

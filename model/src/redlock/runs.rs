@@ -1,7 +1,9 @@
 //! The runs of the Redlock model, and the expected result of each.
 
 use super::{
-    properties::{EXCLUSION, TOKENS},
+    SearchResult,
+    action::Protocol,
+    properties::{EXCLUSION, GRANTED_AGAIN, TOKENS},
     rules::{Bug, Faults, Rules, Ticks},
 };
 
@@ -122,5 +124,18 @@ impl Run {
 
     const fn breaks(self, breaks: &'static [&'static str]) -> Self {
         Self { breaks, ..self }
+    }
+
+    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
+    /// expected, it searches all worlds.
+    #[must_use]
+    pub fn search(&self) -> SearchResult {
+        SearchResult::of(Protocol { rules: self.rules }, self.breaks, GRANTED_AGAIN)
+    }
+
+    /// The differences from the expected result.
+    #[must_use]
+    pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
+        result.complaints(self.breaks, GRANTED_AGAIN)
     }
 }

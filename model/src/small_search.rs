@@ -1,20 +1,13 @@
-//! The search through all worlds of a run.
+//! The search through all worlds of a small model: Redlock, or blocks of tokens.
 
 use std::{
     collections::BTreeMap,
+    fmt::{Debug, Display},
+    hash::Hash,
     time::{Duration, Instant},
 };
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
-
-use super::{
-    action::{Action, Protocol},
-    runs::Run,
-    world::World,
-};
-
-/// The event that every run without a broken property must see.
-pub(crate) const GRANTED_AGAIN: &str = "a name is granted to one after another";
 
 /// The result of a search.
 #[derive(Debug)]
@@ -25,42 +18,44 @@ pub struct SearchResult {
     pub took: Duration,
     /// The properties that do not hold, each with the story of a world that breaks it.
     pub broken: BTreeMap<&'static str, String>,
-    /// The name was granted to one client after another.
-    pub granted_again: bool,
+    /// The event that the run must see was seen.
+    pub event_seen: bool,
 }
 
-impl Run {
-    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
-    /// expected, it searches all worlds.
-    #[must_use]
-    pub fn search(&self) -> SearchResult {
+impl SearchResult {
+    /// Searches all worlds of a model, nearest first. Stops when every property of `breaks` is broken; if there is none,
+    /// it searches all worlds. `event` is the property of the model that says whether enough happens in it.
+    pub(crate) fn of<M>(model: M, breaks: &[&'static str], event: &'static str) -> Self
+    where
+        M: Model + Send + Sync + 'static,
+        M::State: Clone + Debug + Display + Hash + PartialEq + Send + Sync,
+        M::Action: Clone + Debug + PartialEq + Send + Sync,
+    {
         let begun = Instant::now();
-        let finish = match self.breaks {
+        let finish = match breaks {
             [] => HasDiscoveries::AnyFailures,
             breaks => HasDiscoveries::AllOf(breaks.iter().copied().collect()),
         };
-        let checker = Protocol { rules: self.rules }.checker().finish_when(finish).spawn_bfs().join();
+        let checker = model.checker().finish_when(finish).spawn_bfs().join();
         let mut discoveries: BTreeMap<_, _> = checker.discoveries().into_iter().collect();
-        let granted_again = discoveries.remove(GRANTED_AGAIN).is_some();
+        let event_seen = discoveries.remove(event).is_some();
         let broken = discoveries.into_iter().map(|(name, path)| (name, story(path))).collect();
-        SearchResult { worlds: checker.unique_state_count(), took: begun.elapsed(), broken, granted_again }
+        Self { worlds: checker.unique_state_count(), took: begun.elapsed(), broken, event_seen }
     }
 
     /// The differences from the expected result.
-    #[must_use]
-    pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
-        let unexpected = result.broken.iter().filter(|_| self.breaks.is_empty());
+    pub(crate) fn complaints(&self, breaks: &[&'static str], event: &str) -> Vec<String> {
+        let unexpected = self.broken.iter().filter(|_| breaks.is_empty());
         let unexpected = unexpected.map(|(name, story)| format!("broken: {name}\n{story}"));
-        let not_broken = self.breaks.iter().filter(|name| !result.broken.contains_key(*name));
+        let not_broken = breaks.iter().filter(|name| !self.broken.contains_key(*name));
         let not_broken = not_broken.map(|name| format!("not found broken: {name}"));
-        let unseen =
-            (self.breaks.is_empty() && !result.granted_again).then(|| format!("not seen: {GRANTED_AGAIN}"));
+        let unseen = (breaks.is_empty() && !self.event_seen).then(|| format!("not seen: {event}"));
         unexpected.chain(not_broken).chain(unseen).collect()
     }
 }
 
 /// The steps to a world, and the state of the world after each step.
-fn story(path: Path<World, Action>) -> String {
+fn story<S: Display, A: Debug>(path: Path<S, A>) -> String {
     let (mut text, mut last_action) = (String::new(), None);
     for (step, (state, next)) in path.into_vec().into_iter().enumerate() {
         if let Some(action) = last_action {
