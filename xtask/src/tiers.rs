@@ -39,7 +39,7 @@ pub(crate) struct Row {
 }
 
 /// Integration tests. They are started in this order, the longest first. All unit tests are quick.
-const TABLE: [Row; 28] = [
+const TABLE: [Row; 29] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
     row("sql", "postgres", Tier::Test, "conformance, oracle and faults of PostgreSQL"),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use leasehold::{ErrorKind, Loss};
+use leasehold_core::HAND_OVER_TOKENS;
 use leasehold_testkit::stopwatch::Stopwatch;
 use nix::sys::signal::Signal;
 
@@ -40,7 +41,7 @@ fn f41_lease_of_a_waiter_is_revoked() {
     let watch = Stopwatch::start();
     let next = waiting.join().unwrap().unwrap();
     watch.assert_within(SLACK, "the waiter is granted");
-    assert_eq!(next.token().number, new_position);
+    assert_eq!(next.token().number, new_position * u64::from(HAND_OVER_TOKENS));
     next.release_blocking().unwrap();
     assert!(rig.queue_keys("a").is_empty());
 }

@@ -45,15 +45,20 @@ fn processes_exclude_each_other_and_are_shown() {
 }
 
 #[test]
-fn cmd_gets_the_create_revision_of_its_key() {
+fn cmd_gets_a_token_made_from_the_create_revision_of_its_key() {
     let fixture = Fixture::new();
-    let mut holder = fixture.holder(&[], "echo ready; echo $LEASEHOLD_TOKEN; read line; true");
-    let token: i64 = holder.line().parse().unwrap();
-    let reply = fixture.server.command(&["get", "--prefix", "/locks/job/", "--write-out=json"]).concat();
-    let reply: Value = serde_json::from_str(&reply).unwrap();
-    let keys = reply["kvs"].as_array().unwrap();
-    assert_eq!((keys.len(), &keys[0]["create_revision"]), (1, &token.into()));
-    assert_eq!(code(&holder.output()), 0);
+    let url = fixture.server.url();
+    for (url, tokens_of_a_revision) in [(url.clone(), 256), (format!("{url}?hand_over=off"), 1)] {
+        let script = "echo ready; echo $LEASEHOLD_TOKEN; read line; true";
+        let mut holder = fixture.holder(&["--url", &url], script);
+        let token: i64 = holder.line().parse().unwrap();
+        let reply = fixture.server.command(&["get", "--prefix", "/locks/job/", "--write-out=json"]).concat();
+        let reply: Value = serde_json::from_str(&reply).unwrap();
+        let keys = reply["kvs"].as_array().unwrap();
+        let revision = keys[0]["create_revision"].as_i64().unwrap();
+        assert_eq!((keys.len(), token), (1, revision * tokens_of_a_revision));
+        assert_eq!(code(&holder.output()), 0);
+    }
 }
 
 #[test]

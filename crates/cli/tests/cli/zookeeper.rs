@@ -38,14 +38,20 @@ fn processes_exclude_each_other_and_are_shown() {
 }
 
 #[test]
-fn cmd_gets_the_zxid_of_its_node() {
+fn cmd_gets_a_token_made_from_the_zxid_of_its_node() {
     let fixture = Fixture::new();
-    let mut holder = fixture.holder(&[], "echo ready; echo $LEASEHOLD_TOKEN; read line; true");
-    let token: i64 = holder.line().parse().unwrap();
-    let node = fixture.nodes().pop().unwrap();
-    let reply = fixture.server.command(&["stat", &node]);
-    assert!(reply.contains(&format!("cZxid = 0x{token:x}")), "{reply:?}");
-    assert_eq!(code(&holder.output()), 0);
+    let url = fixture.server.url();
+    for (url, tokens_of_a_zxid) in [(url.clone(), 256), (format!("{url}?hand_over=off"), 1)] {
+        let script = "echo ready; echo $LEASEHOLD_TOKEN; read line; true";
+        let mut holder = fixture.holder(&["--url", &url], script);
+        let token: i64 = holder.line().parse().unwrap();
+        let node = fixture.nodes().pop().unwrap();
+        let reply = fixture.server.command(&["stat", &node]);
+        let zxid = token / tokens_of_a_zxid;
+        assert!(reply.contains(&format!("cZxid = 0x{zxid:x}")), "{reply:?}");
+        assert_eq!(token % tokens_of_a_zxid, 0);
+        assert_eq!(code(&holder.output()), 0);
+    }
 }
 
 #[test]

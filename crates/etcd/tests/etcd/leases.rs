@@ -36,7 +36,7 @@ fn holds_of_one_ttl_share_a_lease_until_it_is_full() {
 #[test]
 fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
+    let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::run_rounds");
     let locks = Locks::builder(Arc::new(EtcdEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();

@@ -33,7 +33,7 @@ fn wait_for(locks: &Locks, name: &'static str) -> mpsc::Receiver<Guard> {
 #[test]
 fn a_maintenance_task_that_panicked_is_restarted() {
     let rig = Rig::new();
-    let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::rounds");
+    let (clock, env) = PanicClock::new("leasehold_core::client::maintenance::run_rounds");
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(rig.config.clone(), &env))).build();
     let guard = locks.mutex("a").ttl(Duration::from_secs(10)).blocking().acquire().unwrap();
     clock.arm();
