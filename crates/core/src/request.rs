@@ -35,7 +35,7 @@ pub struct Request {
     ttl: Duration,
     renewal: Renewal,
     max_hold: Option<Duration>,
-    /// How often to try; `None`: wait in the queue.
+    /// The number of tries; `None`: wait in the queue.
     attempts: Option<u32>,
     owner: Option<Owner>,
     stops_on_term: bool,
@@ -77,7 +77,8 @@ impl Request {
         self
     }
 
-    /// The longest time to hold: when it has passed since the grant, the hold is reported lost and renewed no more.
+    /// The longest time for which the guard may use the hold. When it has passed since the grant, the guard reports the
+    /// hold lost. The hold is no longer renewed once no guard may use it.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -111,7 +112,8 @@ impl Request {
     /// Waits until the name is granted; first come, first served where the engine supports it.
     ///
     /// # Errors
-    /// Everything but [`is_taken`](Error::is_taken); that one, too, when all [`attempts`](Self::attempts) are used up.
+    /// Every kind but [`is_taken`](Error::is_taken); with [`attempts`](Self::attempts), also that kind, when all tries
+    /// are used up.
     ///
     /// # Cancel safety
     /// Dropping the future, at any point, leaves the queue and leaves nothing behind.

@@ -48,7 +48,7 @@ struct Inner<D: Dial> {
     contact: Contact,
     /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
-    /// Locked before `current`, where both are.
+    /// Where both are locked, this is locked before `current`.
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
     attempt_ended: Notify,

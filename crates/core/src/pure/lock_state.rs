@@ -1,7 +1,7 @@
 //! The lock state: everything an engine knows about *one* name, as a pure state machine: its holders, its queue, and
 //! how the last hold ended. Time, tokens and tombstones come in with a [`StepContext`]; decisions come out as data.
 //!
-//! The memory engine runs it; tests of the other engines use it as their oracle. It promises:
+//! The memory engine and the SQL engines run it; tests of the other engines use it as their oracle. It promises:
 //!
 //! * One queue for all modes, first come, first served: a newcomer never passes a live claim in the queue, so a waiting
 //!   writer stops later readers, and a small permit claim does not overtake a large one.
@@ -52,7 +52,7 @@ pub const MAX_WAITERS: usize = 16_384;
 pub const MAX_HOLDERS: usize = 16_384;
 
 /// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
-/// for years even if every grant takes so many.
+/// for years even if every grant carries this many.
 pub const MAX_TOKENS: u32 = 65_536;
 
 /// How long a free name remembers that its last hold did not end cleanly. Long enough for the next holder to repair the

@@ -35,7 +35,7 @@ impl Stop {
         Self { term: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
     }
 
-    /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
+    /// Combines two causes that end a hold: takes the earlier notification to stop and the earlier time to kill.
     #[must_use]
     pub(crate) fn earlier(self, other: Self) -> Self {
         let first_notified = if self.term <= other.term { self } else { other };
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!((stop.kill, stop.term), (Duration::ZERO, Duration::ZERO));
     }
 
-    /// This many thousandths of a time.
+    /// This many thousandths of `whole`.
     fn part(whole: Duration, thousandths: u32) -> Duration {
         whole * thousandths / 1000
     }
@@ -121,7 +121,7 @@ mod tests {
             }
         }
 
-        /// For all numbers.
+        /// For random numbers of all sizes.
         #[test]
         fn work_is_killed_after_its_notification_and_before_the_deadline(
             remaining in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),

@@ -11,8 +11,8 @@ use crate::{EngineError, Fault, Grant, Lineage, Previous, Token};
 /// The most tokens of one hold. A zxid has 32 bits for the number of the leader's election; with this size, tokens stay
 /// below 2^53, the exact integers of JSON programs, for 8,192 elections.
 pub const HAND_OVER_TOKENS: u32 = 256;
-/// The bit of a lineage that says that its tokens are multiples of [`HAND_OVER_TOKENS`]. Servers are identified by 64
-/// bits. Tokens of the two kinds cannot be compared, so they are of two lineages.
+/// The bit of a lineage that says that its tokens are in blocks of [`HAND_OVER_TOKENS`]. Servers are identified by 64
+/// bits. Tokens in blocks and tokens without blocks cannot be compared, so they are of two lineages.
 const HAND_OVER_BIT: u128 = 1 << 64;
 
 /// How the number of a claim becomes the tokens of its hold.

@@ -126,7 +126,8 @@ impl ClaimDriver {
     }
 
     /// Waits for a notification, until `at` at the latest. Returns a pushed grant, with a time before which it did not
-    /// begin, if the grant belongs to this very claim and began at a known and recent time; else the engine is asked.
+    /// begin, if the grant belongs to this very claim and began at a known and recent time. Otherwise returns `None`,
+    /// and the caller asks the engine.
     async fn wait_for_notification(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;

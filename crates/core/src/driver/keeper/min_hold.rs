@@ -23,7 +23,7 @@ struct KeptHold {
     until: Instant,
 }
 
-/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives then. `None` if
+/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives after that. `None` if
 /// the guard can be released at once: the engine blocks the name itself, the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
     let handle = guard.handle();

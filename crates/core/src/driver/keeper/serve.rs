@@ -32,7 +32,7 @@ pub(crate) enum KeeperJob {
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-/// Serves one `Locks` until it has no users and nothing is pending.
+/// Serves one `Locks` until all its handles are dropped and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
     // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let end_on_drop = EndOnDrop(shared);
@@ -52,7 +52,7 @@ async fn main_loop(shared: &Arc<Shared>) {
             return;
         }
         let until = shared.timers.sleep_until(shared.now().after(LONGEST_SLEEP));
-        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, work and timers
+        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, jobs and timers
         // are handled.
         tokio::select! {
             biased;
@@ -130,7 +130,7 @@ impl Shared {
         drop(unstarted_jobs);
     }
 
-    /// Records that the engine answered: from now on requests wait until an outage ends.
+    /// Records that the engine answered: from now on requests wait out an outage instead of failing.
     pub(crate) fn set_reached(&self) {
         self.reached.store(true, Ordering::Relaxed);
         self.set_responsive();
@@ -141,7 +141,7 @@ impl Shared {
         self.unresponsive.store(false, Ordering::Relaxed);
     }
 
-    /// Records that the engine did not answer a request before its caller gave up, or refused the pending work.
+    /// Records that the engine did not answer a request before its caller gave up, or did not carry the request out.
     pub(crate) fn set_unresponsive(&self) {
         self.unresponsive.store(true, Ordering::Relaxed);
     }

@@ -51,7 +51,8 @@ pub enum ClaimState<O, B> {
     Ending {
         /// What it has on the server, if that is known.
         own: Option<O>,
-        /// It was granted, but no request confirmed that: it may enter the queue again afterwards.
+        /// It was granted, but no request of the claim confirmed that: afterwards its next request enters the queue
+        /// again.
         may_requeue: bool,
     },
     /// It was given up. Its release follows.
