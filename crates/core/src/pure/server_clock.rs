@@ -48,8 +48,8 @@ impl ServerClock {
     /// may have ended early; returns by how much at least.
     ///
     /// The detection of steps then restarts from this answer, because no hold is valid by an older answer any more.
-    /// After a clock was set back, an answer gives a lower upper bound than all before, so the detection restarts from it
-    /// without further code.
+    /// After a clock was set back, an answer gives a lower upper bound than all before, so the detection restarts from
+    /// it without further code.
     pub fn learn(&mut self, sent_at: Instant, now: Instant, server_time: Duration) -> Option<Duration> {
         let new = Reading { sent_at, received_at: now, server_time };
         self.repeated.take_if(|repeated| now >= repeated.until);

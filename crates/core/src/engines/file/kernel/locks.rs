@@ -47,8 +47,8 @@ const TO_END_OF_FILE: i64 = 0;
 /// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// How often a claim tries to take the latch that can share the name with the current holders and is not asked again:
-/// for about a millisecond.
+/// How often a try in shared mode or for permits tries to take the latch: for about a millisecond, because such a try
+/// may fit beside the current holders, and core does not ask for it again.
 pub(crate) const LATCH_TRIES_TO_SHARE: usize = 1000;
 
 /// A name, with the paths of its lock file and its state file.
@@ -94,7 +94,7 @@ impl Mark {
     }
 }
 
-/// One open lock file. It belongs to one claim, from its beginning to its end.
+/// One open lock file. While a claim exists, it is the only one that uses its open file.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,

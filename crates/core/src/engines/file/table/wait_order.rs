@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Clash(Mode),
 }
 
-/// A verdict, with what else was found on the way to it.
+/// A verdict, with the other facts that were found while judging.
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,
