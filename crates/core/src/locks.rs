@@ -106,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// Shares the keeper of another `Locks`, or runs on a runtime of the caller: see [`Keeper`].
+    /// Sets the keeper, for example one that another `Locks` uses, or one on a runtime of the caller: see [`Keeper`].
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = keeper;
         self

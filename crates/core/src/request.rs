@@ -90,7 +90,8 @@ impl Request {
         self
     }
 
-    /// The owner: its label is shown to others, and requests with clones of one [`Owner`] may take the same hold again.
+    /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] gets the same hold
+    /// again.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -126,8 +127,8 @@ impl Request {
     /// # Errors
     /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the time,
     /// [`is_unreachable`](Error::is_unreachable) if the engine could not be reached when the wait ended,
-    /// [`is_misconfigured`](Error::is_misconfigured) if the name was then taken by something that does not end by
-    /// itself, else as [`acquire`](Self::acquire).
+    /// [`is_misconfigured`](Error::is_misconfigured) if at that time the name was taken by something that
+    /// does not end by itself, else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

@@ -265,8 +265,8 @@ pub enum Notification {
         /// The reason.
         loss: Loss,
     },
-    /// The engine's clock was set forward, so leases may have ended there early: no hold is valid until it is renewed.
-    /// Core renews all holds at once.
+    /// Holds may have ended early on the engine, because its clock was set forward or another server replaced it: no
+    /// hold is valid until it is renewed. Core renews all holds immediately.
     Doubt,
     /// Notifications may have been missed: ask for every waiting claim and renew every hold.
     AskAll,

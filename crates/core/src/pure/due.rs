@@ -33,8 +33,8 @@ pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: D
 
 /// When a lease of this group, whose renewal was sent at `sent_at`, is due again: never later than
 /// [`due_without_group`], and at a turn of its group, at which all its leases of this granted time are due. The
-/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which the
-/// next turn would be too early is due halfway to the turn after it, and from then on at turns.
+/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which that
+/// turn would be too early (see [`SOONEST_FRACTION`]) is due halfway to the turn after it, and from then on at turns.
 pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
     if granted_time.min(ttl) < SHORT_LEASE {
         return due_without_group(sent_at, granted_time, ttl);

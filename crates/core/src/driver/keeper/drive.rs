@@ -21,7 +21,7 @@ pub(crate) const REPORT_MARGIN: Duration = Duration::from_millis(50);
 /// The answer to a first request that was sent already, and when that request was sent.
 type FirstAnswer = Option<(Instant, Result<Answer, EngineError>)>;
 
-/// Runs on the keeper. However it ends, nothing of the claim is left behind.
+/// Drives a claim; runs on the keeper. However the driver ends, nothing of the claim is left behind.
 pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,

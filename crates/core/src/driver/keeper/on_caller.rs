@@ -17,7 +17,7 @@ const MIN_LONE_REQUESTS: u64 = 4;
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
-    /// This thread polls a task that was started on it by its caller.
+    /// Whether this thread, as the thread of a caller, is polling a task that was started on it.
     static ON_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 

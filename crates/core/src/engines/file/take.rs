@@ -317,7 +317,7 @@ impl FileEngine {
             let first = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock_file, table.state_file, &table.records, first..2);
         } else if judgement.verdict == Verdict::Behind && judgement.ahead == 1 {
-            // The head of the queue may not have been signalled: the holder may have been killed, or the watch may
+            // Perhaps nothing has signalled the head of the queue: the holder may have been killed, or the watch may
             // have failed.
             self.signal(table.lock_file, table.state_file, &table.records, 0..1);
         }

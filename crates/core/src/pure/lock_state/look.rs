@@ -85,7 +85,7 @@ impl<C> LockState<C> {
         Hint { ask_in, ahead: u32::try_from(position).ok(), obstacle: None }
     }
 
-    /// The hint for a claim that may not enter the queue.
+    /// The hint for a claim that must not enter the queue.
     pub(super) fn hint_without_entry(&self, now: Instant) -> Hint {
         let ahead = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.waiting.len());
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }

@@ -22,7 +22,7 @@ pub(crate) const SAFE_FLAGS: OFlag =
 /// program keeps removing the file.
 const MAX_TRIES: usize = 16;
 
-/// How to open a file or directory that may not exist.
+/// How to open a file or directory that is perhaps missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Creates it if it does not exist.

@@ -38,7 +38,7 @@ const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long an unused inotify instance stays open: other programs of the user may need it.
 const UNUSED_LIMIT: Duration = Duration::from_secs(10);
-/// The maximum number of reads of events at once: the rest of a flood is left for the next check.
+/// The maximum number of reads of events in one check: the rest of a flood is left for the next check.
 const MAX_READS: usize = 16;
 
 /// What a wait of the listener reports.
