@@ -1,8 +1,7 @@
 //! The memory engine: locks inside one process. The reference for all other engines, and the oracle of the tests.
 //!
 //! A [`MemoryStore`] acts as the server; each [`MemoryEngine`] is one client of it, as a process is one client of a
-//! real server. A lock of one engine keeps out all other engines on the same
-//! store.
+//! real server. All engines on one store compete for the same locks.
 
 mod engine;
 mod inspect;
