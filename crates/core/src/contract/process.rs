@@ -16,7 +16,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Counts up before each fork of this process and after it: see [`forks`].
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A number that differs between a process and the children it forks. One atomic load.
+/// A number that differs between a process and the children it forks. Reading it takes one atomic load.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }

@@ -7,8 +7,9 @@
 //!   writer stops later readers, and a small permit claim does not overtake a large one.
 //! * Only [`LockState::settle`] grants to claims in the queue, and every verb runs it. Consecutive readers are granted
 //!   together.
-//! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
-//!   lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next request.
+//! * A grant to a waiting claim is *pushed*: it lasts only the claim's `claim_time`, unless the claim renews it or
+//!   asks. If it lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next
+//!   request.
 //! * Queue entries are leases of [`entry_life`], extended by every request of their claim.
 //! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of
 //!   it may still arrive.

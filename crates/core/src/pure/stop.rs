@@ -1,8 +1,8 @@
 //! When to notify work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
 //!
 //! A lease is renewed when a third of it has passed. Work is notified to stop at the earliest when two thirds of the
-//! lease, less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an
-//! order to stop, even when one renewal is lost.
+//! lease, less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes
+//! work to be stopped, even when one renewal is lost.
 
 use std::time::Duration;
 

@@ -213,7 +213,7 @@ fn hand_over_is_bounded_by_the_tokens() {
     assert!(!is_granted(remote.as_mut()));
     eventually("the remote claim is queued", || waiter_count(&other, "x") == 1);
     drop(guard);
-    // Each releases at once.
+    // Each of them releases as soon as it is granted.
     let granted = locals.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
     assert!(granted > 0 && granted < locals.len(), "{granted} were granted before the remote claim");
 }

@@ -1,5 +1,5 @@
-//! Cleanups: releases that are sent in batches, and again until the engine is certain (R9) or the lease has run out
-//! anyway.
+//! Cleanups: releases that are sent in batches, and sent again until the engine's answer is certain (R9) or the lease
+//! has run out anyway.
 
 use std::{
     sync::{Arc, atomic::Ordering},

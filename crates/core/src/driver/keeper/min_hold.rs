@@ -1,4 +1,4 @@
-//! The minimum hold time where the engine cannot block a name after a release: the keeper holds the name until then.
+//! The minimum hold time where the engine cannot block a name after a release: the keeper holds the name for that time.
 
 use std::sync::Arc;
 

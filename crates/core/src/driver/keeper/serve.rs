@@ -1,4 +1,4 @@
-//! The main loop of the keeper: begins work, fires timers, receives notifications, sleeps.
+//! The main loop of the keeper: starts jobs, fires timers, receives notifications, sleeps.
 
 use std::{
     pin::Pin,
@@ -14,7 +14,7 @@ use crate::{
 
 /// The keeper checks its timers at least this often: runtime timers stop while the machine is suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The most timers fired in one round, so that many timers do not delay work and notifications.
+/// The most timers fired in one round, so that many timers do not delay jobs and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
 
 /// A job that other threads leave to the keeper.
@@ -34,7 +34,7 @@ pub(crate) enum KeeperJob {
 
 /// Serves one `Locks` until all its handles are dropped and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
+    // This value is dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let end_on_drop = EndOnDrop(shared);
     async move {
         if let Err(panicked) = end_on_drop.0.catch_panic(main_loop(&end_on_drop.0)).await {

@@ -55,7 +55,7 @@ pub enum ClaimState<O, B> {
         /// again.
         may_requeue: bool,
     },
-    /// It was given up. Its release follows.
+    /// It ended without a hold and can never be granted. Its release follows.
     Gone,
     /// It was granted and sent no request in time. The server has nothing of it; its next request enters the queue
     /// again.

@@ -7,8 +7,8 @@
 //! 3. A **mark**, an open-file-description lock on another byte, shows that the claim with this ticket, or the hold
 //!    with this token, is alive: the kernel drops the mark with the last descriptor, however the process ends.
 //!
-//! All three belong to the open file, not to the process: two claims of one process exclude each other, and a child
-//! that inherits the descriptor keeps them.
+//! All three belong to the open file, not to the process. So two claims of one process compete like claims of two
+//! processes, and a child that inherits the descriptor keeps the locks.
 
 use std::{
     ffi::CString,
@@ -194,7 +194,7 @@ impl LockFile {
         }
     }
 
-    /// Removes the mark of this open file's own hold; returns whether that is certain.
+    /// Removes the mark of this open file's own hold; returns whether the mark is certainly removed.
     pub(crate) fn remove_hold_mark(&self, token: u64) -> bool {
         self.lock_byte(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
     }

@@ -32,7 +32,7 @@ pub(crate) enum Verdict {
     Free,
     /// A live waiter ahead of it must be granted first.
     Behind,
-    /// The permits are in use, or the flock is held.
+    /// Too many permits are in use, or the flock is held.
     Held,
     /// Blocked without a holder until this time.
     MinHold(Instant),
