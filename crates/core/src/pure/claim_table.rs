@@ -65,7 +65,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         Some(entry)
     }
 
-    /// The answer to a claim that is unknown, given up, lapsed or being ended: it needs no request to the server.
+    /// The answer to a claim that is unknown, gone, lapsed or being ended: it needs no request to the server.
     /// `None` for every other claim.
     #[must_use]
     pub fn answer_without_request(&self, id: ClaimId) -> Option<Answer> {
