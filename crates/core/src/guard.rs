@@ -67,7 +67,8 @@ impl Guard {
         self.id
     }
 
-    /// The fencing token: larger than that of every earlier grant. Let the protected resource reject smaller ones.
+    /// The fencing token: larger than that of every earlier grant. Let the protected resource reject every token that
+    /// is smaller than the largest that it has seen.
     #[must_use]
     pub fn token(&self) -> Token {
         self.validity.token()
@@ -105,10 +106,12 @@ impl Guard {
     /// the engine. `grace` is the time that the work needs to stop. `None` where the hold cannot lapse (the file
     /// engine) and no `max_hold` was set.
     ///
-    /// Each renewal moves both times, so ask again before acting. A hold that is only unconfirmed, see
-    /// [`check`](Self::check), moves neither: the engine is asked, and most such holds turn out to be valid. Once the
-    /// hold is lost both are zero. The grace counts as at most a third of the time that the engine granted, or of
-    /// `max_hold`: after a renewal that is answered in time, no work was notified to stop.
+    /// Each renewal moves both times, so ask again before acting. A hold in doubt, see [`check`](Self::check), moves
+    /// neither time: the engine is asked, and most holds in doubt turn out to be valid. Once the hold is lost both are
+    /// zero.
+    ///
+    /// At most a third of the time that the engine granted (or of `max_hold`) counts as grace. So no work is notified
+    /// to stop before a renewal that is answered in time.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
         // Read in this order, so that the granted time is never newer than the deadline.
@@ -135,9 +138,9 @@ impl Guard {
         async move { validity.reported().await }
     }
 
-    /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the renewal
-    /// was confirmed, or there was none. For a hold that [lapsed](Loss::Lapsed) this is the cause; the errors that
-    /// report its loss contain it, too.
+    /// The error of the last renewal, on one line, as the engine or the connection reported it; `None` if the last
+    /// renewal was confirmed, or there was none. For a hold that [lapsed](Loss::Lapsed) this is the cause; the errors
+    /// that report its loss contain it, too.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         self.validity.renewal_error().map(|error| error.as_ref().to_owned())
@@ -148,7 +151,7 @@ impl Guard {
     ///
     /// For code that awaits nothing. The callback runs on one thread for the callbacks of all guards of this
     /// [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A panic in it
-    /// is reported to `tracing` and ends nothing. For work that can be cancelled, [`run`](Self::run) does the
+    /// is reported to `tracing` and stops nothing else. For work that can be cancelled, [`run`](Self::run) does the
     /// cancelling.
     ///
     /// # Errors
@@ -206,33 +209,36 @@ impl Guard {
 
     /// Releases the hold and waits for the engine's answer. Dropping the future does not stop the release.
     ///
-    /// Of several guards of one hold only the last asks the engine. The others are answered at once from local
-    /// knowledge: that the hold was valid until now (see [`check`](Self::check)), that it was lost, or that it is in
-    /// doubt. To ask the engine for them, call [`confirm`](Self::confirm) before.
+    /// If several guards share one hold, only the release of the last of them asks the engine. The releases of the
+    /// others are answered at once from local knowledge: that the hold was valid until now (see
+    /// [`check`](Self::check)), that it was lost, or that it is in doubt. To ask the engine for such a guard, call
+    /// [`confirm`](Self::confirm) before.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
-    /// not answer: after the last guard the name is then free when its lease has run out, at the latest.
+    /// not answer: if this was the last guard, the name is free when the lease of the hold has run out, at the latest.
     pub fn release(self) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         self.release_now()
     }
 
     /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
-    /// the grant. Of several guards of one hold the last does this for all, unless the hold is lost before.
+    /// the grant. If several guards share one hold, the release of the last of them does this for all, unless the hold
+    /// is lost before.
     ///
     /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
-    /// continues to hold and renew, regardless of the lease and `max_hold`, and releases then: the future resolves no
-    /// earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of the process do.
+    /// continues to hold and renew until that time, regardless of the lease and `max_hold`, and then releases: the
+    /// future resolves no earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of
+    /// the process do.
     ///
     /// # Errors
     /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server
-    /// does: the name is then free when its lease has run out, at the latest.
+    /// does: the name is then free when the lease of the hold has run out, at the latest.
     pub fn release_at_least(
         mut self,
         at_least: Duration,
     ) -> impl Future<Output = Result<(), Error>> + Send + use<> {
         let until = self.since.after(at_least);
-        // Where the engine cannot block the name, the keeper holds it until then, and releases later.
+        // Where the engine cannot block the name, the keeper holds the name until `until`, and then releases it.
         let release_by_keeper = hold_until(&self, until);
         let release_now = self.end_hold(Ending { ended: Previous::Clean, min_hold_until: Some(until) });
         await_outcome(self.name.clone(), release_by_keeper.or(release_now))
@@ -323,8 +329,8 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let ended = match self.stage {
             Stage::Released => return,
-            // Its request was dropped meanwhile and the hold was never used: the end of the hold before it is still the
-            // last one.
+            // The request was dropped before it received this guard, so the hold was never used: the next holder is
+            // told how the hold before this one ended.
             Stage::InTransit => self.previous,
             // A panic may leave the protected data half-written.
             Stage::Received if std::thread::panicking() => Previous::Abandoned,

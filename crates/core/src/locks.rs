@@ -57,7 +57,7 @@ impl Locks {
         Rw { handle: Arc::clone(&self.0), name: name.as_ref().to_owned() }
     }
 
-    /// A semaphore of `limit` permits. All users of a name must give the same limit.
+    /// A semaphore of `limit` permits. All requests for one name must give the same limit.
     pub fn semaphore(&self, name: impl AsRef<str>, limit: u32) -> Request {
         Request::new(&self.0, Name::new(name.as_ref()), Family::Permits { limit })
     }
@@ -69,7 +69,7 @@ impl Locks {
     }
 
     /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped
-    /// and their releases answered. The remaining holds are then reported lost; the result is their number.
+    /// and their releases answered. Holds that remain after that are reported lost; the result is their number.
     pub async fn close(&self, limit: Duration) -> usize {
         let shared = &self.0;
         if !shared.is_own_process() {
@@ -85,8 +85,9 @@ impl Locks {
         self.0.keeper.block_on(self.close(limit))
     }
 
-    /// How long the end of the process would wait for releases that are still to be answered, as known now: less for an
-    /// engine that is known not to answer. For tests, which cannot judge this by the time that a process takes to end.
+    /// How long the end of the process would wait for releases that are still to be answered, as known now. The time is
+    /// shorter while the engine is known not to answer. For tests, which cannot judge this by the time that a process
+    /// takes to end.
     #[doc(hidden)]
     #[must_use]
     pub fn exit_wait(&self) -> Duration {
@@ -105,7 +106,7 @@ impl Builder {
         self
     }
 
-    /// Shares the keeper of another `Locks`, or runs on a runtime of the caller: see [`Keeper`].
+    /// Sets the keeper, for example one that another `Locks` uses, or one on a runtime of the caller: see [`Keeper`].
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = keeper;
         self
@@ -123,8 +124,8 @@ impl Builder {
         self
     }
 
-    /// How long requests try to reach an engine that was never reached before they fail; [`CONNECT_TIMEOUT`] by
-    /// default. An engine that accepts the connection may take longer for its first answer.
+    /// For how long a request tries to connect to an engine that was never reached; after that the request fails.
+    /// [`CONNECT_TIMEOUT`] by default. An engine that accepts the connection may take longer for its first answer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -102,11 +102,11 @@ impl Locks {
         self.shared().keeper.block_on(self.show(name))
     }
 
-    /// Ends the hold of `name` whose tokens contain `token`. `force` does not wait for the holder's lease: then only a
-    /// fence protects the resource.
+    /// Ends the hold of `name` whose tokens contain `token`. With `force`, the next grant does not wait until the
+    /// broken holder releases or its lease ends: then only a fence protects the resource.
     ///
     /// # Errors
-    /// The engine's; [`is_denied`](Error::is_denied) where it cannot break this hold.
+    /// The engine's; [`is_denied`](Error::is_denied) where the engine cannot break this hold.
     pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
         let valid_name = Name::new(name)?;
         let call = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {

@@ -35,7 +35,7 @@ pub struct Request {
     ttl: Duration,
     renewal: Renewal,
     max_hold: Option<Duration>,
-    /// How often to try; `None`: wait in the queue.
+    /// The number of tries; `None`: wait in the queue.
     attempts: Option<u32>,
     owner: Option<Owner>,
     stops_on_term: bool,
@@ -77,7 +77,8 @@ impl Request {
         self
     }
 
-    /// The longest time to hold: when it has passed since the grant, the hold is reported lost and renewed no more.
+    /// The longest time for which the guard may use the hold. When it has passed since the grant, the guard reports the
+    /// hold lost. The hold is no longer renewed once no guard may use it.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -89,7 +90,8 @@ impl Request {
         self
     }
 
-    /// The owner: its label is shown to others, and requests with clones of one [`Owner`] may take the same hold again.
+    /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] gets the same hold
+    /// again.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -111,7 +113,8 @@ impl Request {
     /// Waits until the name is granted; first come, first served where the engine supports it.
     ///
     /// # Errors
-    /// Everything but [`is_taken`](Error::is_taken); that one, too, when all [`attempts`](Self::attempts) are used up.
+    /// Every kind but [`is_taken`](Error::is_taken); with [`attempts`](Self::attempts), also that kind, when all tries
+    /// are used up.
     ///
     /// # Cancel safety
     /// Dropping the future, at any point, leaves the queue and leaves nothing behind.
@@ -124,8 +127,8 @@ impl Request {
     /// # Errors
     /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the time,
     /// [`is_unreachable`](Error::is_unreachable) if the engine could not be reached when the wait ended,
-    /// [`is_misconfigured`](Error::is_misconfigured) if the name was then taken by something that does not end by
-    /// itself, else as [`acquire`](Self::acquire).
+    /// [`is_misconfigured`](Error::is_misconfigured) if at that time the name was taken by something that
+    /// does not end by itself, else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     /// As [`acquire`](Self::acquire).

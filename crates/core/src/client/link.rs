@@ -48,7 +48,7 @@ struct Inner<D: Dial> {
     contact: Contact,
     /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
-    /// Locked before `current`, where both are.
+    /// Where both are locked, this is locked before `current`.
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
     attempt_ended: Notify,
@@ -61,13 +61,14 @@ struct Inner<D: Dial> {
 struct Dialing {
     /// A connection was made at least once.
     was_connected: bool,
-    /// Failed attempts in a row; a connection that broke at once counts as failed.
+    /// Failed attempts in a row; a connection that broke soon after it was made counts as failed.
     failures: u32,
     /// When the newest connection was made.
     connected_at: Option<Instant>,
     /// An attempt to connect is running.
     is_running: bool,
-    /// The pause after an attempt: until when requests fail, with the fault and the message of the last error.
+    /// The pause after an attempt: until when it lasts, and the fault and message of the error with which requests fail
+    /// until then.
     pause: Option<(Instant, Fault, String)>,
 }
 
@@ -125,7 +126,8 @@ impl<D: Dial> Link<D> {
                 }
                 dialing.is_running = true;
                 drop(dialing);
-                // Not under the lock: a runtime that is shut down drops the task at once, and its drop takes the lock.
+                // Not while `dialing` is locked: a runtime that is shut down drops the task immediately, and that drop
+                // locks `dialing`, too.
                 tokio::spawn(ConnectTask(Arc::clone(&self.0)).run());
             }
         }
@@ -170,7 +172,8 @@ impl<D: Dial> ConnectTask<D> {
         if dialing.connected_at.take().is_some_and(|connected_at| now.since(connected_at) > LONGEST_PAUSE) {
             dialing.failures = 0;
         }
-        // A new connection counts as failed until it has lasted for a while: some servers close a connection at once.
+        // A new connection counts as failed until it has lasted for a while: some servers close a connection as soon as
+        // it is made.
         let pause = (FIRST_PAUSE * (1 << dialing.failures.min(16))).min(LONGEST_PAUSE);
         dialing.failures += 1;
         match outcome {

@@ -10,7 +10,7 @@ use std::{
 use crate::Notification;
 
 /// The most unread notifications. When there are more, all are replaced by [`Notification::AskAll`], which tells the
-/// keeper to ask for everything, and by [`Notification::Doubt`] if one of them was that.
+/// keeper to ask for everything, and by [`Notification::Doubt`] if there was a doubt among them.
 pub const MAX_NOTIFICATIONS: usize = 4096;
 
 /// The unread notifications of one client of an engine: bounded, for any number of writers and one reader.

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
     use crate::Fault;
 
-    /// A client that counts its rounds and the attempts to end a claim. The third of each panics.
+    /// A client that counts its rounds and the attempts to end a claim. The third round and the third attempt panic.
     #[derive(Default)]
     struct Client {
         mailbox: Mailbox,

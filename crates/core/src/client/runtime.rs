@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-/// Runs `work` concurrently, without a handle. However it ends, tasks that wait for it notice this by the values that
-/// it drops.
+/// Runs `work` concurrently, without a handle. However `work` ends, it drops its values, such as the sender of a
+/// channel; by that the tasks that wait for it notice the end.
 ///
 /// # Panics
 /// Outside of a tokio runtime.

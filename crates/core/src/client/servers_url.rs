@@ -89,7 +89,7 @@ pub fn set_password(login: &mut Option<(String, Password)>, password: Password) 
 }
 
 /// The options that the configurations of engines with several servers and a login have in common: `login`, `password`,
-/// `connect_timeout` and, with TLS, `tls`. Each sets the field of its name. The argument documents `login`.
+/// `connect_timeout` and, with TLS, `tls`. Each sets the field of the same name. The argument documents `login`.
 #[macro_export]
 macro_rules! server_options {
     ($(#[$login:meta])*) => {

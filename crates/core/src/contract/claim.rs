@@ -15,7 +15,7 @@ impl fmt::Display for ClaimId {
 }
 
 impl ClaimId {
-    /// Parses the displayed form: 32 hexadecimal is_hex.
+    /// Parses the displayed form: 32 hexadecimal digits.
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -41,8 +41,8 @@ pub struct Claim {
     pub mode: Mode,
     /// The requested lease time; an engine may grant another time, which is in its [`Grant`].
     pub ttl: Duration,
-    /// How long a grant that is *pushed* to this claim while it waits lasts, until the claim renews it or asks for it;
-    /// at most `ttl`.
+    /// How long a grant that is *pushed* to this claim while it waits lasts if the claim neither renews it nor asks for
+    /// it; at most `ttl`.
     pub claim_time: Duration,
     /// Whether the claim may enter the queue when the name is taken.
     pub may_queue: bool,
@@ -160,7 +160,7 @@ pub enum Renewed {
     },
     /// The name is no longer held by this claim.
     Lost(Loss),
-    /// The engine did not answer. Nothing changes.
+    /// The engine did not confirm the renewal, and the hold may still exist: its deadline stays as it is.
     Unknown(EngineError),
 }
 
@@ -211,11 +211,11 @@ pub struct Release {
     /// that token was there.
     pub token: Option<Token>,
     /// How the hold ended, for the [`Previous`] of the next grant: `Clean` or `Abandoned`; for a hold that was never
-    /// used, the `previous` of its own grant. Counts only together with `token`: without one, the engine changes
-    /// nothing of what it reports.
+    /// used, the `previous` of its own grant. Counts only together with `token`: a release without a token does not
+    /// change what the engine reports as `previous`.
     pub ended: Previous,
-    /// The remaining minimum hold time ("at least for"), counted from now: the name stays taken for so long, without
-    /// a holder.
+    /// The remaining minimum hold time ("at least for"), counted from the moment at which the engine applies the
+    /// release: for this time the name stays taken, without a holder.
     pub min_hold: Option<Duration>,
 }
 
@@ -265,8 +265,8 @@ pub enum Notification {
         /// The reason.
         loss: Loss,
     },
-    /// The engine's clock was set forward, so leases may have ended there early: no hold is valid until it is renewed.
-    /// Core renews all holds at once.
+    /// Holds may have ended early on the engine, because its clock was set forward or another server replaced it: no
+    /// hold is valid until it is renewed. Core renews all holds immediately.
     Doubt,
     /// Notifications may have been missed: ask for every waiting claim and renew every hold.
     AskAll,

@@ -44,7 +44,7 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     ///
     /// Core renews the holds of a group at the same moment and passes as many as fit to one call of
     /// [`renew`](Self::renew). This saves requests; nothing else depends on it. A name always has the same group. Core
-    /// asks at each renewal, so the answer has to be cheap and must never block.
+    /// calls this method at each renewal, so it has to be cheap and must never block.
     fn group(&self, name: &Name) -> Option<u16>;
 
     /// Takes the name, enters the queue, or reports the state of the claim, as `how` permits.
@@ -53,13 +53,13 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// An [`EngineError`] whose [`Fault`](crate::Fault) tells whether the claim may have been applied.
     fn claim<'a>(&'a self, claim: &'a Claim, how: How) -> BoxFuture<'a, Result<Answer, EngineError>>;
 
-    /// Extends holds. Returns one answer per hold, in order.
+    /// Extends holds. Returns one answer per hold, in the order of `holds`.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> BoxFuture<'a, Vec<Renewed>>;
 
-    /// Removes every trace of claims. Returns one answer per release, in order.
+    /// Removes every trace of claims. Returns one answer per release, in the order of `releases`.
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>>;
 
-    /// The next batch of notifications. One reader at a time; dropping the future loses nothing. An engine without push
-    /// never resolves it.
+    /// The next batch of notifications. At most one task reads at a time; dropping the future loses no notification.
+    /// The future of an engine without push never resolves.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>>;
 }

@@ -19,7 +19,7 @@ pub struct Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Another request holds the name, and the call was not to wait.
+    /// Another request holds the name, and this call must not wait.
     Taken,
     /// The wait ended, and the engine answered "taken" all the time.
     TimedOut,
@@ -37,7 +37,7 @@ pub enum ErrorKind {
     Invalid,
     /// The hold was lost before the call.
     Lost(Loss),
-    /// The protected resource has seen a larger token: another holder came later, and nothing was written.
+    /// The protected resource has seen a larger token: the name was granted again after this hold. Nothing was written.
     Fenced,
     /// The `Locks` was closed, or its keeper has ended.
     Closed,
@@ -97,7 +97,7 @@ impl Error {
         self.kind
     }
 
-    /// Another request holds the name: at the only try, or until the wait ended.
+    /// Another request held the name: at the last allowed try, or all the time until the wait ended.
     #[must_use]
     pub const fn is_taken(&self) -> bool {
         matches!(self.kind, ErrorKind::Taken | ErrorKind::TimedOut)
@@ -209,14 +209,14 @@ impl Fault {
         matches!(self, Self::Unknown | Self::Internal)
     }
 
-    /// Whether the engine did not answer, or cannot for now.
+    /// Whether the engine did not answer, or cannot answer for now.
     #[must_use]
     pub(crate) const fn is_outage(self) -> bool {
         matches!(self, Self::Retry | Self::Unknown)
     }
 }
 
-/// The longest message, in characters: a server may send more.
+/// The longest message, in characters. A server may send a longer text, which is cut.
 const MAX_MESSAGE_CHARS: usize = 1000;
 
 impl EngineError {

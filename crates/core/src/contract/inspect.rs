@@ -33,7 +33,8 @@ pub trait Inspect: Send + Sync {
     /// As for `claim`.
     fn show<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<View, EngineError>>;
 
-    /// Ends the hold whose block of tokens contains `token`. `force` does not wait for the holder's lease.
+    /// Ends the hold whose block of tokens contains `token`. With `force`, the next grant does not wait until the
+    /// holder releases or its lease ends.
     ///
     /// # Errors
     /// As for `claim`; [`Fault::Denied`](crate::Fault::Denied) where the engine cannot break this hold, with the
@@ -115,12 +116,12 @@ pub struct HolderView {
     pub owner: String,
     /// The first token of the grant; `None` for a foreign holder.
     pub token: Option<u64>,
-    /// How long it has held.
+    /// How long it has held the name.
     pub held: Option<Duration>,
     /// The time until it lapses, unless renewed; `None` where it does not lapse by itself.
     pub remaining: Option<Duration>,
-    /// Whether it ends with a session that its holder keeps on the server; how long that session lasts cannot be known
-    /// here.
+    /// Whether the hold ends with a session that the holder keeps on the server; how long that session lasts cannot be
+    /// known here.
     pub of_session: bool,
     /// Whether a program other than leasehold holds it.
     pub foreign: bool,

@@ -16,7 +16,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 /// Counts up before each fork of this process and after it: see [`forks`].
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A number that differs between a process and the children it forks. One atomic load.
+/// A number that differs between a process and the children it forks. Reading it takes one atomic load.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
@@ -81,11 +81,11 @@ pub(crate) fn label_of(pid: u32) -> String {
 
 /// The file of the local users of this machine.
 const USER_FILE: &str = "/etc/passwd";
-/// How much of that file is read: a name in a label is not worth more.
+/// How much of that file is read: the name in a label does not justify reading more.
 const MAX_USER_FILE_BYTES: u64 = 64 << 10;
 
 /// The name of a local user of this machine. The C library would first load the name services of the system and ask
-/// their daemons; for a short-lived command that takes as long as its lock.
+/// their daemons; a short-lived command would need as long for that as for its lock.
 fn local_user(uid: u32) -> Option<String> {
     let mut users = Vec::with_capacity(4096);
     std::fs::File::open(USER_FILE).ok()?.take(MAX_USER_FILE_BYTES).read_to_end(&mut users).ok()?;

@@ -17,21 +17,25 @@ pub struct Profile {
     pub life: Life,
     /// Whether the engine pushes notifications. Without push, core polls for waiting claims at the intervals of `poll`.
     pub push: bool,
-    /// How often a waiting claim is asked for: from the smallest poll interval (head of the queue) to the largest
-    /// (safety net).
+    /// The range of the interval at which a waiting claim asks again. Without push, the claim at the head of the queue
+    /// asks at the smallest interval, and claims farther back ask less often. With push, notifications wake a claim,
+    /// and it asks at the largest interval only in case one is lost.
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,
-    /// A request may be started and sent on the caller's thread and completed by the keeper: a first poll never blocks.
+    /// The first poll of a verb's future never blocks: core may start a request on the caller's thread, which sends it;
+    /// the keeper completes the request.
     pub direct: bool,
     /// How many tokens a grant carries: its own, and one for each time that the hold may be handed over inside the
-    /// process before other processes are served (for 50 ms at most). 1 where the engine mints no blocks of tokens.
+    /// process before other processes are served. (Core also stops these hand-overs after 50 ms.) 1 where the engine
+    /// mints no blocks of tokens.
     pub tokens: u32,
     /// The modes in which names can be claimed.
     pub modes: Modes,
     /// Claims are granted in the order in which they entered the queue.
     pub fifo: bool,
-    /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until then.
+    /// A release can block the name for a minimum hold time. Where it cannot, the process holds the name until that
+    /// time has passed.
     pub supports_min_hold: bool,
     /// What `break` can do.
     pub breaking: Breaking,
@@ -59,17 +63,17 @@ impl Profile {
             // Verbs wait for a server, and only the keeper's thread sends requests.
             inline: false,
             direct: false,
-            // No blocks of tokens: a grant carries its own only.
+            // No blocks of tokens: a grant carries one token.
             tokens: 1,
             modes: Modes::All,
             fifo: false,
             supports_min_hold: false,
             breaking: Breaking::No,
             ttl: Duration::from_millis(100)..=Duration::from_secs(24 * 3600),
-            // A queue entry lasts at least so long after a request of its claim.
+            // A queue entry lasts at least this long after the last request of its claim.
             entry_life: MIN_ENTRY_LIFE,
             request_timeout: REQUEST_TIMEOUT,
-            // A request arrives so late at most.
+            // A request arrives at most this long after it was sent.
             request_life: Duration::from_secs(10),
             contact: None,
         }
@@ -106,7 +110,7 @@ pub enum Breaking {
     No,
     /// Ask the holder to stop; a holder that does not react still holds the lock.
     Ask,
-    /// End the hold on the server; the next grant waits for the holder or its remaining lease.
+    /// End the hold on the server; the next grant waits until the holder releases or its remaining lease has run out.
     Lease,
 }
 

@@ -27,8 +27,8 @@ use crate::{
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// The tokens of a grant that only one task waits for: enough for a few later requests. An engine with one counter for
-/// all names restarts the counter from its clock after it has lost its state, so its tokens must stay behind that
-/// clock.
+/// all names restarts that counter from its clock after it has lost its state. So the counter must never get ahead of
+/// the clock, and grants must not carry many tokens.
 const LONE_TOKENS: u32 = 8;
 
 /// The state of one `Locks`.
@@ -50,8 +50,8 @@ pub(crate) struct Shared {
     pub(crate) connect_timeout: Duration,
     /// The engine answered at least once.
     pub(crate) reached: AtomicBool,
-    /// The engine had been reached, but then did not answer a request that a caller waited for, or could not carry it
-    /// out; it has done nothing since.
+    /// The engine had been reached, but then did not answer a request that a caller waited for, or did not carry it
+    /// out. Since then it has carried out no request.
     pub(crate) unresponsive: AtomicBool,
     /// When the holds were last put in doubt, in nanoseconds: grants whose requests were sent earlier are in doubt too.
     pub(crate) last_doubt: AtomicU64,
@@ -206,8 +206,8 @@ impl Shared {
         key
     }
 
-    /// Queues a job for the keeper, which starts jobs in this order. Without a keeper the job is dropped, which
-    /// notifies the tasks that wait for its outcome.
+    /// Queues a job for the keeper. The keeper starts queued releases first, then the other jobs in the order in which
+    /// they were queued. Without a keeper the job is dropped, which notifies the tasks that wait for its outcome.
     pub(crate) fn queue_job(&self, job: KeeperJob) {
         if let Err(error) = self.keeper.begin() {
             tracing::error!(%error, "cannot start the keeper thread: the request was dropped");
@@ -242,11 +242,11 @@ impl Shared {
     /// Runs a task concurrently with the others. If it panics, its unfinished work is unknown: everything ends, as when
     /// the keeper panics.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
-        // A keeper that accepts no more tasks has already notified all users.
+        // A keeper that accepts no more tasks has already ended all waits and reported all holds lost.
         let _ = self.keeper.spawn(self.guarded(task));
     }
 
-    /// Wraps a task so that its panic ends everything and notifies all users.
+    /// Wraps a task so that its panic ends all waits and reports all holds lost.
     pub(crate) fn guarded(
         self: &Arc<Self>,
         task: impl Future<Output = ()> + Send + 'static,

@@ -70,8 +70,8 @@ pub(crate) async fn catch_panic_unless<T>(
     .await
 }
 
-/// Runs the work that `begin` starts until it returns. When the work panics, `panicked` is called, to make other parts
-/// check what the work may have left undone, and after a pause by `sleep` the work is started again.
+/// Runs the work that `begin` starts, until the work returns. When the work panics, `panicked` is called, to make other
+/// parts check what the work may have left undone; after a pause by `sleep` the work is started again.
 pub async fn run_with_restarts<W, S>(
     what: &str,
     mut begin: impl FnMut() -> W,

@@ -98,7 +98,8 @@ impl Validity {
         Instant::from_nanos(self.lease_end.load(Ordering::Acquire))
     }
 
-    /// The time that the engine granted last. If read before the deadline, it is not newer than the deadline.
+    /// The time that the engine granted last. A caller that reads it first and then the deadline gets no granted time
+    /// that is newer than the deadline.
     pub(crate) fn granted(&self) -> Duration {
         Duration::from_nanos(self.granted_nanos.load(Ordering::Acquire))
     }

@@ -1,7 +1,7 @@
 //! The memory engine: locks inside one process. The reference for all other engines, and the oracle of the tests.
 //!
 //! A [`MemoryStore`] acts as the server; each [`MemoryEngine`] is one client of it, as a process is one client of a
-//! real server. Engines on one store exclude each other.
+//! real server. All engines on one store compete for the same locks.
 
 mod engine;
 mod inspect;

@@ -18,7 +18,8 @@ pub use entry::{ClaimEntry, ClaimState};
 
 use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 
-/// A hold that has lasted so long is watched on the server, because others may end it. Most holds end earlier.
+/// After this time a hold is watched on the server, because others may end it. Most holds end earlier and need no
+/// watch.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
 /// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (blocker) is what a waiting
@@ -64,8 +65,8 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         Some(entry)
     }
 
-    /// The answer to a claim that is unknown, given up or being ended: it needs no request to the server. `None` for
-    /// every other claim.
+    /// The answer to a claim that is unknown, gone, lapsed or being ended: it needs no request to the server.
+    /// `None` for every other claim.
     #[must_use]
     pub fn answer_without_request(&self, id: ClaimId) -> Option<Answer> {
         match self.entries.get(&id).map(|entry| &entry.state) {
@@ -81,7 +82,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         let Some(entry) = self.entries.get_mut(&id) else { return };
         let was_held = matches!(entry.state, ClaimState::Held { .. });
         entry.state = ClaimState::Held { own, confirmed };
-        // A hold never ends sooner than by an earlier answer.
+        // A later answer never makes a hold end sooner than an earlier answer said.
         entry.expires = if was_held { entry.expires.max(until) } else { until };
         if entry.expires < entry.next_check {
             self.expiry_checks.remove(&(entry.next_check, id));

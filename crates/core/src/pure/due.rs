@@ -33,8 +33,8 @@ pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: D
 
 /// When a lease of this group, whose renewal was sent at `sent_at`, is due again: never later than
 /// [`due_without_group`], and at a turn of its group, at which all its leases of this granted time are due. The
-/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which the
-/// next turn would be too early is due halfway to the turn after it, and from then on at turns.
+/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which that
+/// turn would be too early (see [`SOONEST_FRACTION`]) is due halfway to the turn after it, and from then on at turns.
 pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
     if granted_time.min(ttl) < SHORT_LEASE {
         return due_without_group(sent_at, granted_time, ttl);
@@ -57,7 +57,7 @@ fn round_down_to_step(instant: Instant) -> Instant {
     Instant::from_nanos(instant.as_nanos() - instant.as_nanos() % nanos(RENEWAL_STEP))
 }
 
-/// A time in nanoseconds, at most the largest number.
+/// A time in nanoseconds; the largest number if the time does not fit.
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     proptest! {
-        /// For all leases, groups and times.
+        /// For random leases, groups and times.
         #[test]
         fn no_turn_is_later_than_a_third_or_much_sooner(
             sent_at in 0..u64::MAX / 2,
@@ -177,8 +177,8 @@ mod tests {
             }
         }
 
-        /// As long as no renewal is delayed by more than the slack, two holds of a group, granted for the same time,
-        /// meet after two renewals at most, and then stay together.
+        /// As long as no renewal is delayed by more than the slack, two holds of a group with equal granted times are
+        /// due together after two renewals at most, and stay together from then on.
         #[test]
         fn two_holds_of_a_group_stay_together(
             granted_at in prop::array::uniform2(0..LONGEST_TTL),
@@ -187,8 +187,8 @@ mod tests {
             delays in prop::collection::vec(0_u32..1000, 1..20),
         ) {
             let granted_time = Duration::from_millis(granted_time);
-            // An eighth and a sixth differ by a twenty-fourth; the halfway point and the turn are rounded to whole
-            // steps.
+            // The slack: an eighth and a sixth of the lease differ by a twenty-fourth of it; the halfway point and the
+            // turn are rounded to whole steps.
             let longest_delay = (granted_time / 24).saturating_sub(RENEWAL_STEP);
             let end = at(granted_at[0].max(granted_at[1])).after(granted_time * 4);
             let mut delays = delays.iter().cycle();

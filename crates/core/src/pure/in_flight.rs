@@ -15,8 +15,8 @@ use crate::{ClaimId, Instant, pure::lock_state::Tombstones};
 /// The most claims remembered as unsettled: those with an unanswered request that may still arrive. A release settles a
 /// claim. Above this limit all releases leave tombstones for a while.
 const MAX_UNSETTLED: usize = 65_536;
-/// Unsettled claims older than this are forgotten when there are too many: a connection that broke before has no
-/// request in flight any more.
+/// When there are too many unsettled claims, those older than this are forgotten: their connection broke so long ago
+/// that none of its requests can still be in flight.
 const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
 /// The unanswered requests of one client, by the connection on which they were sent.
@@ -45,7 +45,8 @@ pub struct InFlightRequest<'a> {
 }
 
 impl InFlight {
-    /// Records that a request of the claim is sent on a connection. Connections are numbered from the oldest.
+    /// Records that a request of the claim is sent on a connection. Connections are numbered in the order in which they
+    /// were made.
     pub fn start(&self, claim: ClaimId, connection: u64, sent_at: Instant) -> InFlightRequest<'_> {
         InFlightRequest { in_flight: self, claim, connection, sent_at, answered: false }
     }

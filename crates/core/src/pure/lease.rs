@@ -96,8 +96,8 @@ impl Lease {
     }
 
     /// The lease of a grant that was pushed for the claim time `granted` and certainly began not before `since`. It is
-    /// renewed to the full ttl, even if the lease is fixed, once a part of that time has passed. On a name with many
-    /// waiters, most holds are over by then and need no renewal.
+    /// renewed to the full ttl, even if the lease is fixed, once a quarter of the claim time has passed. On a name with
+    /// many waiters, most holds are over by then and need no renewal.
     #[must_use]
     pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self::granted(since, granted, ttl, renewal);
@@ -120,8 +120,8 @@ impl Lease {
         }
     }
 
-    /// Records that a renewal is sent at `now`. If no answer comes, the next one is due after another twelfth of the
-    /// granted time.
+    /// Records that a renewal is sent at `now`. If no answer comes, the next renewal is due a twelfth of the granted
+    /// time after `now`.
     pub fn renewal_sent(&mut self, now: Instant) {
         self.renew_at = now.after(self.granted_time.min(self.ttl) / RETRY_FRACTION);
     }

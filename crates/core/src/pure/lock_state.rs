@@ -1,14 +1,15 @@
 //! The lock state: everything an engine knows about *one* name, as a pure state machine: its holders, its queue, and
 //! how the last hold ended. Time, tokens and tombstones come in with a [`StepContext`]; decisions come out as data.
 //!
-//! The memory engine runs it; tests of the other engines use it as their oracle. It promises:
+//! The memory engine and the SQL engines run it; tests of the other engines use it as their oracle. It promises:
 //!
 //! * One queue for all modes, first come, first served: a newcomer never passes a live claim in the queue, so a waiting
 //!   writer stops later readers, and a small permit claim does not overtake a large one.
 //! * Only [`LockState::settle`] grants to claims in the queue, and every verb runs it. Consecutive readers are granted
 //!   together.
-//! * A grant to a waiting claim is *pushed*: it lasts the claim's `claim_time` until the claim renews or asks. If it
-//!   lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next request.
+//! * A grant to a waiting claim is *pushed*: it lasts only the claim's `claim_time`, unless the claim renews it or
+//!   asks. If it lapses, its claim leaves the queue (it is *silent*), and enters it again at the end with its next
+//!   request.
 //! * Queue entries are leases of [`entry_life`], extended by every request of their claim.
 //! * A released, broken or lapsed claim is dead: its id is kept in [`Tombstones`] for as long as an earlier request of
 //!   it may still arrive.
@@ -52,7 +53,7 @@ pub const MAX_WAITERS: usize = 16_384;
 pub const MAX_HOLDERS: usize = 16_384;
 
 /// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
-/// for years even if every grant takes so many.
+/// for years even if every grant carries this many.
 pub const MAX_TOKENS: u32 = 65_536;
 
 /// How long a free name remembers that its last hold did not end cleanly. Long enough for the next holder to repair the

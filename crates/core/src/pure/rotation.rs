@@ -15,13 +15,13 @@ impl Rotation {
         Self(AtomicUsize::new(first))
     }
 
-    /// Connects to the first server that serves, beginning with the next one in turn. A server whose connection breaks
-    /// is tried last.
+    /// Connects to the first server that serves, beginning with the server after the one that was connected last. So a
+    /// server whose connection broke is tried last.
     ///
     /// # Errors
     /// The first error with another fault than [`Fault::Retry`], else the last error: a refused login is more
-    /// informative than a server that is down. If `must_stop` is true after an error, no other server
-    /// is tried: the caller needs no connection any more.
+    /// informative than a server that is down. If `must_stop` is true after an error, that error is returned and no
+    /// other server is tried: the caller needs no connection any more.
     pub async fn connect<'a, S, C, F>(
         &self,
         servers: &'a [S],
@@ -56,8 +56,8 @@ mod tests {
 
     use super::*;
 
-    /// Connects to one of the servers that answer so: a connection is a number. Returns the servers tried and the
-    /// outcome.
+    /// Connects to one of `servers`, each of which answers with a connection (a number) or a fault. Returns the servers
+    /// tried and the outcome.
     fn try_servers(
         rotation: &Rotation,
         servers: &[Result<u8, Fault>],

@@ -11,8 +11,8 @@ const STEP_MARGIN: Duration = Duration::from_millis(2);
 /// No notification is in flight for longer: a connection without traffic is given up much earlier.
 const LONGEST_IN_FLIGHT: Duration = Duration::from_secs(60);
 
-/// One answer of the server: its clock read `server_time` after the request was sent, when the local clock read
-/// `sent_at`, and before the answer arrived, when the local clock read `received_at`.
+/// One answer of the server. Between the sending of the request, when the local clock read `sent_at`, and the arrival
+/// of the answer, when the local clock read `received_at`, the server's clock read `server_time`.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     sent_at: Instant,
@@ -47,8 +47,9 @@ impl ServerClock {
     /// at `now`. R3: if more time passed on the server than can have passed here, its clock was set forward, and leases
     /// may have ended early; returns by how much at least.
     ///
-    /// The detection of steps then restarts from this answer, because no hold is valid by an older answer any more. A
-    /// clock that was set back gives a lower bound, so the detection restarts without further code.
+    /// The detection of steps then restarts from this answer, because no hold is valid by an older answer any more.
+    /// After a clock was set back, an answer gives a lower upper bound than all before, so the detection restarts from
+    /// it without further code.
     pub fn learn(&mut self, sent_at: Instant, now: Instant, server_time: Duration) -> Option<Duration> {
         let new = Reading { sent_at, received_at: now, server_time };
         self.repeated.take_if(|repeated| now >= repeated.until);
@@ -77,9 +78,10 @@ impl ServerClock {
     /// A local time certainly not after the moment at which the server's clock read `server_time`; `None` before the
     /// first answer, and where the server's clock may have read that time twice.
     ///
-    /// The newest answer shows a time of the server that is later than its `sent_at` here. A grant at a later time of
-    /// the server is later than `sent_at`, too; a grant at an earlier time of the server is earlier than `sent_at` by
-    /// the difference at most. If the server's clock was set forward in between, the result is no later.
+    /// The server read the time of the newest answer after the request was sent, so later than `sent_at` here. A grant
+    /// at a later time of the server is later than `sent_at`, too. A grant at an earlier time of the server is earlier
+    /// than `sent_at` by at most the difference of the two server times. If the server's clock was set forward in
+    /// between, that difference is too large, and the result is earlier than it need be, never later.
     #[must_use]
     pub fn not_after(&self, server_time: Duration) -> Option<Instant> {
         let newest = self.newest?;

@@ -1,8 +1,8 @@
 //! When to notify work to stop, and when to kill it, so that it does not outlive its hold: a pure function.
 //!
 //! A lease is renewed when a third of it has passed. Work is notified to stop at the earliest when two thirds of the
-//! lease, less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes an
-//! order to stop, even when one renewal is lost.
+//! lease, less a twentieth, have passed. So an engine whose answers take less than a tenth of the lease never causes
+//! work to be stopped, even when one renewal is lost.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ impl Stop {
         Self { term: kill.saturating_sub(grace.min(granted / GRACE_FRACTION)), kill, loss }
     }
 
-    /// Combines two causes that end a hold: the earlier order to stop, the earlier end.
+    /// Combines two causes that end a hold: takes the earlier notification to stop and the earlier time to kill.
     #[must_use]
     pub(crate) fn earlier(self, other: Self) -> Self {
         let first_notified = if self.term <= other.term { self } else { other };
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!((stop.kill, stop.term), (Duration::ZERO, Duration::ZERO));
     }
 
-    /// This many thousandths of a time.
+    /// This many thousandths of `whole`.
     fn part(whole: Duration, thousandths: u32) -> Duration {
         whole * thousandths / 1000
     }
@@ -121,7 +121,7 @@ mod tests {
             }
         }
 
-        /// For all numbers.
+        /// For random numbers of all sizes.
         #[test]
         fn work_is_killed_after_its_notification_and_before_the_deadline(
             remaining in any::<u64>(), granted in any::<u64>(), grace in any::<u64>(),

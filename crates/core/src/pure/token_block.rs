@@ -1,7 +1,7 @@
 //! Blocks of tokens on a server that numbers the claims itself: etcd by a revision, ZooKeeper by a zxid.
 //!
-//! A hold that is handed over inside a process needs a new token for each task, but the server gave its claim one
-//! number only. So the tokens of a claim are a block: the number of the claim times [`HAND_OVER_TOKENS`], plus the step
+//! A hold that is handed over inside a process needs a new token for each task, but the server gave its claim only one
+//! number. So the tokens of a claim are a block: the number of the claim times [`HAND_OVER_TOKENS`], plus the step
 //! within the block. A later claim has a larger number, so all tokens of its block are larger.
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::{EngineError, Fault, Grant, Lineage, Previous, Token};
 /// The most tokens of one hold. A zxid has 32 bits for the number of the leader's election; with this size, tokens stay
 /// below 2^53, the exact integers of JSON programs, for 8,192 elections.
 pub const HAND_OVER_TOKENS: u32 = 256;
-/// The bit of a lineage that says that its tokens are multiples of [`HAND_OVER_TOKENS`]. Servers are identified by 64
-/// bits. Tokens of the two kinds cannot be compared, so they are of two lineages.
+/// The bit of a lineage that says that its tokens are in blocks of [`HAND_OVER_TOKENS`]. Servers are identified by 64
+/// bits. Tokens in blocks and tokens without blocks cannot be compared, so they are of two lineages.
 const HAND_OVER_BIT: u128 = 1 << 64;
 
 /// How the number of a claim becomes the tokens of its hold.

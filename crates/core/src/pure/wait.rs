@@ -129,7 +129,7 @@ impl Wait {
     }
 
     /// The pause before the next call for a claim in the queue. With push, the poll is only a safety net; without push,
-    /// a claim is polled the faster, the nearer it is to the head of the queue.
+    /// a claim asks the more often, the nearer it is to the head of the queue.
     fn poll_interval(&self, hint: Hint, jitter: u32) -> Duration {
         let (fastest, slowest) = (*self.poll.start(), *self.poll.end());
         let interval = match hint.ahead {

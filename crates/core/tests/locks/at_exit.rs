@@ -131,7 +131,7 @@ fn exit_does_not_wait_for_an_unreachable_engine() {
     let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines();
     assert!(lines.map_while(Result::ok).any(|line| line == MARK), "it ended early");
     let watch = Stopwatch::start();
-    // The rest of its output fits into the pipe.
+    // The rest of the output of the process fits into the pipe.
     assert!(process.wait().unwrap().success());
     watch.assert_within(ANSWERED, "the exit of a process");
 }
@@ -142,7 +142,7 @@ fn start(case: &str) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// The test that the child process runs. In a normal run it checks that this is not a child.
+/// The test that the child process runs. In a normal run, without the variable, it only checks that the cases differ.
 #[test]
 fn child_main() {
     let Ok(case) = std::env::var(CASE) else {

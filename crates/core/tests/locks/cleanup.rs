@@ -49,7 +49,8 @@ fn cleanup_of_a_queue_entry_lasts_until_the_entry_ends() {
         let _guard = holder.mutex("x").acquire().await.unwrap();
         let mut waiting = Box::pin(waiter.mutex("x").ttl(TTL).acquire());
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
-        // Sent again for 3.6 s: longer than the lease and the request life, shorter than the lease of the queue entry.
+        // The release is sent again for 3.6 s: longer than the lease and the request life, shorter than the lease of
+        // the queue entry.
         (0..8).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         drop(waiting);
         time::sleep(Duration::from_secs(6)).await;
@@ -92,7 +93,7 @@ fn a_gone_claim_is_still_released() {
         assert!(time::timeout(Duration::from_millis(1), &mut waiting).await.is_err());
         store.forget_all();
         let _granted = waiting.await.unwrap();
-        // A late request of it may still arrive after its tombstone has expired.
+        // The lost claim was released, too: a late request of it may still arrive after its tombstone has expired.
         assert_eq!(counting.count(Verb::Release).items, 1);
     });
 }

@@ -29,7 +29,7 @@ struct DoubtingEngine {
     answers_renewals: AtomicBool,
     /// Whether releases are answered with an unknown outcome.
     loses_releases: AtomicBool,
-    /// Notified when a release was answered so.
+    /// Notified when a release was answered with an unknown outcome.
     release_lost: Notify,
 }
 
@@ -120,8 +120,8 @@ fn a_grant_requested_before_a_doubt_is_in_doubt() {
     }
 }
 
-/// The engine is asked at once, and most holds turn out to be valid. Until then work continues, as under `Guard::run`,
-/// but not past the end of the lease.
+/// The engine is asked at once, and most holds in doubt turn out to be valid. Until the answer arrives work continues,
+/// as under `Guard::run`, but not past the end of the lease.
 #[test]
 fn a_doubt_does_not_stop_work_earlier() {
     let (engine, locks) = new_doubting_client(&World::new());

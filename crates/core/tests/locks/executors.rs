@@ -6,7 +6,8 @@ use leasehold_core::{Keeper, Locks};
 
 use crate::{World, wait_until_renewed};
 
-/// Long enough for a renewal on a busy machine, short enough to be renewed within a test: after a third of it.
+/// Long enough for a renewal on a busy machine, and short enough that the renewal, after a third of it, comes within a
+/// test.
 const TTL: Duration = Duration::from_secs(6);
 
 #[test]

@@ -142,7 +142,7 @@ fn lost_notifications_only_delay() {
     }
 }
 
-/// How many locks each task takes.
+/// How many locks each task acquires.
 const ROUNDS: usize = 20;
 /// The lease time in this test: long enough for a busy machine.
 const TTL: Duration = Duration::from_secs(30);
@@ -190,7 +190,7 @@ fn storm(seed: u64) {
     assert!(granted.into_inner() > ROUNDS, "seed {seed}: too few grants");
 }
 
-/// Takes and releases locks of random names, and records that.
+/// Acquires and releases locks of random names, and records that.
 fn work(locks: &Locks, recorder: &Recorder, task: u32, granted: &AtomicUsize) {
     for round in 0..ROUNDS {
         let name = ["a", "b", "s"][(round + task as usize) % 3];

@@ -11,9 +11,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::cleanup::{new_client as new_other_client, new_store, paused_runtime};
 
-/// Shorter than the time limit of a request here.
+/// The time for connecting. Shorter than the time limit of a request here.
 const TIMEOUT: Duration = Duration::from_millis(800);
-/// I12.
+/// I12: how much later than its time limit a request may end.
 const LATEST: Duration = Duration::from_millis(100);
 const REFUSED: &str = "cannot connect to h:1: refused";
 

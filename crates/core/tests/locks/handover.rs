@@ -1,4 +1,4 @@
-//! Tests of hand-over inside a process: its bounds in time and tokens, and what may not be handed over.
+//! Tests of hand-over inside a process: its bounds in time and tokens, and what must not be handed over.
 
 use std::{
     pin::Pin,
@@ -145,7 +145,7 @@ fn a_hold_is_not_handed_over_to_other_terms() {
     let world = World::new();
     let locks = world.client();
     let guard = locks.mutex("x").blocking().acquire().unwrap();
-    // Shorter than the default, and long enough for a busy machine.
+    // A ttl shorter than the default, and long enough for a busy machine.
     let ttl = Duration::from_secs(10);
     let mut other = Box::pin(locks.mutex("x").ttl(ttl).renew(false).acquire());
     assert!(!is_granted(other.as_mut()));
@@ -213,7 +213,7 @@ fn hand_over_is_bounded_by_the_tokens() {
     assert!(!is_granted(remote.as_mut()));
     eventually("the remote claim is queued", || waiter_count(&other, "x") == 1);
     drop(guard);
-    // Each releases at once.
+    // Each of them releases as soon as it is granted.
     let granted = locals.iter_mut().map_while(|wait| is_granted(wait.as_mut()).then_some(())).count();
     assert!(granted > 0 && granted < locals.len(), "{granted} were granted before the remote claim");
 }

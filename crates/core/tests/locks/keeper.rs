@@ -225,7 +225,7 @@ fn renewals_and_releases_are_batched() {
         let mut guards = Vec::new();
         for number in 0..HOLDS {
             guards.push(locks.mutex(format!("name {number}")).ttl(TTL * 2).acquire().await.unwrap());
-            // Spread over a quarter of the time after which they are renewed.
+            // The grants are spread over a quarter of the time after which a hold is renewed.
             sleep(TTL * 2 / 3 / 4 / HOLDS as u32).await;
         }
         counting.reset();
@@ -257,7 +257,7 @@ fn a_lease_counts_from_before_its_request_left() {
     });
 }
 
-/// A deferred keeper serves a short-lived process, and must run for everything that lasts.
+/// A deferred keeper serves a short-lived process; for everything that lasts longer its thread must start.
 #[test]
 fn a_deferred_keeper_starts_on_demand() {
     let world = World::new();

@@ -97,7 +97,8 @@ fn a_grant_pushed_during_a_request_is_used() {
     });
 }
 
-/// Another process holds the name, or did: an engine that stopped answering may not know.
+/// Another process holds the name, or held it when the engine last answered: whether it still does, an engine that
+/// stopped answering does not say.
 #[test]
 fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
     // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight
@@ -142,7 +143,7 @@ fn a_release_answered_after_the_lease_is_not_reported_as_freed() {
         let (store, env) = new_store();
         let (locks, faulty, _) = new_client(&store, &env);
         let guard = locks.mutex("x").ttl(TTL).acquire().await.unwrap();
-        // Lost at 0, 50 and 150 ms.
+        // The releases sent at 0, 50 and 150 ms are lost.
         (0..3).for_each(|_| faulty.next(Verb::Release, Fault::RequestLost));
         let error = guard.release().await.unwrap_err();
         assert!(error.is_unknown(), "{error}");

@@ -206,7 +206,7 @@ fn a_lapse_is_reported_with_the_error_of_the_renewal() {
             );
         }
         assert!(one.trouble().unwrap().contains(RENEWAL_ERROR));
-        // In every error that reports the loss to the user.
+        // The error of the renewal is in every error that reports the loss to the user.
         for error in [
             one.confirm().await.unwrap_err(),
             one.run(std::future::pending::<()>()).await.unwrap_err(),

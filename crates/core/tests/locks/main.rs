@@ -87,7 +87,7 @@ pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits, without help of other threads, until the deadline of the hold is later than now.
+/// Waits, without help of other threads, until the deadline of the hold is later than at the call.
 pub(crate) fn wait_until_renewed(guard: &Guard) {
     // The clock is read first: a pause between the two readings makes the result earlier, and never later.
     let deadline = || std::time::Instant::now() + guard.remaining().expect("it is a lease");

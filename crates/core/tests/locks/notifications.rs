@@ -41,7 +41,7 @@ fn a_notification_that_overtakes_an_answer_is_used() {
         let waiter = tokio::spawn(locks.mutex("x").acquire());
         slow.replies_held(Verb::Claim, 1).await;
         // The answer is "waiting". Then the lock becomes free, the waiter is granted, and the notification arrives
-        // first.
+        // before the answer.
         drop(guard);
         settle().await;
         slow.open(Verb::Claim);

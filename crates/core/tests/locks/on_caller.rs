@@ -51,7 +51,7 @@ fn a_lone_request_starts_inside_the_runtime_of_the_keeper() {
     world.assert_no_leftovers();
 }
 
-/// The next request, and its release, are started on this thread.
+/// Asserts that the next request, and its release, are started on this thread.
 async fn starts_on_caller(slow: &Slow, locks: &Locks) {
     let started_counts =
         || (slow.started_on_calling_thread(Verb::Claim), slow.started_on_calling_thread(Verb::Release));

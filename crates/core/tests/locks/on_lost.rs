@@ -51,7 +51,7 @@ fn a_released_hold_calls_no_callback() {
     let losses = [listen(&released), listen(&dropped)];
     released.release_blocking().unwrap();
     drop(dropped);
-    // Not only not called yet: no callback is left that could be called later.
+    // The callbacks were not called, and none is left that could be called later.
     for losses in losses {
         assert!(losses.recv_timeout(PATIENCE).is_err(), "called after all");
     }

@@ -74,7 +74,7 @@ fn a_dropped_wait_leaves_nothing_and_wakes_the_next() {
     let request = c.mutex("x");
     let second = std::thread::spawn(move || request.blocking().acquire().map(drop));
     eventually("c is queued", || waiter_count(&a, "x") == 2);
-    // Granted to b, whose future is not polled; then b is dropped.
+    // The hold is granted to b, whose future is not polled; then b is dropped.
     drop(guard);
     eventually("b holds", || pollster::block_on(a.show("x")).unwrap().holders.len() == 1);
     drop(first);

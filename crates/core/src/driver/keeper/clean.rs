@@ -1,5 +1,5 @@
-//! Cleanups: releases that are sent in batches, and again until the engine is certain (R9) or the lease has run out
-//! anyway.
+//! Cleanups: releases that are sent in batches, and sent again until the engine's answer is certain (R9) or the lease
+//! has run out anyway.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -41,7 +41,7 @@ pub(crate) struct Cleanup {
 
 /// The part of a cleanup that releases a hold which its guard still considered valid; a caller may wait for the answer.
 struct HoldRelease {
-    /// Until when the lease cannot have lapsed.
+    /// The lease cannot lapse before this instant.
     deadline: Instant,
     /// Where the outcome is sent to.
     reply: oneshot::Sender<Result<(), Error>>,
@@ -96,9 +96,9 @@ impl Cleanup {
         let _ = reply.send(result);
     }
 
-    /// Handles an error of the engine. The releasing caller gets it at once if a later try will not help either; and,
-    /// for a release with a minimum hold time, also if the engine refuses only for now: that may last longer than the
-    /// process.
+    /// Handles an error of the engine. The releasing caller gets the error at once if a later try will not help either.
+    /// For a release with a minimum hold time, the caller also gets it at once if the engine refuses only for now: the
+    /// refusal may last longer than the process.
     fn handle_error(mut self, error: &EngineError) -> Self {
         let is_final = match error.fault {
             Fault::Denied | Fault::Misconfigured => true,
@@ -112,7 +112,7 @@ impl Cleanup {
         self
     }
 
-    /// Reports that the release was not answered before its end.
+    /// Reports that the engine did not answer the release before the cleanup was given up.
     fn abandon(self) {
         if let Some(hold_release) = self.hold_release {
             let _ = hold_release.reply.send(Err(unknown_error(
@@ -190,8 +190,8 @@ async fn send_once(shared: &Arc<Shared>, cleanups: Vec<Cleanup>) -> Vec<Cleanup>
 }
 
 impl Shared {
-    /// Removes every trace of a claim that no request waits for: on this thread where the engine never waits, else
-    /// through the keeper.
+    /// Removes every trace of a claim that no request waits for: on this thread if the engine never waits, else through
+    /// the keeper.
     pub(crate) fn clean_up(self: &Arc<Self>, release: Release, ttl: Duration) {
         if self.profile.inline {
             let released = released_at_once(self.engine.release(std::slice::from_ref(&release)));

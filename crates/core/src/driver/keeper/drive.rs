@@ -21,7 +21,7 @@ pub(crate) const REPORT_MARGIN: Duration = Duration::from_millis(50);
 /// The answer to a first request that was sent already, and when that request was sent.
 type FirstAnswer = Option<(Instant, Result<Answer, EngineError>)>;
 
-/// Runs on the keeper. However it ends, nothing of the claim is left behind.
+/// Drives a claim; runs on the keeper. However the driver ends, nothing of the claim is left behind.
 pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,
@@ -126,7 +126,8 @@ impl ClaimDriver {
     }
 
     /// Waits for a notification, until `at` at the latest. Returns a pushed grant, with a time before which it did not
-    /// begin, if the grant belongs to this very claim and began at a known and recent time; else the engine is asked.
+    /// begin, if the grant belongs to this very claim and began at a known and recent time. Otherwise returns `None`,
+    /// and the caller asks the engine.
     async fn wait_for_notification(&self, at: Instant) -> Option<(Grant, Instant)> {
         tokio::select! {
             biased;

@@ -99,7 +99,8 @@ pub(crate) fn register(shared: &Arc<Shared>) {
 /// Runs at the exit of the process: ends all waits, and lets the keepers send pending work, for a second at most.
 #[expect(clippy::disallowed_methods, reason = "the exit of the process is the keeper's last act")]
 pub(crate) fn wait_at_exit() {
-    // If the lock is taken, it was taken at a fork, or by a thread that will not continue: do not block the exit.
+    // If the mutex is locked, it was locked when this process was forked, or by a thread that will not continue: do not
+    // block the exit.
     let Ok(registered) = REGISTERED.try_lock() else { return };
     let started = std::time::Instant::now();
     let own_shared: Vec<_> =

@@ -56,7 +56,7 @@ impl LossCallbacks {
 /// Runs in the thread for callbacks until the last sender is gone.
 fn run_callbacks(receiver: &Receiver<CallbackRun>) {
     for callback_run in receiver {
-        // A half-finished change is in data of the user, who has lost the hold anyway.
+        // A panic can leave only data of the user half changed, and the user has lost the hold anyway.
         if catch_unwind(AssertUnwindSafe(callback_run)).is_err() {
             tracing::error!("a loss callback panicked");
         }

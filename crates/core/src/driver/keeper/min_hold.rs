@@ -1,4 +1,4 @@
-//! The minimum hold time where the engine cannot block a name after a release: the keeper holds the name until then.
+//! The minimum hold time where the engine cannot block a name after a release: the keeper holds the name for that time.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ struct KeptHold {
     until: Instant,
 }
 
-/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives then. `None` if
+/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives after that. `None` if
 /// the guard can be released at once: the engine blocks the name itself, the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
     let handle = guard.handle();

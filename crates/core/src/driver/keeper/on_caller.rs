@@ -17,12 +17,12 @@ const MIN_LONE_REQUESTS: u64 = 4;
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 thread_local! {
-    /// This thread polls a task that was started on it by its caller.
+    /// Whether this thread, as the thread of a caller, is polling a task that was started on it.
     static ON_CALLER: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether the future now being polled was started on the caller's thread. Nothing else is pending then, so an engine
-/// sends its request from here, if it can, and does not wait for others to batch with it.
+/// sends its request from here, if it can, and does not wait for other requests to batch with it.
 #[doc(hidden)]
 #[must_use]
 pub fn is_on_calling_thread() -> bool {
@@ -48,9 +48,9 @@ enum TaskStage {
 }
 
 impl Shared {
-    /// Whether a task may be started on this thread, given that the caller itself counts as `own_pending` pending. True
-    /// if, for this request and the last few, nothing else was pending. Otherwise the request may be one of many, which
-    /// cost less if sent together.
+    /// Whether a task may be started on this thread. `own_pending` is how many of the pending pieces of work belong to
+    /// the caller itself. True if, for this request and the last few, nothing else was pending. Otherwise the request
+    /// may be one of many, which cost less if sent together.
     pub(crate) fn may_start_on_caller(&self, own_pending: usize) -> bool {
         if !self.profile.direct {
             return false;
@@ -96,7 +96,7 @@ impl CallerTask {
 
     /// Passes the task to the keeper.
     fn hand_over(&self, task: Task) {
-        // A keeper that accepts no more tasks has already notified all users.
+        // A keeper that accepts no more tasks has already ended all waits and reported all holds lost.
         let _ = self.shared.keeper.spawn(task);
     }
 

@@ -104,7 +104,7 @@ struct ConfirmRequest<'a> {
     shared: &'a Shared,
     /// When the request was made.
     since: Instant,
-    /// Whether the answer was that the engine cannot answer; `None`: there was no answer.
+    /// Whether the answer is an error that means an outage of the engine; `None`: there was no answer.
     is_outage: Option<bool>,
 }
 
@@ -201,7 +201,7 @@ impl Shared {
         }
     }
 
-    /// Renews one hold at once, outside its schedule: on this thread where the engine never waits, else through the
+    /// Renews one hold at once, outside its schedule: on this thread if the engine never waits, else through the
     /// keeper.
     pub(crate) async fn confirm(self: &Arc<Self>, name: &Name, id: ClaimId) -> Result<(), Error> {
         let hold = {

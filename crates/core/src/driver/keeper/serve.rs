@@ -1,4 +1,4 @@
-//! The main loop of the keeper: begins work, fires timers, receives notifications, sleeps.
+//! The main loop of the keeper: starts jobs, fires timers, receives notifications, sleeps.
 
 use std::{
     pin::Pin,
@@ -14,7 +14,7 @@ use crate::{
 
 /// The keeper checks its timers at least this often: runtime timers stop while the machine is suspended.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
-/// The most timers fired in one round, so that many timers do not delay work and notifications.
+/// The most timers fired in one round, so that many timers do not delay jobs and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
 
 /// A job that other threads leave to the keeper.
@@ -32,9 +32,9 @@ pub(crate) enum KeeperJob {
     Spawn(Pin<Box<dyn Future<Output = ()> + Send>>),
 }
 
-/// Serves one `Locks` until it has no users and nothing is pending.
+/// Serves one `Locks` until all its handles are dropped and nothing is pending.
 pub(crate) fn serve(shared: Arc<Shared>) -> impl Future<Output = ()> + Send + 'static {
-    // Dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
+    // This value is dropped also when this task is ended by a panic, or with its runtime, even before its first poll.
     let end_on_drop = EndOnDrop(shared);
     async move {
         if let Err(panicked) = end_on_drop.0.catch_panic(main_loop(&end_on_drop.0)).await {
@@ -52,7 +52,7 @@ async fn main_loop(shared: &Arc<Shared>) {
             return;
         }
         let until = shared.timers.sleep_until(shared.now().after(LONGEST_SLEEP));
-        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, work and timers
+        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, jobs and timers
         // are handled.
         tokio::select! {
             biased;
@@ -130,7 +130,7 @@ impl Shared {
         drop(unstarted_jobs);
     }
 
-    /// Records that the engine answered: from now on requests wait until an outage ends.
+    /// Records that the engine answered: from now on requests wait out an outage instead of failing.
     pub(crate) fn set_reached(&self) {
         self.reached.store(true, Ordering::Relaxed);
         self.set_responsive();
@@ -141,7 +141,7 @@ impl Shared {
         self.unresponsive.store(false, Ordering::Relaxed);
     }
 
-    /// Records that the engine did not answer a request before its caller gave up, or refused the pending work.
+    /// Records that the engine did not answer a request before its caller gave up, or did not carry the request out.
     pub(crate) fn set_unresponsive(&self) {
         self.unresponsive.store(true, Ordering::Relaxed);
     }

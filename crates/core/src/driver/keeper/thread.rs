@@ -46,7 +46,7 @@ enum Inner {
     Other(Arc<dyn Runtime>),
 }
 
-/// A thread that may not have started yet, with the tasks that it is to run once started.
+/// A thread that has perhaps not started yet, with the tasks that it is to run once started.
 #[derive(Default)]
 struct Deferred {
     running: Option<Running>,

@@ -33,7 +33,7 @@ struct Inner {
 /// Whether the keeper must be woken for a new entry.
 #[must_use]
 pub(crate) enum KeeperWake {
-    /// It sleeps until after the new entry.
+    /// It sleeps until after the time of the new entry.
     Now,
     /// It wakes early enough by itself.
     NotNeeded,

@@ -20,7 +20,7 @@ use crate::{
 pub(crate) enum Arrival {
     /// From the answer to a request that was sent at this instant.
     Answered(Instant),
-    /// By push. The grant did not begin before this instant, and has to be renewed at once.
+    /// By push. The grant did not begin before this instant; it lasts only the claim time unless it is renewed.
     Pushed(Instant),
 }
 
@@ -51,8 +51,8 @@ impl Shared {
         Some(PreparedClaim { claim, control })
     }
 
-    /// Sends the first request of a prepared claim: on this thread where the engine never waits, else through the
-    /// keeper. Where that request was sent already, the keeper gets its answer.
+    /// Sends the first request of a prepared claim: on this thread if the engine never waits, else through the keeper.
+    /// If that request was sent already, the keeper gets its answer.
     pub(crate) fn start_claim(self: &Arc<Self>, prepared: Option<PreparedClaim>) {
         let mut prepared = prepared;
         while let Some(PreparedClaim { claim, control }) = prepared.take() {
@@ -234,7 +234,7 @@ impl Shared {
         let _ = waiter.tx.send(Err(error));
     }
 
-    /// Remembers the error of a claim for requests whose wait ends meanwhile.
+    /// Remembers the error of a claim's last answer, for requests whose wait ends before the next answer.
     pub(crate) fn note_last_error(control: &Control, answer: &Result<Answer, EngineError>) {
         let last_error = match answer {
             // After `Gone` the request makes a new claim; the error noted before still applies.

@@ -24,12 +24,12 @@ pub(crate) struct RequestSpec {
     pub(crate) max_hold: Option<Duration>,
 }
 
-/// How often a request tries.
+/// How many tries a request makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tries {
     /// It waits in the queue.
     UntilGranted,
-    /// At most so many times, without entering the queue.
+    /// At most this many tries, without entering the queue.
     Limited(u32),
 }
 

@@ -7,8 +7,8 @@ use std::{
 
 use crate::{Name, Token};
 
-/// The most names remembered. When there are more, all are forgotten at once: the check is a safety net below the
-/// engine's own promise, and the memory stays bounded.
+/// The most names remembered. When there are more, all are forgotten together, so that the memory stays bounded: the
+/// check is only a safety net below the engine's own promise.
 const MAX_NAMES: usize = 4096;
 
 /// The newest token of each name that this process has received.

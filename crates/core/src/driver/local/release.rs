@@ -81,7 +81,8 @@ impl Shared {
             self.timers.remove(timer);
         }
         let mut release = engine_release(name, hold, now);
-        // Where the engine cannot block the name, the keeper has already held it, as far as possible.
+        // Where the engine cannot block the name, the keeper has already held it for the minimum hold time, unless the
+        // hold was lost.
         release.min_hold = release.min_hold.filter(|_| self.profile.supports_min_hold);
         if self.profile.inline {
             drop(shard);

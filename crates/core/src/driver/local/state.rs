@@ -20,7 +20,8 @@ use crate::{
     pure::lease::{Lease, Renewal},
 };
 
-/// The terms of a request that the engine sees. A hold may be handed over only between equal terms.
+/// The parts of a request that must be equal for a hand-over: a hold is handed over only between requests with equal
+/// terms.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) mode: Mode,
@@ -112,7 +113,7 @@ impl LocalHold {
         Some(token)
     }
 
-    /// Whether this hold may be given to one more request with `terms`, now or after its guard is released.
+    /// Whether one more request with `terms` may use this hold, now or after the guard of the hold is released.
     pub(crate) fn can_hand_over(&self, terms: &Terms, now: Instant) -> bool {
         !self.is_ending
             && self.tokens_left > 0

@@ -23,7 +23,8 @@ const LIST_READS: usize = 5;
 const MAX_ASKED_TO_STOP: usize = 64;
 
 impl FileEngine {
-    /// The verb `break_hold`. Asks the process of the holder once to stop; [`Fault::Retry`] while it still holds.
+    /// The verb `break_hold`. Asks the process of the holder once to stop; [`Fault::Retry`] while that process still
+    /// holds.
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let paths = NamePaths::new(&self.dir, name);
         let Some(lock_file) = LockFile::open(&self.dir, &paths, Access::Existing)? else {
@@ -100,7 +101,7 @@ impl FileEngine {
                         record.owner
                     )));
                 }
-                // It has just ended.
+                // The process has just ended.
                 Ok(_) | Err(_) => {}
             }
         }

@@ -95,7 +95,7 @@ impl Claims {
         Some(Arc::clone(inner.cells.entry(id).or_insert_with(|| Arc::new(Mutex::new(ClaimCell::Fresh)))))
     }
 
-    /// The cell of `id`, if it waits or holds.
+    /// The cell of `id`, if there is one.
     pub(super) fn find(&self, id: ClaimId) -> Option<SharedCell> {
         lock(&self.0).cells.get(&id).cloned()
     }

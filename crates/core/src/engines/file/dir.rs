@@ -40,7 +40,8 @@ const USER_DIR: &str = ".local/state/leasehold";
 /// The flags of `open(2)` that open a directory and refuse every other kind of file.
 pub(super) const DIRECTORY_FLAGS: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
-/// A lock directory, which may not exist yet. The first claim creates what is missing; inspection creates nothing.
+/// A lock directory, which perhaps does not exist yet. The first claim creates what is missing; inspection creates
+/// nothing.
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,

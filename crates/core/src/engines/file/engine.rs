@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// The tokens of one grant: one for the hold itself, and one for each of 64 hand-overs between tasks of this process
-/// before another process is granted. After so many, the hand-over to another process costs little in comparison.
+/// before another process is granted. Compared with 64 hand-overs inside the process, one hand-over to another process
+/// costs little.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
 
 /// Locks in a directory of one host, held by the kernel: exact, not leased. See the [module](super).

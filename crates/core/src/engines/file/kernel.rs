@@ -19,7 +19,8 @@ const READ_SIZE: usize = 64 * 1024;
 /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
 pub(super) const OVERLAY: i64 = 0x794C_7630;
 
-/// One flock on a file, or a byte-range lock of another program that extends beyond its end, as `lockf(3)` takes it.
+/// One flock on a file, or a byte-range lock of another program that extends to the end of the file, wherever that is,
+/// as `lockf(3)` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flock {
     /// `None`: the kernel does not report it, because the lock belongs to an open file.
@@ -73,8 +74,8 @@ impl KernelLocks {
     }
 }
 
-/// Reads a file in as few reads as the kernel allows, which `fs::read_to_string` does not: it begins with a few
-/// bytes. Between two reads the kernel finds its position by counting locks, so it skips an existing lock when an
+/// Reads a file in as few reads as the kernel allows. `fs::read_to_string` does not: its first read is for a few bytes
+/// only. Between two reads the kernel finds its position by counting locks, so it skips an existing lock when an
 /// earlier one is removed meanwhile.
 fn read_whole(path: &str) -> io::Result<String> {
     let (mut file, mut text) = (File::open(path)?, Vec::new());

@@ -4,8 +4,8 @@
 //! keeps its lock; the end of a killed holder frees it at once. Each name has two files:
 //!
 //! - `<name>.lock` carries kernel locks only: `flock`, so that util-linux `flock(1)` on the same file excludes us and
-//!   we exclude it, and byte-range locks far beyond its end (`locks`). Its content is never read or written, and it
-//!   is never unlinked.
+//!   we exclude it, and byte-range locks far beyond the end of the file (`locks`). The content of the file is never
+//!   read or written, and the file is never unlinked.
 //! - `.state/<name>.lock` stores the token counter and the table of holders and waiters (`layout`).
 //!
 //! The fast path takes a free name with one `flock` and one write, without the table. Every other claim is in the

@@ -61,8 +61,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Reads everything again: without the latch, owners empty their records or set their minimum hold time, and an
-    /// exclusive holder writes.
+    /// Reads everything again, because some changes need no latch: owners empty their records or set their minimum hold
+    /// time, and an exclusive holder writes its tokens and record 0.
     pub(super) fn refresh(&mut self, engine: &FileEngine, paths: &NamePaths) -> Result<(), EngineError> {
         let (head, bytes) = self.state_file.head(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
         self.records = read_records(self.state_file, head.table.records, |_| Err(self.state_file.damaged()))?;
@@ -103,7 +103,7 @@ impl<'a> Table<'a> {
         Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(is_same))
     }
 
-    /// Clears the records of holders: the caller has the exclusive flock, so they are gone.
+    /// Clears the records of holders: the caller has the exclusive flock, so those holders are gone.
     pub(super) fn clear_dead_holders(&mut self) -> Result<(), EngineError> {
         let is_hold = |stored: &&StoredRecord| stored.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(is_hold).map(|stored| stored.slot).collect();

@@ -56,7 +56,7 @@ impl FileEngine {
             }),
             (ClaimCell::Live(entry), _) => {
                 let answer = self.ask(entry);
-                // A lost hold stays until its release: the code under it may still run.
+                // The entry of a lost hold stays until its release: the code under that hold may still run.
                 if matches!((&answer, entry.claim_state), (Ok(Answer::Gone), ClaimState::Waiting { .. })) {
                     *cell = ClaimCell::Gone;
                 }
@@ -163,7 +163,7 @@ impl FileEngine {
         self.grant_exclusive(claim, lock_file, &state_file, &mut head, record_zero.as_ref(), now).map(Some)
     }
 
-    /// Whether the table is in use: then a claim that is not granted must report why.
+    /// Whether the table is in use. If it is, a claim that is not granted goes through the table, to report the reason.
     fn is_table_in_use(&self, paths: &NamePaths) -> Result<bool, EngineError> {
         let Some(state_file) = self.state_files.get(&self.dir, paths, Access::CreateIfMissing)? else {
             return Ok(false);
@@ -219,10 +219,10 @@ impl FileEngine {
         let (slot, ticket) = self.enqueue(&mut table, claim)?;
         let mut claim_state = None;
         if judgement.verdict == Verdict::Behind && judgement.ahead as usize >= WATCHING_POSITIONS {
-            // The claims ahead that are alive are signalled at every release; this one needs no watch.
+            // This claim needs no watch: at every release, the live waiters ahead of it are signalled.
             self.listener.register(claim, table.lock_file, slot, judgement.ahead as usize);
         } else {
-            // Enqueued; now ask again, because a release before the record was written signalled no one.
+            // The claim is in the queue now. Judge it again: a release before its record was written signalled no one.
             table.refresh(self, paths)?;
             (judgement, claim_state) = self.try_to_grant(&mut table, claim, paths, slot, ticket)?;
         }
@@ -313,11 +313,11 @@ impl FileEngine {
         let (judgement, granted) = self.judge_and_grant(table, claim, paths, asker, has_flock)?;
         if granted.is_some() {
             self.listener.forget(claim.id);
-            // Behind an exclusive hold only the new second waiter must be given its new position, to watch the file.
+            // After an exclusive grant only the new second waiter has to learn its new position, to watch the file.
             let first = usize::from(claim.mode == Mode::Exclusive);
             self.signal(table.lock_file, table.state_file, &table.records, first..2);
         } else if judgement.verdict == Verdict::Behind && judgement.ahead == 1 {
-            // The head of the queue may not have been signalled: the holder may have been killed, or the watch may
+            // Perhaps nothing has signalled the head of the queue: the holder may have been killed, or the watch may
             // have failed.
             self.signal(table.lock_file, table.state_file, &table.records, 0..1);
         }
@@ -325,7 +325,7 @@ impl FileEngine {
     }
 
     /// Judges by the table, takes the flock if the table allows that, judges again, now by a state that cannot change
-    /// any more, and grants if the claim is free to go. `has_flock`: this claim has its flock already.
+    /// any more, and grants if nothing blocks the claim. `has_flock`: this claim has its flock already.
     fn judge_and_grant(
         &self,
         table: &mut Table<'_>,
@@ -356,7 +356,7 @@ impl FileEngine {
             };
         }
         if has_flock {
-            // Another claim may have tried while this one had the flock.
+            // Another claim may have tried in vain while this one had the flock.
             table.lock_file.unflock();
             self.signal(table.lock_file, table.state_file, &table.records, 0..1);
         }
@@ -412,9 +412,9 @@ impl FileEngine {
     }
 }
 
-/// Takes the flock for a claim that has no obstacle in the table; returns whether it has it. A claim that can share the
-/// name and is not asked again retries, because an exclusive claim may have the flock for a moment: such a claim takes
-/// the flock before it reads the table, and releases it when it cannot be granted.
+/// Takes the flock for a claim that has no obstacle in the table; returns whether it has it. A try in shared mode or
+/// for permits, which is not repeated by core, retries here, because an exclusive claim may have the flock for a
+/// moment: an exclusive claim takes the flock before it reads the table, and releases it when it cannot be granted.
 fn flock_with_retries(
     mode: Mode,
     may_queue: bool,

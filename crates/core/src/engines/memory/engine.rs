@@ -10,8 +10,8 @@ use crate::{
 
 /// How many tokens a grant carries: the same number as in the file engine.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
-/// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and the head
-/// of the queue is notified when a lease runs out, so the poll is only a safety net.
+/// The poll intervals of waiting claims. Notifications are pushed and never lost here except by overflow, and each
+/// answer tells the first claims of the queue when a lease runs out, so the poll is only a safety net.
 const POLL: std::ops::RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 
 /// One client of a [`MemoryStore`], as a process is one client of a real server.
@@ -58,8 +58,8 @@ impl MemoryEngine {
     fn release_now(&self, release: &Release) -> Released {
         let (freed, waiters_to_notify) = self.store.step(&release.name, |lock_state, step| {
             let freed = lock_state.release(release, step);
-            // No event marks the end of a minimum hold time: the first waiters have to ask then, and must know when
-            // that is.
+            // No event marks the end of a minimum hold time: the first waiters have to ask at that end, so they must be
+            // told when it is.
             let first_waiters = lock_state.watchers().filter(|_| freed && lock_state.is_in_min_hold());
             (freed, first_waiters.map(|(id, client)| (id, client.clone())).collect::<Vec<_>>())
         });

@@ -13,8 +13,8 @@ use crate::{Env, Lineage};
 static STORES: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::new(BTreeMap::new());
 
 impl MemoryStore {
-    /// The store with this name in this process, so that all users of the name exclude each other. The first caller's
-    /// clock is the clock of the store.
+    /// The store with this name in this process. Engines that get the same name share the store and compete for the
+    /// same locks. The clock of the first caller is the clock of the store.
     #[must_use]
     pub fn named(name: &str, env: &Env) -> Arc<Self> {
         let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);

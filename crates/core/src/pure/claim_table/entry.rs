@@ -51,10 +51,11 @@ pub enum ClaimState<O, B> {
     Ending {
         /// What it has on the server, if that is known.
         own: Option<O>,
-        /// It was granted, but no request confirmed that: it may enter the queue again afterwards.
+        /// It was granted, but no request of the claim confirmed that: afterwards its next request enters the queue
+        /// again.
         may_requeue: bool,
     },
-    /// It was given up. Its release follows.
+    /// It ended without a hold and can never be granted. Its release follows.
     Gone,
     /// It was granted and sent no request in time. The server has nothing of it; its next request enters the queue
     /// again.

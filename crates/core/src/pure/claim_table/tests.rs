@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::{Mode, Name};
 
-/// What a claim has on the server is a key, what it waits for the key ahead of it, both as numbers. The engine's data
-/// is the number of the lease of the claim.
+/// `O`, what a claim has on the server, is the number of a key. `B`, what a claim waits for, is the number of the key
+/// ahead of it. `D` is the number of the lease of the claim.
 type Table = ClaimTable<u32, u32, u8>;
 
 const LEASE: u8 = 7;
@@ -84,7 +84,7 @@ fn an_unconfirmed_grant_lapses_and_its_claim_may_queue_again() {
     assert_eq!(state(&mut table, 1), ClaimState::Lapsed);
     table.get(id(1)).unwrap().asked_again(at(4000));
     assert_eq!(state(&mut table, 1), ClaimState::Made);
-    // A claim that did send a request ends when its own time ends.
+    // A claim whose hold is confirmed does not queue again: when its time is over, it ends and leaves the table.
     table.hold(id(1), KEY_BEHIND, CONFIRMED, (at(5000), at(40_000)));
     assert_eq!(table.take_overdue(at(100_000)), [id(1)]);
     assert!(table.record_end(id(1), at(100_000)).is_some());

@@ -34,7 +34,7 @@ impl<C: Clone> LockState<C> {
         self.create(claim, client, step)
     }
 
-    /// A claim whose pushed grant lapsed enters the queue again, at its end.
+    /// A claim whose pushed grant lapsed enters the queue again, at the end of the queue.
     fn requeue_silent(
         &mut self,
         claim: &Claim,

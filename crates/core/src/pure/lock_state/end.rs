@@ -43,8 +43,8 @@ impl<C: Clone> LockState<C> {
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
             Some(index) => self.end_hold(index, release, step),
-            // A release with a token means a hold. That hold lapsed, and the queue entry of its claim is not what the
-            // release is to free.
+            // The release names a token, so it is meant for a hold, and that hold has lapsed. The queue entry of the
+            // claim is removed, too, but the answer is that the hold was not there.
             None => self.remove_waiter(release.id) && release.token.is_none(),
         };
         step.add_tombstone(release.id);
@@ -92,8 +92,9 @@ impl<C: Clone> LockState<C> {
         BrokenHold { id, client }
     }
 
-    /// Ends the hold at this index of the holders; true if the release names this hold. Another hold of the same claim
-    /// was granted to a late request: no client knows of that hold, so nothing else would end it.
+    /// Ends the hold at this index of the holders; true if the release names this hold. A hold with another token than
+    /// the named one is ended, too: it was granted to a late request of the claim, no client knows of it, and nothing
+    /// else would end it.
     fn end_hold(&mut self, index: usize, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         let holder = &mut self.holders[index];
         let (token, is_broken) = (holder.token, holder.is_broken());

@@ -7,8 +7,8 @@ use crate::{Claim, ClaimId, Grant, Instant, Mode, Previous, Token};
 /// The shortest lease of a queue entry: several times the longest poll interval.
 pub const MIN_ENTRY_LIFE: Duration = Duration::from_secs(10);
 
-/// The longest lease of a queue entry: for so long a dead writer in the queue can keep new readers from joining current
-/// ones.
+/// The longest lease of a queue entry. A writer that died in the queue keeps new readers from joining the current
+/// readers for at most this long.
 pub const MAX_ENTRY_LIFE: Duration = Duration::from_secs(60);
 
 /// How long a queue entry lasts after the last request of its claim: the claim's ttl, within

@@ -62,7 +62,7 @@ impl Fixture {
         answer
     }
 
-    /// Calls `claim`. The last byte of the id is the number of the claim, and so its client.
+    /// Calls `claim`. The last byte of the id is the number of the claim, which is also its client.
     pub(super) fn call(&mut self, claim: &Claim, how: How) -> Result<Answer, Refusal> {
         self.step(|lock, step| lock.claim(claim, how, &claim.id.0[15], step))
     }
@@ -143,7 +143,7 @@ pub(super) fn id(number: u8) -> ClaimId {
     ClaimId(u128::from(number).to_be_bytes())
 }
 
-/// A token, all with the same lineage.
+/// The token with this number. All tokens have the same lineage.
 pub(super) fn token(number: u64) -> Token {
     Token { lineage: Lineage::new(7), number }
 }

@@ -160,7 +160,8 @@ impl Judge {
         }
     }
 
-    /// Checks the answer to a release; `min_hold_until` if the name was to stay taken.
+    /// Checks the answer to a release. `min_hold_until`: until when the name has to stay taken, if the release asked
+    /// for that.
     pub(super) fn check_release(
         &mut self,
         id: ClaimId,

@@ -11,8 +11,9 @@ use crate::{ClaimId, Hint, HolderView, Instant, Name, Previous, View, WaiterView
 /// The owner shown for a name that stays taken without a holder.
 pub const MIN_HOLD_OWNER: &str = "kept";
 
-/// How many claims at the head of the queue are told when the first hold ends, so that they ask at that time: one to be
-/// granted, the others in case the client of the first is gone. More would only all ask at once.
+/// How many claims at the head of the queue get to know the time at which the first hold ends, so that they ask at that
+/// time: one to be granted, the others in case the client of the first is gone. If more claims knew it, they would only
+/// all ask at the same time.
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
@@ -40,7 +41,7 @@ impl<C> LockState<C> {
         hold_ends.chain(entry_ends).min().unwrap_or(Instant::NEVER)
     }
 
-    /// The first claims of the queue, with their clients: they have to know when the first hold ends.
+    /// The first claims of the queue, with their clients: they have to know the time at which the first hold ends.
     pub fn watchers(&self) -> impl Iterator<Item = (ClaimId, &C)> {
         let waiting = self.wait_queue.iter().flat_map(|wait_queue| &wait_queue.waiting);
         waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
@@ -84,7 +85,7 @@ impl<C> LockState<C> {
         Hint { ask_in, ahead: u32::try_from(position).ok(), obstacle: None }
     }
 
-    /// The hint for a claim that may not enter the queue.
+    /// The hint for a claim that must not enter the queue.
     pub(super) fn hint_without_entry(&self, now: Instant) -> Hint {
         let ahead = self.wait_queue.as_ref().map_or(0, |wait_queue| wait_queue.waiting.len());
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }

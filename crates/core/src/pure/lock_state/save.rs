@@ -40,7 +40,7 @@ pub struct Entry<C> {
     pub since: Instant,
     /// When it ends, unless its claim sends a request.
     pub expires: Instant,
-    /// For a waiting or pushed claim: how long a grant lasts before the claim's next request.
+    /// For a waiting or pushed claim: how long a grant lasts if the claim sends no request.
     pub claim_time: Duration,
     /// For a pushed claim: since when it waited, and until when its queue entry would have lasted.
     pub queue_entry: Option<(Instant, Instant)>,

@@ -15,8 +15,8 @@ use super::super::{
 };
 use crate::Name;
 
-/// The maximum number of lock files kept open: enough for the names in use by a program, few against any limit of
-/// open files.
+/// The maximum number of lock files kept open: enough for the names in use by a program, and few compared with any
+/// limit on open files.
 const MAX_OPEN: usize = 32;
 
 /// An open lock file that no claim uses.

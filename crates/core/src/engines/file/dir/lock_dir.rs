@@ -128,7 +128,7 @@ pub(crate) fn get_or_try_init<T>(
     if cell.get().is_none()
         && let Some(value) = make()?
     {
-        // Another thread may have been faster: both values are equally good.
+        // Another thread may have set a value first: both values are equally good.
         let _ = cell.set(value);
     }
     Ok(cell.get())
@@ -142,7 +142,7 @@ struct ActingUser {
 
 impl ActingUser {
     fn switch_to((user, group): (Uid, Gid)) -> Self {
-        // The group first: after the change of the user, the thread may not change the group any more.
+        // The group first: once the user is changed, the thread has no permission to change the group any more.
         let previous_group = setfsgid(group);
         Self { previous_user: setfsuid(user), previous_group }
     }

@@ -18,11 +18,11 @@ use crate::{EngineError, Fault};
 /// wait for the other end of a pipe, and does not take a controlling terminal.
 pub(crate) const SAFE_FLAGS: OFlag =
     OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY);
-/// How often the open is tried anew because the file was removed between two steps. More often means that another
-/// program keeps removing files.
+/// How often the open is tried anew because the file was removed between two steps. If that happens more often, another
+/// program keeps removing the file.
 const MAX_TRIES: usize = 16;
 
-/// How to open a file or directory that may not exist.
+/// How to open a file or directory that is perhaps missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Creates it if it does not exist.
@@ -33,8 +33,8 @@ pub(crate) enum Access {
     ExistingToRead,
 }
 
-/// Opens the regular file `file` of the directory `dir`, which has a single hard link; `shown_path` is its path for
-/// messages.
+/// Opens the regular file `file` in the directory `dir`; refuses a file with more than one hard link. `shown_path` is
+/// its path for messages.
 pub(crate) fn open_file(
     lock_dir: &LockDir,
     dir: &OwnedFd,
@@ -80,8 +80,8 @@ pub(crate) fn open_file(
     Err(EngineError::new(Fault::Retry, format!("{} is removed repeatedly by another process", shown_path())))
 }
 
-/// Opens without updates of the access time, which would cost a write per read; only the owner of a file may ask for
-/// that.
+/// Opens without updates of the access time, which would cost a write per read. The kernel allows that flag only to the
+/// owner of the file.
 fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     match openat(dir, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
         Err(Errno::EPERM) => openat(dir, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),

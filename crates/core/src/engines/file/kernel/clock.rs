@@ -4,7 +4,7 @@ use std::{fs, sync::Arc};
 
 use crate::{Clock, Instant};
 
-/// The offsets of the clocks of this process from the machine's: `time_namespaces(7)`.
+/// The file with the offsets of the clocks of this process from those of the machine: `time_namespaces(7)`.
 const OFFSETS: &str = "/proc/self/timens_offsets";
 const NANOS_PER_SECOND: i128 = 1_000_000_000;
 
@@ -31,8 +31,8 @@ pub(crate) fn machine_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
     }
 }
 
-/// How many nanoseconds the boot-time clock of this process is ahead of the machine's own: not 0 in a time namespace
-/// only.
+/// How many nanoseconds the boot-time clock of this process is ahead of the machine's own. It is 0 except in a time
+/// namespace.
 #[must_use]
 pub fn boot_time_ahead() -> i128 {
     // Kernels without time namespaces have no such file, and one clock for all processes.

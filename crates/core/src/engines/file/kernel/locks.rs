@@ -7,8 +7,8 @@
 //! 3. A **mark**, an open-file-description lock on another byte, shows that the claim with this ticket, or the hold
 //!    with this token, is alive: the kernel drops the mark with the last descriptor, however the process ends.
 //!
-//! All three belong to the open file, not to the process: two claims of one process exclude each other, and a child
-//! that inherits the descriptor keeps them.
+//! All three belong to the open file, not to the process. So two claims of one process compete like claims of two
+//! processes, and a child that inherits the descriptor keeps the locks.
 
 use std::{
     ffi::CString,
@@ -47,8 +47,8 @@ const TO_END_OF_FILE: i64 = 0;
 /// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
 /// holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// How often a claim tries to take the latch that can share the name with the current holders and is not asked again:
-/// for about a millisecond.
+/// How often a try in shared mode or for permits tries to take the latch: for about a millisecond, because such a try
+/// may fit beside the current holders, and core does not ask for it again.
 pub(crate) const LATCH_TRIES_TO_SHARE: usize = 1000;
 
 /// A name, with the paths of its lock file and its state file.
@@ -94,7 +94,7 @@ impl Mark {
     }
 }
 
-/// One open lock file. It belongs to one claim, from its beginning to its end.
+/// One open lock file. While a claim exists, it is the only one that uses its open file.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
@@ -194,7 +194,7 @@ impl LockFile {
         }
     }
 
-    /// Removes the mark of this open file's own hold; returns whether that is certain.
+    /// Removes the mark of this open file's own hold; returns whether the mark is certainly removed.
     pub(crate) fn remove_hold_mark(&self, token: u64) -> bool {
         self.lock_byte(libc::F_UNLCK, Mark::Hold(token).byte()).is_ok()
     }

@@ -74,7 +74,7 @@ pub(crate) struct Tokens {
     pub(crate) boot_id: [u8; 16],
     /// The last token granted.
     pub(crate) current: u64,
-    /// No later boot uses a token up to this number; may not be on disk yet.
+    /// No later boot uses a token up to this number. The number is perhaps not on the disk yet.
     pub(crate) promised: u64,
     /// The last value of `promised` that is certainly on disk.
     pub(crate) ceiling: u64,

@@ -135,7 +135,7 @@ impl Record {
         bytes
     }
 
-    /// The bytes with the correct checksum, so that random bytes pass the check.
+    /// The bytes with the correct checksum, so that a fuzz test gets random bytes past the check.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn with_checksum(bytes: &[u8; RECORD_SIZE]) -> [u8; RECORD_SIZE] {
         let mut bytes = *bytes;
@@ -144,7 +144,7 @@ impl Record {
         bytes
     }
 
-    /// Decodes a record; `None`: empty.
+    /// Decodes a record; `None` if the record is empty.
     pub(crate) fn from_bytes(bytes: &[u8; RECORD_SIZE]) -> Result<Option<Self>, Torn> {
         let state = match bytes[STATE_AT] {
             state if state == RecordState::Empty as u8 => return Ok(None),

@@ -23,8 +23,8 @@ use super::super::{
 };
 use crate::{EngineError, Lineage, Name};
 
-/// The maximum number of state files kept open: enough for the names in use by a program, few against any limit of
-/// open files.
+/// The maximum number of state files kept open: enough for the names in use by a program, and few compared with any
+/// limit on open files.
 const MAX_OPEN: usize = 64;
 
 /// One open state file.
@@ -69,7 +69,7 @@ impl StateFile {
         }
     }
 
-    /// The head, parsed and raw; writes a new one if there is none. The caller shows that it has the latch.
+    /// The head, parsed and raw; writes a new one if there is none. `_latch` proves that the caller has the latch.
     pub(crate) fn head_or_new(
         &self,
         name: &Name,
@@ -197,7 +197,8 @@ impl StateFiles {
         let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
         let mut open_files = lock(&self.0);
         if open_files.len() >= MAX_OPEN {
-            // Any may go: a later use opens the file again. Files in use stay open through their other references.
+            // Any of them may be closed: a later use opens the file again. Files in use stay open through their other
+            // references.
             open_files.clear();
         }
         open_files.insert(paths.name.clone(), Arc::clone(&opened));

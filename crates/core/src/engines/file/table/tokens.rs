@@ -2,9 +2,9 @@
 //! argument.
 //!
 //! `current`, the last token granted, is only as durable as the page cache, which survives the end of a process but not
-//! of the machine. So no token above `ceiling` is used, and every value of `ceiling` was first written as `promised`
-//! and synced. After a reboot the counter continues at `promised`, above every token that was ever granted. Cost: one
-//! sync per name and boot, and one per [`TOKENS_PER_SYNC`] tokens.
+//! a crash of the machine. So no token above `ceiling` is used, and every value of `ceiling` was first written as
+//! `promised` and synced. After a reboot the counter continues at `promised`, above every token that was ever granted.
+//! Cost: one sync per name and boot, and one per [`TOKENS_PER_SYNC`] tokens.
 
 use super::super::table::layout::{TICKET_OR_TOKEN_LIMIT, Tokens};
 use crate::{EngineError, Fault};

@@ -32,7 +32,7 @@ pub(crate) enum Verdict {
     Free,
     /// A live waiter ahead of it must be granted first.
     Behind,
-    /// The permits are in use, or the flock is held.
+    /// Too many permits are in use, or the flock is held.
     Held,
     /// Blocked without a holder until this time.
     MinHold(Instant),
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Clash(Mode),
 }
 
-/// A verdict, with what else was found on the way to it.
+/// A verdict, with the other facts that were found while judging.
 #[derive(Clone, Debug)]
 pub(crate) struct Judgement {
     pub(crate) verdict: Verdict,

@@ -140,7 +140,8 @@ fn a_lock_file_stays_open_for_the_next_hold_and_is_free_meanwhile() {
     taken(create(&other, &try_claim("job", Mode::Exclusive)));
 }
 
-/// A waiter that has no wake pipe, because none could be created, notices the end of a hold by the close of its file.
+/// A waiter that has no wake pipe, because none could be created, notices the end of a hold by the close of the lock
+/// file.
 #[test]
 fn a_lock_file_with_waiters_is_closed() {
     let scratch = Scratch::new();

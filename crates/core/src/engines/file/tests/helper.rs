@@ -9,7 +9,7 @@ use super::*;
 
 /// The environment variable that names the lock directory of a helper.
 const DIR_VARIABLE: &str = "LEASEHOLD_TEST_HELPER_DIR";
-/// What a line of the helper begins with that is a reply, unlike the lines of the test runner.
+/// The beginning of each line of the helper that is a reply; the lines of the test runner begin otherwise.
 const REPLY_PREFIX: &str = "helper: ";
 
 /// A process with an engine of its own; killed when dropped.
@@ -72,7 +72,7 @@ impl Helper {
     pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
         nix::sys::signal::kill(self.pid(), signal).unwrap();
         if signal == nix::sys::signal::Signal::SIGSTOP {
-            // A later signal must not overtake it.
+            // Waits until the process has stopped, so that no later signal overtakes this one.
             nix::sys::wait::waitpid(self.pid(), Some(nix::sys::wait::WaitPidFlag::WUNTRACED)).unwrap();
         }
     }
@@ -120,7 +120,7 @@ fn describe(answer: Result<Answer, EngineError>) -> String {
     }
 }
 
-/// The main function of the other process. In the normal test run it checks that it has no orders.
+/// The main function of the other process. In a normal test run, where the variable is not set, it only checks `mode`.
 #[test]
 fn helper_main() {
     let Ok(dir) = std::env::var(DIR_VARIABLE) else {

@@ -81,7 +81,7 @@ fn a_list_names_what_it_cannot_read() {
         held(create(&engine, &claim(text, Mode::Exclusive)));
     }
     std::fs::write(scratch.state_file("bad"), "nothing of ours".repeat(1000)).unwrap();
-    // Another engine, which has not read it before.
+    // Another engine, which has not read the state file before.
     let views = pollster::block_on(crate::Inspect::list(&scratch.engine(), "")).unwrap();
     let unreadable: Vec<_> =
         views.iter().map(|view| (view.name.as_str(), view.holders.len(), view.problem.is_some())).collect();

@@ -100,7 +100,7 @@ fn a_waiting_claim_is_granted_after_a_foreign_holder_is_gone() {
     held(ask(&engine, &waiter));
 }
 
-/// `( flock 9; ... ) 9>file`, the idiom of its man page, empties the lock file each time.
+/// `( flock 9; ... ) 9>file`, the idiom of the man page of `flock(1)`, empties the lock file each time.
 #[test]
 fn truncating_the_lock_file_affects_neither_permits_nor_tokens() {
     let scratch = Scratch::new();
@@ -174,7 +174,7 @@ fn a_fcntl_lock_of_the_whole_file_excludes_and_is_excluded() {
     }
 }
 
-/// Such a lock covers the marks that show holders to be alive.
+/// A `fcntl(2)` lock of the whole file covers the marks that show holders to be alive.
 #[test]
 fn a_dead_holder_is_not_shown_beside_a_fcntl_lock() {
     for mode in [Mode::Exclusive, Mode::Shared, PERMIT] {

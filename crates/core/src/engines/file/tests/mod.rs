@@ -95,7 +95,7 @@ fn opened(engine: &FileEngine, text: &str) -> (NamePaths, LockFile) {
     (paths, lock_file)
 }
 
-/// A claim with a new id that waits.
+/// A claim with a new id that may wait.
 fn claim(text: &str, mode: Mode) -> Claim {
     let mut id = [0; 16];
     Env::system().entropy.fill(&mut id);
@@ -170,7 +170,7 @@ fn send_release(engine: &FileEngine, release: Release) -> Released {
     pollster::block_on(engine.release(&[release])).pop().unwrap()
 }
 
-/// Releases as a user does: a hold by its token.
+/// Releases as a user does: a hold is released with its token.
 fn release(engine: &FileEngine, claim: &Claim) -> Released {
     let token = match ask(engine, claim) {
         Ok(Answer::Held(grant)) => Some(grant.token),

@@ -136,7 +136,7 @@ fn a_release_wakes_the_first_two_waiters_only() {
     let crowd: Vec<_> = (0..4).map(|_| (scratch.engine(), claim("job", Mode::Exclusive))).collect();
     crowd.iter().for_each(|(engine, claim)| assert!(waiting(create(engine, claim)).ahead.is_some()));
     run(async {
-        // The events of their own arrival are over when nothing comes for a while.
+        // The events that the arrival of the crowd itself caused are over when nothing comes for a while.
         let quiet_time = Duration::from_millis(200);
         for (engine, _) in &crowd {
             while tokio::time::timeout(quiet_time, engine.notifications()).await.is_ok() {}

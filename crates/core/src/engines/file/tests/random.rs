@@ -56,7 +56,8 @@ impl Model {
                     }
                     Answer::Waiting(hint) => {
                         let before = self.live.iter().filter(|(_, _, holds)| !holds).count();
-                        // More only by dead waiters, because liveness is not checked behind the first live one.
+                        // Dead waiters can make the hint larger, because behind the first live waiter no liveness is
+                        // checked.
                         assert!(hint.ahead >= Some(before as u32));
                         self.live.push((engine, claim, false));
                     }

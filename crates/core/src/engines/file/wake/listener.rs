@@ -32,13 +32,13 @@ use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
 /// How many positions at the head of the queue watch the lock file: the first, and a second that notices the death of
 /// the first.
 pub(crate) const WATCHING_POSITIONS: usize = 2;
-/// How often the head of the queue asks where inotify is not available.
+/// The interval at which the head of the queue asks where inotify is not available.
 const NO_INOTIFY_INTERVAL: Duration = Duration::from_millis(10);
 /// The longest sleep in one piece, after which the loop checks again.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 /// How long an unused inotify instance stays open: other programs of the user may need it.
 const UNUSED_LIMIT: Duration = Duration::from_secs(10);
-/// The maximum number of reads of events at once: the rest of a flood is left for the next check.
+/// The maximum number of reads of events in one check: the rest of a flood is left for the next check.
 const MAX_READS: usize = 16;
 
 /// What a wait of the listener reports.
@@ -223,7 +223,7 @@ impl Listener {
                 () = until_readable(wake_pipe.as_ref().map(|wake_pipe| wake_pipe.readable_fd())) => Readable { wake_pipe: true, inotify: false },
                 () = until_readable(inotify.as_deref()) => Readable { wake_pipe: false, inotify: true },
                 () = self.changed.notified() => Readable::default(),
-                // The kernel does not report again the events that were left unread.
+                // Reads inotify again: the kernel does not report a second time the events that were left unread.
                 () = sleep(sleep_for) => Readable { wake_pipe: false, inotify: true },
             }
         }
@@ -270,7 +270,7 @@ struct Readable {
 /// The result of one check.
 struct CheckResult {
     wakeups: Wakeups,
-    /// How long nothing else is due.
+    /// For how long nothing else is due.
     sleep_for: Duration,
     /// The sources to wait for.
     wake_pipe: Option<Arc<WakePipe>>,

@@ -14,7 +14,7 @@ use tokio::{
 use super::super::claims::lock;
 use crate::driver::keeper::env::sleep;
 
-/// How often a caller checks where the runtime cannot register one more descriptor.
+/// The interval at which a caller checks the descriptor where the runtime cannot register one more.
 const UNREGISTERED_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A descriptor that stays registered with the runtime in which it was last waited for: to register it for each wait
@@ -37,7 +37,7 @@ impl<T: AsFd> ReadableFd<T> {
         &self.fd
     }
 
-    /// Whether the runtime reports that it is readable: otherwise the caller has to check.
+    /// Whether the runtime reports when the descriptor becomes readable: otherwise the caller has to check.
     pub(crate) fn is_registered(&self) -> bool {
         lock(&self.registered).is_some()
     }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{ClaimId, Instant};
 
-/// The delays after an event at which a claim asks. The lock is mostly free at the first; after 188 of 3,000 releases
-/// by close it was free only at a later one.
+/// The delays after an event at which a claim asks. In most cases the lock is free at the first delay; after 188 of
+/// 3,000 releases by close it was free only at a later one.
 const DELAYS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_millis(1),
@@ -50,7 +50,7 @@ impl Series {
         }
     }
 
-    /// Whether the claims should ask now: a delay has passed since the last call.
+    /// Whether the claims should ask now: one more delay has passed since the last call.
     pub(crate) fn take_due(&mut self, now: Instant) -> bool {
         let Some((start, passed_count)) = self.running else { return false };
         let reached_count = DELAYS.iter().filter(|delay| start.after(**delay) <= now).count();

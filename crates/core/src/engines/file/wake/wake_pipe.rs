@@ -37,7 +37,7 @@ use crate::{EngineError, Env, Instant};
 /// How many orphaned pipes one process removes: enough to keep up with crashes, and a bounded time for its first
 /// wait.
 const MAX_SWEPT: usize = 32;
-/// The maximum number of directory entries from which those are chosen.
+/// The maximum number of directory entries from which the pipes to remove are chosen.
 const MAX_SCANNED: usize = 4096;
 /// How often a new pipe is created anew because another process removed it as an orphan before its owner had locked it.
 const MAX_TRIES: usize = 8;
@@ -76,7 +76,7 @@ impl WakePipe {
                     return Err(errno);
                 }
             };
-            // From here on, dropping it removes the file.
+            // From here on, dropping `wake_pipe` removes the file.
             let wake_pipe =
                 Self { id, pipe: ReadableFd::new(pipe), dir: wake_pipe_dir, pid: std::process::id() };
             if wake_pipe.set_up(lock_dir)? {
