@@ -29,7 +29,7 @@ pub(super) struct FoundTables {
     pub(super) is_replica: bool,
     /// Whether the server ends abandoned transactions.
     pub(super) ends_idle_transactions: bool,
-    /// How many connections the server had left.
+    /// The connection slots of the server when the connection was opened.
     pub(super) slots: Option<ConnectionSlots>,
 }
 

@@ -62,7 +62,7 @@ fn fault(code: ErrorCode, stage: Stage) -> Fault {
             | ErrorCode::SchemaChanged,
             _,
         ) => Fault::Retry,
-        // SQLite writes the commit mark last, so without space there is none.
+        // SQLite writes the commit mark last, so if there was no space, there is no commit mark.
         (ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::OutOfMemory, _) => Fault::Refused,
         (
             ErrorCode::PermissionDenied
@@ -71,7 +71,7 @@ fn fault(code: ErrorCode, stage: Stage) -> Fault {
             | ErrorCode::CannotOpen,
             _,
         ) => Fault::Denied,
-        // `Unknown` is the code for statements that do not fit the tables: they are not ours.
+        // `Unknown` is the code for statements that do not fit the tables: these tables are not ours.
         (ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => {
             Fault::Misconfigured
         }

@@ -55,7 +55,7 @@ impl Opened {
         })
     }
 
-    /// Tries to open the database, with the right to write.
+    /// Makes one attempt to open the database, with the right to write.
     fn open_now(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         // Not SQLITE_OPEN_URI: a path is taken literally, whatever its characters.
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
