@@ -78,13 +78,14 @@ fn judge(report: &ClusterReport) -> Guarantee {
     guarantee
 }
 
-/// A bug by which two clients may get one lock, in the releases of one minor version before its fix.
+/// A bug by which two clients may hold one lock at the same time. It is in the releases of one minor version before the
+/// fix.
 struct Bug {
     /// Major and minor.
     series: (u32, u32),
     /// The first patch release without the bug.
     fixed_in_patch: u32,
-    /// The pull request that fixed it.
+    /// The pull request that fixed the bug.
     pull_request: u32,
     /// The sizes of clusters in which the bug matters.
     members: Clusters,

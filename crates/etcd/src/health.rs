@@ -21,7 +21,7 @@ pub(crate) struct MemberInfo {
     pub(crate) cluster: u64,
     /// The version of the server; empty if this user may not ask for it.
     pub(crate) version: String,
-    /// It does not vote and serves no clients yet.
+    /// The member is a learner: it does not vote, and serves no clients yet.
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
     /// The health check that this user may send.

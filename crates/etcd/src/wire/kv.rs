@@ -21,17 +21,17 @@ pub(crate) struct KeyValue {
     pub(crate) lease: i64,
 }
 
-/// Reads the keys from `key` up to, but not including, `range_end`; one key if that is empty.
+/// Reads the keys from `key` up to, but not including, `range_end`; if `range_end` is empty, reads the one key `key`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Range {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    /// 0: all.
+    /// The maximum number of keys; 0: no limit.
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
-    /// 0: the newest.
+    /// The revision of the data that is read; 0: the newest.
     #[prost(int64, tag = "4")]
     pub(crate) revision: i64,
     #[prost(enumeration = "Order", tag = "5")]
@@ -40,7 +40,7 @@ pub(crate) struct Range {
     pub(crate) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
-    /// 0: no bound.
+    /// Keys that were created later are left out; 0: no bound.
     #[prost(int64, tag = "13")]
     pub(crate) max_create_revision: i64,
 }
@@ -89,7 +89,8 @@ pub(crate) struct Put {
     pub(crate) lease: i64,
 }
 
-/// Deletes the keys from `key` up to, but not including, `range_end`; one key if that is empty.
+/// Deletes the keys from `key` up to, but not including, `range_end`; if `range_end` is empty, deletes the one key
+/// `key`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeleteRange {
     #[prost(bytes = "vec", tag = "1")]
