@@ -286,8 +286,8 @@ impl Client {
 /// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in
 /// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no client without a
 /// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
-/// sent again on condition that no key was added since the read. So the key of a try never refuses another try before
-/// it is the key of a hold (I13).
+/// sent again on condition that no key was added since the read. In this way the key of a try refuses another try only
+/// once it is the key of a hold (I13).
 fn creation_txn(
     dir: &Dir,
     claim: &Claim,

@@ -80,7 +80,7 @@ impl Client {
         Ok(views?)
     }
 
-    /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
+    /// The views of all names that begin with `prefix`, except names that no claim holds or waits for.
     async fn read_names(&self, request: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
         let directories = children(&request.conn, &self.base_path()).await?;
         let mut names: Vec<Name> =
@@ -201,7 +201,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
             return Ok((Vec::new(), stat));
         }
         match conn.send(&GetData { path: &path, watch: false }).answer().await {
-            // Without the right to read, a client may still learn that the node exists.
+            // Without the right to read, a client still learns that the node exists.
             Err(failed) if failed.is(ErrorCode::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,
         }

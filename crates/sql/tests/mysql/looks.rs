@@ -15,7 +15,7 @@ async fn a_look_creates_no_tables() {
         viewer.guarantee().await.unwrap();
         assert_eq!(rig.server.query("SHOW TABLES"), [""; 0]);
     }
-    // Once the tables exist, it shows their rows. A claim creates them.
+    // Once a claim has created the tables, a look shows their rows.
     claim_and_hold(&*rig.engine(), &claim("a")).await;
     assert_eq!(viewer.show(&name).await.unwrap().holders.len(), 1);
     rig.server.query("DROP TABLE leasehold_meta, leasehold_lock, leasehold_claim");

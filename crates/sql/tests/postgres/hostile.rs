@@ -21,7 +21,7 @@ use crate::{
 const TRAPS: &str = include_str!("hostile.sql");
 const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
-/// Clients with the role that the page documents.
+/// Clients with the role that the page for operators documents.
 struct Hostile {
     rig: Rig,
     pooler: Option<PgBouncer>,

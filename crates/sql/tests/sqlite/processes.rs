@@ -32,7 +32,7 @@ fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    // Started before the claim, so the lease of a second cannot have begun earlier.
+    // The watch starts before the claim, so the lease of one second cannot have begun before the watch.
     let watch = Stopwatch::start();
     assert_eq!(other.ask("brief job"), "held");
     other.kill();
