@@ -204,8 +204,8 @@ impl Snapshot {
             id: pushed.id,
             message: PeerMessage::Granted { grant: pushed.grant, since: self.now },
         }));
-        // Notifies the claims near the head of the queue when a hold ends: all of them if that is sooner than before
-        // this step, else those that were not near the head before.
+        // Reports the time until the next end of a hold to the claims near the head of the queue: to all of them if
+        // that time is now shorter than before this step, else only to the claims that were not near the head before.
         if let Some(remaining) = lock_state.frees_in(now) {
             let ends_sooner = known_remaining.is_none_or(|known| remaining < known);
             let remaining_micros = duration_micros(remaining);

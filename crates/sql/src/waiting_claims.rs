@@ -199,7 +199,7 @@ impl Client {
         };
         let mut entries = lock_unpoisoned(&self.waiting.entries);
         entries.insert(claim.id, entry);
-        // With several waiting claims, the next poll finds out the fewest claims ahead of one of them.
+        // With several waiting claims, the position is unknown until the next poll.
         let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
         drop(entries);
         self.waiting.delaying_claims.store(0, Ordering::Relaxed);

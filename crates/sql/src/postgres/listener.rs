@@ -101,7 +101,7 @@ impl Listener {
         match listening {
             Ok((subscription, direct_conn)) => {
                 state.direct_conn = direct_conn;
-                // Notifications that were sent between the two subscriptions are lost.
+                // Notifications that were sent while there was no subscription are lost.
                 let missed =
                     state.subscription.replace(subscription).is_some() | state.last_failure.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {

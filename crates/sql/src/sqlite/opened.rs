@@ -159,7 +159,7 @@ fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain_not_sqlite)
 }
 
-/// The URI by which SQLite opens a file that no process changes (<https://sqlite.org/uri.html>).
+/// The URI that tells SQLite that no process changes the file (<https://sqlite.org/uri.html>).
 fn immutable_uri(path: &Path) -> String {
     let byte = |byte: &u8| match byte {
         b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
