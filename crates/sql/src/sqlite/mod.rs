@@ -30,8 +30,8 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 /// Locks in the tables of an SQLite database, which is created if it does not exist. The first request opens it, not
 /// this function.
 ///
-/// An existing database may have other tables. From the first request on, the database has a write-ahead log, which
-/// applies to all its tables.
+/// An existing database may have other tables. Once it also has leasehold's tables, the database has a write-ahead log,
+/// which applies to all its tables.
 ///
 /// The futures of this engine need a tokio runtime with timers and I/O, as the keeper has.
 ///
