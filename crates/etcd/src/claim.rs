@@ -25,8 +25,8 @@ const MAX_PAUSE: Duration = Duration::from_millis(128);
 
 /// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
 /// `FIRST_OTHER_KIND_STEP` on one read for each range of keys of another kind of lock (or of another limit). The read
-/// of the first key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without a
-/// queue.
+/// of the oldest key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without
+/// a queue.
 const KEY_STEP: usize = 0;
 const EPOCH_STEP: usize = 1;
 const FIRST_OTHER_KIND_STEP: usize = 2;
@@ -45,7 +45,7 @@ enum NextStep {
     },
 }
 
-/// What a request reads of the first key ahead.
+/// What a request reads of the oldest key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstBlocker {
     /// With its value: a minimum hold says when it ends.

@@ -73,7 +73,8 @@ struct ConnState {
 struct Load {
     /// The number of requests in flight.
     requests: usize,
-    /// When the last request was answered or, if that is later, when the first of the requests in flight was sent.
+    /// The later of two times: when the last request was answered, and when a request was sent while none was in
+    /// flight.
     last_progress: Option<Instant>,
     /// The keep-alives in flight: the lease of each, and when it was sent. The server answers in this order.
     keep_alives: VecDeque<(i64, Instant)>,

@@ -27,7 +27,7 @@ const DIGITS: usize = 20;
 pub struct HeldBy {
     /// The key of the hold.
     pub key: Vec<u8>,
-    /// Its create revision, which is the token.
+    /// The create revision of that key, from which the tokens of the hold are computed.
     pub create_revision: i64,
 }
 
@@ -44,7 +44,7 @@ pub struct Fence {
 pub enum Guarded {
     /// The step was applied, at this revision.
     Done(i64),
-    /// Nothing was applied: a holder with this larger token has used the fence before.
+    /// Nothing was applied: the fence was shown this larger token before.
     Overtaken(u64),
 }
 

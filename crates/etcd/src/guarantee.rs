@@ -14,7 +14,7 @@ const MIN_VERSION: (u32, u32) = (3, 4);
 struct ClusterReport {
     version: String,
     alarms: Vec<String>,
-    /// The number of voting members; `None` if the user may not read it.
+    /// The number of voting members; `None` if the user has no right to read it.
     voters: Option<usize>,
 }
 

@@ -98,7 +98,7 @@ impl Client {
             match last_key.filter(|_| reply.more) {
                 None => return Ok((header, all_kvs)),
                 Some(mut last_key) => {
-                    // The smallest key that sorts after the last one.
+                    // The smallest key that sorts after `last_key`.
                     last_key.push(0);
                     from = last_key;
                 }

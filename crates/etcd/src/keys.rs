@@ -73,7 +73,8 @@ impl Dir {
         self.span("", &self.path(), "0")
     }
 
-    /// The keys that block a claim if they are older: for readers all but the keys of readers, for others all.
+    /// The keys that block a claim if they are older than its own key: for a shared claim all keys except those of
+    /// shared claims, for other claims all keys.
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
             Mode::Shared => self.span("", &self.0, "~s"),

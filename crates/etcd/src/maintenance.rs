@@ -96,7 +96,7 @@ impl Maintain for Client {
 }
 
 impl Client {
-    /// Deletes the keys of minimum holds whose time is over. Returns the end of the next one.
+    /// Deletes the keys of minimum holds whose time is over. Returns the earliest end of the other minimum holds.
     fn delete_expired_min_holds(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (expired, next) = {
             let mut min_holds = lock_mutex(&self.min_hold_keys);

@@ -62,8 +62,8 @@ impl Client {
     }
 
     /// Revokes the lease of an ended claim if no other claim ever used the lease and the lease is the first such lease
-    /// of this client. So a program that takes only one lock leaves no lease behind; a program that takes more locks
-    /// keeps its later leases for reuse.
+    /// of this client. So a program that acquires only one lock leaves no lease behind; a program that acquires more
+    /// locks keeps its later leases for reuse.
     pub(crate) async fn end_lease_used_once(&self, session: &Session) {
         if !self.keeps_leases.load(Ordering::Relaxed) && session.end_if_used_once() {
             self.keeps_leases.store(true, Ordering::Relaxed);
@@ -104,7 +104,8 @@ impl Client {
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), raise_epoch_of).await {
                 Err(Failed::Sent(status)) if raise_epoch_of.is_some() && is_database_full(&status) => {
-                    // A full server accepts deletions only. The caller has to raise the epoch later.
+                    // A full server accepts deletions only. So the deletion does not raise the epoch here, and the
+                    // caller has to do so later.
                     self.delete_if(key, conditions, None).await.map_err(Failed::classified)?;
                     return Err(EngineError::new(Fault::Unknown, classify(&status).message));
                 }

@@ -86,7 +86,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         }
         postponed.append(&mut inner.waiting);
         inner.waiting = postponed;
-        // Under the lock, so that a later request starts a new worker.
+        // Counted down under the lock, so that a later request starts a new worker.
         inner.workers -= usize::from(next_requests.is_empty());
         drop(inner);
         next_requests.sort_by_key(|(request, _)| key(request));

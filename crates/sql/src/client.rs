@@ -57,7 +57,8 @@ pub(crate) struct Client {
     claim_batch: Arc<Batch<Claim, Option<Timed<FastGrant>>>>,
     /// Combines fast-path releases into statements.
     release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
-    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner, or notifications stopped.
+    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner than it was before, or
+    /// notifications stopped.
     pub(crate) maintenance_wake: Arc<Notify>,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
@@ -69,7 +70,7 @@ pub(crate) struct Client {
     listener_lost: AtomicBool,
     /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
     row_wait_permits: Semaphore,
-    /// This client, for its maintenance task, which must not keep it alive.
+    /// This client, for its maintenance task, which must not keep the client alive.
     weak_self: Weak<Client>,
 }
 

@@ -17,7 +17,8 @@ use crate::{
     runtime,
 };
 
-/// How often a client checks whether the holds ahead of its claims have ended. It checks sooner if their end is known.
+/// How often a client checks whether the holds ahead of its claims have ended. If it knows that such a hold ends
+/// sooner, it checks at that end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a client does so while many claims are ahead of its claims.
 const FAR_CHECK_INTERVAL: Duration = Duration::from_secs(3);

@@ -67,7 +67,7 @@ impl Tls {
         self
     }
 
-    /// Presents this certificate to the server; its key is in the other file. Both PEM.
+    /// Presents this certificate to the server; its key is in the other file. Both files are PEM.
     #[must_use]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));

@@ -1,4 +1,4 @@
-//! Claims: creating one and asking for its state. A free name takes one round trip.
+//! Claims: creating one and asking for its state. A claim of a free name takes one round trip.
 
 use std::sync::Arc;
 

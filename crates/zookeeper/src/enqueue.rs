@@ -170,7 +170,7 @@ impl Client {
                 Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
-            // This login may not read the node ahead. Polls of the directory find out when that node is gone.
+            // This login has no right to read the node ahead. Polls of the directory find out when that node is gone.
             Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))

@@ -21,7 +21,7 @@ use crate::{
 
 /// The session timeout of an operator's request.
 const OPERATOR_TIMEOUT: Duration = Duration::from_secs(4);
-/// Shown in place of the data of a node that this login may not read.
+/// Shown in place of the data of a node that this login has no right to read.
 const UNREADABLE_DATA: &[u8] = b"not readable with this login";
 /// The number of names that are read at the same time.
 const BATCH: usize = 64;

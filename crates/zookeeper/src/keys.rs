@@ -40,8 +40,8 @@ const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
-/// All words before the number in a queue, and whether they belong to shared claims. Where one word ends with another
-/// one, the longer comes first.
+/// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
+/// word, the longer word comes first.
 const KIND_WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 

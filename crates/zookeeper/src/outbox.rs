@@ -92,7 +92,7 @@ impl Outbox {
         Self { queues: Mutex::default(), not_empty: Notify::new(), last_xid }
     }
 
-    /// Queues a request behind all earlier ones.
+    /// Queues a request behind all earlier requests.
     pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
         let mut writer = Writer::new();
         // `take_batch` fills in the xid.

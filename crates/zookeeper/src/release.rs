@@ -134,8 +134,8 @@ impl Client {
     /// Deletes all nodes of the claim, or closes the session that only this claim used.
     async fn delete_on_server(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
         let session = &ending.session;
-        // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
-        // session.
+        // A program that acquires a single lock leaves no session behind. A program that acquires more locks keeps its
+        // next session.
         if !ending.unsettled
             && !self.keeps_sessions.load(Ordering::Relaxed)
             && session.state.close_if_used_once()

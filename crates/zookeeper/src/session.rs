@@ -6,8 +6,8 @@
 //! leader has ended the session. So only requests that need a quorum count here: changes. The heartbeat is a change
 //! that changes nothing.
 //!
-//! Every half tick the leader asks its servers which sessions they received anything from since the last question, and
-//! restarts the full timeout of these sessions. Let a change leave at `s` and be answered, and let a second change
+//! Every half tick the leader asks its servers from which sessions they received anything since its previous question,
+//! and restarts the full timeout of these sessions. Let a change leave at `s` and be answered, and let a second change
 //! leave after that answer and be answered too. Before the server answered the first change, it had received the
 //! leader's last question before that change, which was asked at `s` - half a tick at the earliest. It had answered
 //! that question before it passed on the second change, on the same stream. So the leader knew of every request of this
@@ -37,7 +37,7 @@ const HEARTBEATS_PER_TIMEOUT: u32 = 16;
 /// The number of heartbeats in one timeout of a session without nodes: these heartbeats keep the session fresh for the
 /// next claim.
 const IDLE_HEARTBEATS_PER_TIMEOUT: u32 = 5;
-/// Half a tick: the longest time for which the leader may not know of a request.
+/// Half a tick: the longest time for which a request can be unknown to the leader.
 const HALF_TICK: Duration = Duration::from_millis(1500);
 /// Half a tick is assumed to be at most the timeout divided by this.
 const HALF_TICK_FRACTION: u32 = 4;
@@ -257,7 +257,7 @@ impl SessionState {
     }
 
     /// Whether the caller, which waits for a confirmation, has to send a heartbeat now. False while a heartbeat is in
-    /// flight, until it is time to send it again. Counts the heartbeat as sent.
+    /// flight, until it is time to send it again. If true, counts the heartbeat as sent.
     pub(crate) fn should_send_heartbeat(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.inner);
         let last_change_sent = state.last_answered.0;
@@ -346,7 +346,7 @@ mod tests {
         session
     }
 
-    /// 32 seconds without half a tick and a sixteenth of them.
+    /// 32 seconds, less half a tick, less a sixteenth of the 32 seconds.
     const VALIDITY: Duration = Duration::from_millis(28_500);
 
     #[test]

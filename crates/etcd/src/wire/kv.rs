@@ -314,12 +314,12 @@ impl Range {
         Self { key: key.to_vec(), ..Self::default() }
     }
 
-    /// All keys from the first one of the span up to, but not including, its end.
+    /// All keys of this span: from its first key up to, but not including, its end.
     pub(crate) fn between((from, to): &(Vec<u8>, Vec<u8>)) -> Self {
         Self { key: from.clone(), range_end: to.clone(), ..Self::default() }
     }
 
-    /// Sorted by age: the oldest or the newest first.
+    /// Sorts the keys by age: the oldest or the newest key first.
     pub(crate) fn by_age(mut self, order: Order) -> Self {
         self.sort_order = order.into();
         self.sort_target = Sort::Create.into();
@@ -331,13 +331,13 @@ impl Range {
         self
     }
 
-    /// Without values.
+    /// Leaves out the values.
     pub(crate) fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// Only keys created before this revision.
+    /// Leaves out keys that were not created before this revision.
     pub(crate) fn before(mut self, revision: i64) -> Self {
         // 0 means no bound; no key is as old as revision 1.
         self.max_create_revision = revision.saturating_sub(1).max(1);

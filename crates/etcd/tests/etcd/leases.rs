@@ -74,7 +74,7 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
     };
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     let first_id = rig.show("c").waiters[0].id.clone();
-    // F41, F43: all keys on the lease are deleted at once.
+    // F41, F43: all keys on the lease are deleted together.
     let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
     let output = rig.server.command(&["get", &key, "-w", "json"]).join("");
     let lease = output.split("\"lease\":").nth(1).unwrap();

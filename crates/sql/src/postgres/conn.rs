@@ -209,9 +209,9 @@ impl Conn {
         self.client.is_closed()
     }
 
-    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements
-    /// are sent in one go: a statement that has to be prepared first would be sent after the later ones, even after
-    /// their `COMMIT`.
+    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements are
+    /// sent in one go: a statement that has to be prepared before it runs would be sent after the later statements,
+    /// even after their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
         if self.keeps_session {
             let all_prepared = statements.iter().map(|sql| self.prepared(sql));

@@ -186,8 +186,8 @@ fn text(row: &Row, index: usize) -> Result<Option<&str>, Failed> {
 /// The number of the advisory lock under which clients create the tables.
 const CREATION_LOCK: u32 = 7_810_210;
 
-/// Creates the tables. Several clients may do so at once; they wait for each other for longer than a transaction waits
-/// for a row.
+/// Creates the tables. Several clients may do so at the same time; they wait for each other for longer than a
+/// transaction waits for a row.
 async fn create(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
     let schema = qualify(quoted_schema, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };

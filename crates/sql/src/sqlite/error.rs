@@ -31,7 +31,7 @@ pub(super) fn classify(error: &Error, stage: Stage) -> Failed {
     };
     let message = match error {
         Error::InvalidColumnType(_, column, kind) => return bad_value(column, &format!("it is {kind}")),
-        // Without the statement, which means nothing to the user.
+        // Leaves out the statement, which means nothing to the user.
         Error::SqlInputError { msg, .. } => msg.clone(),
         _ => error.to_string(),
     };

@@ -153,7 +153,8 @@ impl Opened {
 fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before_commit)?;
-    // SQLite's own busy timeout sleeps ever longer and lets others pass: see `retry_while_busy`.
+    // SQLite's own busy timeout makes ever longer pauses, in which other processes get the file first: see
+    // `retry_while_busy`.
     connection.busy_timeout(Duration::ZERO).map_err(before_commit)?;
     trust_nothing(connection).map_err(before_commit)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain_not_sqlite)
@@ -182,7 +183,7 @@ fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-/// The error for a file that may not be an SQLite database.
+/// The error for a file that is possibly no SQLite database.
 fn explain_not_sqlite(error: rusqlite::Error) -> Failed {
     let failed = before_commit(error);
     match failed.fault {

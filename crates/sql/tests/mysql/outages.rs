@@ -109,7 +109,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
                 let claim = Claim { mode, ..claim(&format!("{task}-{number}")) };
                 match engine.claim(&claim, How::Create).await {
                     Ok(leasehold_core::Answer::Held(grant)) => held.push((claim, grant)),
-                    // On a busy machine the server may not answer in time.
+                    // On a busy machine the server sometimes does not answer in time.
                     Err(error) if error.fault == Fault::Retry && !killed.load(Ordering::Relaxed) => {}
                     _ => break,
                 }

@@ -35,7 +35,7 @@ async fn missing_create_rights_are_reported_with_the_remedy() {
     let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
-    // A user who may not even see whether the tables exist.
+    // A user who has not even the right to see whether the tables exist.
     rig.server.query("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
     let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");

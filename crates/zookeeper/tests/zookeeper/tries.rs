@@ -19,7 +19,7 @@ use crate::rig::Rig;
 /// Each client influences the answers of the others.
 const CLIENTS: u32 = 3;
 const TRIES: u32 = 300;
-/// A try reads the queue for a second, and its last pause is the second half of that.
+/// A try reads the queue for a second, and its last pause is the second half of that second.
 const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
