@@ -158,8 +158,8 @@ impl Snapshot {
         let mut lock_state = self.lock_state();
         let mut newest_token = self.lock.token;
         let lineage = self.lineage;
-        // R10: the counter also follows the clock, so that new tokens are larger than all granted ones even after an
-        // older state of the table is restored.
+        // R10: the counter also follows the clock, so that it stays ahead of the granted tokens after an older state of
+        // the table is restored.
         let mut mint = |tokens: u32| {
             let first_token = newest_token.saturating_add(1).max(self.floor);
             newest_token = first_token.saturating_add(i64::from(tokens) - 1);
