@@ -101,7 +101,7 @@ impl Conn {
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
             let member_info = match MemberInfo::ask(&grpc, config).await {
-                // Newer releases with authentication refuse the status until the client has logged in.
+                // If authentication is enabled, newer releases refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
                 member_info => Some(member_info.map_err(failed)?),
             };

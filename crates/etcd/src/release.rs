@@ -22,7 +22,7 @@ use crate::{
 /// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has ended by
 /// then.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
-/// The step of a deletion, or of a failed deletion, that deletes or reads the key.
+/// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
 const KEY_STEP: usize = 0;
 
 impl Client {

@@ -258,7 +258,7 @@ impl Client {
         ));
     }
 
-    /// Renews holds: many in one statement first, then each hold that had no answer in a transaction of its own.
+    /// Renews holds: first many in one statement; then, in a transaction of its own, each hold that got no answer.
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
         let mut order: Vec<usize> = (0..holds.len()).collect();
         order.sort_by(|&left, &right| holds[left].name.cmp(&holds[right].name));
@@ -308,8 +308,8 @@ impl Client {
         futures_util::future::join_all(renewals).await
     }
 
-    /// Renews one hold in a transaction. For a hold that is gone this finds the reason, and grants to the next
-    /// waiter.
+    /// Renews one hold in a transaction. For a hold that is gone, the transaction finds the reason, and grants the name
+    /// to the next waiter.
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {

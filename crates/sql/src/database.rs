@@ -210,7 +210,7 @@ pub(crate) trait Database: Send + Sync + 'static {
         false
     }
 
-    /// Whether notifications arrive at present. Otherwise waiting claims are polled more often.
+    /// Whether notifications arrive at present. Otherwise a client polls more often for its waiting claims.
     fn is_listening(&self) -> bool {
         true
     }

@@ -63,8 +63,8 @@ impl Config {
         }
     }
 
-    /// Parses the part of a URL between the scheme and the query; with the scheme `zookeepers`, also set `tls`:
-    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`.
+    /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers`, and the query:
+    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, also set `tls`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.

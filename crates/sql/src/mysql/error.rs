@@ -47,7 +47,7 @@ impl Commits {
 pub(super) enum RequestError {
     /// Other transactions keep a row locked for long: nothing was done.
     Busy,
-    /// The server found a deadlock with another transaction: nothing was done, and the request may be repeated, on
+    /// The server found a deadlock with another transaction: nothing was done, and the request can be repeated, on
     /// another connection.
     Deadlock,
     /// The connection broke before anything could be committed. It may have been broken already when it was borrowed

@@ -31,7 +31,7 @@ fn literals<'a>(names: impl Iterator<Item = &'a Name>) -> String {
     comma_list(names.map(|name| bytes_literal(name.as_str().as_bytes())))
 }
 
-/// The number of a token, for a statement; 0 for no token, which no hold has.
+/// The number of a token, for a statement; 0 if there is no token, because no hold has the token 0.
 pub(super) fn token_number(number: Option<u64>) -> i64 {
     number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }

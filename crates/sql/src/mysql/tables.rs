@@ -111,8 +111,8 @@ async fn meta_row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
     Ok(sets.into_iter().flat_map(|set| set.rows).next())
 }
 
-/// Creates the tables. Several clients may do so at the same time: each statement does nothing where another client was
-/// first.
+/// Creates the tables. Several clients may do so at the same time: each statement does nothing if another client has
+/// already done it.
 async fn create(conn: &mut Conn) -> Result<(), Failed> {
     conn.execute(SCHEMA).await.map(drop).map_err(|execute_error| {
         let failed = execute_error.classify(Commits::Never);

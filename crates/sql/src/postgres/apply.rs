@@ -76,7 +76,7 @@ async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<NameRows
     read(conn, name, "SELECT 1").await
 }
 
-/// Executes `first`, locks the row of the name, and reads everything about the name, in one round trip.
+/// Executes `first_statement`, locks the row of the name, and reads everything about the name, in one round trip.
 async fn read(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows, Error> {
     let parameters: &[&(dyn ToSql + Sync)] = &[&name];
     // `biased` polls the three futures in this order, so the statements are sent in this order.

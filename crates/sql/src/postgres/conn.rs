@@ -261,7 +261,7 @@ impl Conn {
 
     /// Reads one row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
-        // Behind a pooler a transaction sets the limits. Elsewhere none is needed.
+        // Behind a pooler a transaction sets the limits. Elsewhere no transaction is needed.
         let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_WITH_LIMITS };
         let end = if self.keeps_session { "SELECT 1" } else { "COMMIT" };
         let (begun, row, committed) =

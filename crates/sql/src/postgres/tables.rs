@@ -86,7 +86,7 @@ impl Tables {
         config: &Config,
         missing_tables: MissingTables,
     ) -> Result<Option<Self>, Failed> {
-        // Behind a pooler one transaction keeps all statements in one session. Elsewhere none is needed.
+        // Behind a pooler one transaction keeps all statements in one session. Elsewhere no transaction is needed.
         let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps_session() { RESTRICT_SEARCH_PATH } else { RESTRICT_SEARCH_PATH_LOCALLY };
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];

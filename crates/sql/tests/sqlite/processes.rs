@@ -105,8 +105,8 @@ fn count_notified_at_once(waiters: usize) -> usize {
 
 #[test]
 fn a_long_waiter_is_notified_at_once() {
-    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five
-    // tries in one run of nine thousand.
+    // A busy machine delays some notifications. If the sixteen waiters only polled, twelve of them would find their
+    // grants at once in one of the five attempts, but only in one run of nine thousand.
     let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
     assert!(best.is_some(), "notifications are no faster than polls");
 }
