@@ -18,14 +18,15 @@ use crate::{
 };
 
 /// The most times that a claim is sent. It is sent again if its epoch was raised, its lease ended, or other claims
-/// arrived in between.
+/// arrived after the read that it relies on.
 const MAX_TRIES: u32 = 64;
 /// The longest pause before a claim is sent again.
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
 /// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
-/// `FIRST_OTHER_KIND_STEP` on one read for each range of keys of another kind of lock (or of another limit). The first
-/// key ahead follows. For permits, two more follow: all keys ahead, and the key of clients without a queue.
+/// `FIRST_OTHER_KIND_STEP` on one read for each range of keys of another kind of lock (or of another limit). The read
+/// of the oldest key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without
+/// a queue.
 const KEY_STEP: usize = 0;
 const EPOCH_STEP: usize = 1;
 const FIRST_OTHER_KIND_STEP: usize = 2;
@@ -44,12 +45,12 @@ enum NextStep {
     },
 }
 
-/// What a request reads of the first key ahead.
+/// What a request reads of the oldest key ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FirstBlocker {
     /// With its value: a minimum hold says when it ends.
     WithValue,
-    /// Without its value: another program wrote one that is longer than the bound of a reply.
+    /// Without its value: another program wrote a value that is longer than the bound of a reply.
     KeyOnly,
 }
 
@@ -101,7 +102,8 @@ impl Client {
                     self.wake_maintenance.notify_one();
                     continue;
                 }
-                // The key was not created: a transaction that creates it reads keys only.
+                // The key of the claim was not created: a transaction that creates the key reads no values, so its
+                // reply is not too long.
                 Err(Failed::Sent(status))
                     if is_reply_too_long(&status) && first_blocker == FirstBlocker::WithValue =>
                 {
@@ -284,8 +286,8 @@ impl Client {
 /// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in
 /// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no client without a
 /// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
-/// sent again on condition that no key was added since the read. A try never blocks other tries with a key before it
-/// holds (I13).
+/// sent again on condition that no key was added since the read. In this way the key of a try refuses another try only
+/// once it is the key of a hold (I13).
 fn creation_txn(
     dir: &Dir,
     claim: &Claim,
@@ -331,8 +333,8 @@ fn creation_txn(
     }
 }
 
-/// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time, so
-/// the longest pause doubles with the number of `tries` and they spread out.
+/// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time. So
+/// the longest pause doubles each time a try is sent again (`tries` counts this), and the tries spread out.
 fn pause(id: ClaimId, tries: u32) -> Duration {
     let longest = Duration::from_millis(1).saturating_mul(1 << tries.min(16)).min(MAX_PAUSE);
     // Ids are random, so their bytes are too.

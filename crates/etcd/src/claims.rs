@@ -9,7 +9,8 @@ use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
 
 use crate::{keys::Dir, lock_mutex, session::LeaseSlot};
 
-/// The state of a claim. A claim owns a key, given by its create revision, which is the token of the hold.
+/// The state of a claim. The claim's own key is given by its create revision, from which the tokens of the hold are
+/// computed.
 pub(crate) type State = ClaimState<i64, Blocker>;
 /// One claim.
 pub(crate) type Entry = ClaimEntry<i64, Blocker, KeyOnLease>;
@@ -22,7 +23,8 @@ pub(crate) struct KeyOnLease {
     /// The place of this key on its lease.
     pub(crate) lease_slot: LeaseSlot,
     pub(crate) key: Vec<u8>,
-    /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key ends with the lease.
+    /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key has no number, and the
+    /// lease id is its last part.
     number: u32,
     keys_in_use: KeysInUse,
 }
@@ -142,7 +144,7 @@ mod tests {
 
     #[test]
     fn permits_are_counted_in_queue_order() {
-        // Two of three permits are wanted, so those ahead may take one.
+        // Two of three permits are wanted, so the claims ahead can hold one.
         let mut blocker =
             Blocker::Permits { ahead: vec![(key("a"), 2), (key("b"), 1), (key("c"), 1)], max_permits: 1 };
         assert_eq!(blocker.deleted(b"x"), None);

@@ -57,7 +57,8 @@ pub(crate) struct Client {
     request_counter: AtomicU64,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
-    /// This client needed a lease again after its first one, so it now keeps idle leases for a while.
+    /// This client once revoked a lease together with the only claim on it. Since then it keeps idle leases for a
+    /// while.
     pub(crate) keeps_leases: AtomicBool,
     /// For tasks that must not keep this client alive.
     weak_self: Weak<Client>,
@@ -133,10 +134,10 @@ impl Client {
         Ok((conn, answer))
     }
 
-    /// Ends all leases of this client after a rollback of the data (F47): a request that was sent after a reply with a
-    /// newer revision got an older revision, so the server was restored from older data. The old data may contain
-    /// claims that have ended. These claims end with their leases, so this client revokes all leases that it kept
-    /// alive.
+    /// Ends all leases of this client after a rollback of the data (F47): after a reply with a newer revision, a
+    /// request was sent and its reply has an older revision, so the server was restored from older data. The old data
+    /// may contain claims that have ended. Such claims end only with their leases, so this client revokes all leases
+    /// that it kept alive.
     fn end_rolled_back(&self, revision: i64) {
         self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
@@ -264,13 +265,13 @@ impl Client {
         self.link.dialer().config.token_blocks
     }
 
-    /// Revisions of two clusters cannot be compared, so the lineage is the cluster.
+    /// Revisions of two clusters cannot be compared, so the lineage is made from the id of the cluster.
     pub(crate) fn lineage(&self, cluster: u64) -> Lineage {
         self.token_blocks().lineage(cluster)
     }
 
-    /// The grant of a claim that holds by a key created at this revision and asked for `tokens` tokens, for `ttl` from
-    /// before the request left.
+    /// The grant of a claim that holds by a key created at this revision and asked for `tokens` tokens. The grant is
+    /// valid for `ttl`, counted from before the request left.
     pub(crate) fn held(
         &self,
         conn: &Conn,

@@ -6,7 +6,7 @@ use leasehold_core::{CONNECT_TIMEOUT, Endpoint, Error, Password, ServersUrl, Tok
 
 /// The prefix of lock keys, unless the URL names another.
 pub const DEFAULT_PREFIX: &str = "/locks";
-/// The port of a member without one.
+/// The port of a member for which the URL names no port.
 const DEFAULT_PORT: u16 = 2379;
 /// The longest prefix of keys. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
@@ -41,8 +41,8 @@ impl Config {
         }
     }
 
-    /// Reads the part of a URL between the scheme `etcd` or `etcds` (then give `tls` too) and the query:
-    /// `//[user:password@]host[:port][,host[:port]...]`.
+    /// Reads the part of a URL between the scheme, `etcd` or `etcds`, and the query:
+    /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, also call `tls`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.

@@ -30,10 +30,11 @@ use crate::{
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// A member that does not answer a health check within this time counts as dead.
 const HEALTH_TIMEOUT: Duration = Duration::from_millis(1500);
-/// A member may report no leader in this many checks in a row: an election takes longer than one interval.
+/// A connection ends when its member reports no leader in this many checks in a row. One check is not enough, because
+/// an election takes longer than one interval.
 const MAX_LEADERLESS: u32 = 4;
-/// A member that passes its health checks and answers no request for so long is replaced by another: a leader with a
-/// hanging disk behaves so.
+/// A member that passes its health checks but answers no request for this long is replaced by another member: a leader
+/// with a hanging disk behaves so.
 const STUCK_AFTER: Duration = Duration::from_secs(3);
 /// The time limit of a login: a login takes the server a tenth of a second of work, one client after another.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
@@ -72,7 +73,8 @@ struct ConnState {
 struct Load {
     /// The number of requests in flight.
     requests: usize,
-    /// When the last request was answered or, if that is later, when the first of the requests in flight was sent.
+    /// The later of two times: when the last request was answered, and when a request was sent while none was in
+    /// flight.
     last_progress: Option<Instant>,
     /// The keep-alives in flight: the lease of each, and when it was sent. The server answers in this order.
     keep_alives: VecDeque<(i64, Instant)>,
@@ -99,7 +101,7 @@ impl Conn {
         let dialing = async {
             let grpc = Self::dial(config, member).await?;
             let member_info = match MemberInfo::ask(&grpc, config).await {
-                // Newer releases with authentication refuse the status until the client has logged in.
+                // If authentication is enabled, newer releases refuse the status until the client has logged in.
                 Err(status) if config.login.is_some() && wants_user(&status) => None,
                 member_info => Some(member_info.map_err(failed)?),
             };
@@ -247,7 +249,8 @@ async fn read_watches(
     handler: Weak<dyn PushHandler>,
 ) {
     let opened = state.clock.now();
-    // The server sends its first reply only after the first watch request, so this waits for one.
+    // The server sends its first reply only after the first watch request, so this call waits until a watch is
+    // requested.
     let Ok(mut stream) = grpc.watch(UnboundedReceiverStream::new(requests)).await else { return };
     while let Ok(Some(response)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
@@ -270,8 +273,8 @@ async fn read_keep_alives(
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(keep_alives)).await else { return };
     while let Ok(Some(answer)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
-        // An answer without a request would be taken for the answer to another keep-alive. The server sends none; the
-        // connection ends if one arrives.
+        // An answer without a request would be taken for the answer to another keep-alive. The server sends no such
+        // answer; the connection ends if one arrives.
         let Some((lease, sent)) = lock_mutex(&state.load).keep_alives.pop_front() else { return };
         if lease != answer.id {
             return;
@@ -303,7 +306,8 @@ async fn check_health(
         match runtime::within(HEALTH_TIMEOUT, health.send(&grpc)).await {
             None => return,
             Some(Err(status)) if status.message().contains("no leader") => leaderless += 1,
-            // Another error is a sign of life too. A broken connection ends its streams.
+            // Another error is a sign of life too: this task need not notice a broken connection, because such a
+            // connection ends its streams.
             Some(_) => leaderless = 0,
         }
         if leaderless >= MAX_LEADERLESS {

@@ -13,7 +13,7 @@ const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::fr
 /// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
 /// leases have whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
-/// How long after sending a request may still be applied: the server gives up a proposal after seven seconds.
+/// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
 /// Locks on one etcd cluster.

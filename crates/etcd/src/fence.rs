@@ -1,8 +1,9 @@
 //! Fences stored on the cluster that holds the locks.
 //!
 //! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes it does
-//! nothing once the hold has ended. A [`Fence`] stores the largest token that it was shown. So it also stops a holder
-//! whose key still exists after another program passed a larger token to the fence, and it seals reads.
+//! nothing once the hold has ended. A [`Fence`] stores the largest token that it was shown. So the fence also stops a
+//! holder whose key still exists, once another program has shown a larger token to the fence; and the fence can seal
+//! reads.
 
 use std::sync::Arc;
 
@@ -26,7 +27,7 @@ const DIGITS: usize = 20;
 pub struct HeldBy {
     /// The key of the hold.
     pub key: Vec<u8>,
-    /// Its create revision, which is the token.
+    /// The create revision of that key, from which the tokens of the hold are computed.
     pub create_revision: i64,
 }
 
@@ -43,7 +44,7 @@ pub struct Fence {
 pub enum Guarded {
     /// The step was applied, at this revision.
     Done(i64),
-    /// Nothing was applied: a holder with this larger token has used the fence before.
+    /// Nothing was applied: the fence was shown this larger token before.
     Overtaken(u64),
 }
 
@@ -69,7 +70,7 @@ impl Fence {
 
     /// Shows the fence this token, then writes the values under their keys, in one step. If the fence was shown a
     /// larger token before, nothing is written. Without values this is the *seal*: done before the first read, it
-    /// guarantees that an overtaken holder cannot change what is read afterwards.
+    /// guarantees that a holder with a smaller token cannot change what is read afterwards.
     ///
     /// # Errors
     /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
@@ -80,7 +81,7 @@ impl Fence {
             |key: &[u8], value: &[u8]| Put { key: key.to_vec(), value: value.to_vec(), lease: 0 }.into();
         let mut steps = vec![put(&self.key, &digits)];
         steps.extend(values.iter().map(|(key, value)| put(key, value)));
-        // Two conditions, tried in turn, because a condition on the value of a missing key fails.
+        // Two conditions, in two requests one after the other, because a condition on the value of a missing key fails.
         for fence_is_new in [false, true] {
             let condition = if fence_is_new {
                 compare::created(&self.key, 0)
@@ -108,7 +109,7 @@ impl Fence {
                 if stored_token > token {
                     return Ok(Guarded::Overtaken(stored_token));
                 }
-                // Another client created the key between the two tries.
+                // Another client created the key between the two requests.
             }
         }
         Err(EngineError::new(leasehold_core::Fault::Retry, "the fence was made meanwhile: try again"))

@@ -89,7 +89,8 @@ fn check_txn(mut reply: TxnResponse) {
     }
 }
 
-/// Passes a message about a watch to the watches of a connection: to two known watches, and to its own watch id.
+/// Passes a message about a watch to the watches of a connection: to two known watches, and to a watch with the id that
+/// the message names.
 fn check_watch_response(response: WatchResponse) {
     let (requests, _requests_sent) = mpsc::unbounded_channel();
     let watches = Watches::new(requests);

@@ -14,7 +14,7 @@ const MIN_VERSION: (u32, u32) = (3, 4);
 struct ClusterReport {
     version: String,
     alarms: Vec<String>,
-    /// The number of voting members; `None` if the user may not read it.
+    /// The number of voting members; `None` if the user has no right to read it.
     voters: Option<usize>,
 }
 
@@ -78,13 +78,14 @@ fn judge(report: &ClusterReport) -> Guarantee {
     guarantee
 }
 
-/// A bug by which two clients may get one lock, in the releases of one minor version before its fix.
+/// A bug by which two clients may hold one lock at the same time. It is in the releases of one minor version before the
+/// fix.
 struct Bug {
     /// Major and minor.
     series: (u32, u32),
     /// The first patch release without the bug.
     fixed_in_patch: u32,
-    /// The pull request that fixed it.
+    /// The pull request that fixed the bug.
     pull_request: u32,
     /// The sizes of clusters in which the bug matters.
     members: Clusters,

@@ -19,9 +19,9 @@ pub(crate) enum HealthCheck {
 pub(crate) struct MemberInfo {
     /// The id of its cluster.
     pub(crate) cluster: u64,
-    /// The version of the server; empty if this user may not ask for it.
+    /// The version of the server; empty if this user has no right to ask for it.
     pub(crate) version: String,
-    /// It does not vote and serves no clients yet.
+    /// The member is a learner: it does not vote, and serves no clients yet.
     pub(crate) is_learner: bool,
     pub(crate) has_leader: bool,
     /// The health check that this user may send.
@@ -29,7 +29,7 @@ pub(crate) struct MemberInfo {
 }
 
 impl MemberInfo {
-    /// Asks for the status of the member. If this user may not do so, reads one key instead.
+    /// Asks for the status of the member. If this user has no right to do so, reads one key instead.
     pub(crate) async fn ask(grpc: &Grpc, config: &Config) -> Result<Self, Status> {
         match grpc.call(StatusRequest {}).await {
             Err(denied) if denied.code() == Code::PermissionDenied => {

@@ -26,8 +26,8 @@ const PAGE_KEYS: i64 = 32;
 const LEASE_BATCH: usize = 64;
 
 impl Client {
-    /// Reads a key below the prefix that does not exist: a user without the rights to read it cannot lock either, and
-    /// only a quorum can answer.
+    /// Reads a key below the prefix that does not exist: a user without the right to read this key cannot lock either,
+    /// and only a quorum can answer the read.
     async fn ping(&self) -> Result<(), EngineError> {
         self.ask(Range::key(format!("{}/", self.prefix()).as_bytes())).await.map(drop)
     }
@@ -98,7 +98,7 @@ impl Client {
             match last_key.filter(|_| reply.more) {
                 None => return Ok((header, all_kvs)),
                 Some(mut last_key) => {
-                    // The smallest key that sorts after the last one.
+                    // The smallest key that sorts after `last_key`.
                     last_key.push(0);
                     from = last_key;
                 }

@@ -11,15 +11,16 @@
 //! | `~p<limit>.<count>.<lease>` | permits; both numbers in eight hexadecimal digits |
 //! | `~s<lease>` | shared |
 //!
-//! followed by `.1`, `.2` and so on for further claims of one process. The next claim reuses a key: the server stores
-//! every key name that ever existed until its operator compacts the data, and each request scans all of them in the
-//! directory.
+//! followed by `.1`, `.2` and so on for further claims of one process. A later claim reuses the key of an ended claim:
+//! the server stores every key name that ever existed until its operator compacts the data, and each request scans all
+//! of these names in the directory.
 //!
 //! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that readers wait for are one
 //! range, and so are the keys of every other kind of lock.
 //!
 //! `<prefix>/<name>` itself, the bare key, is the key of clients without a queue: Python's `etcd3` and `etcd3gw`,
-//! Node's `etcd3`. They read no other key. While it exists, one of them holds the name. We do not write it.
+//! Node's `etcd3`. They read no other key. While the bare key exists, one of these clients holds the name. We do not
+//! write the bare key.
 //!
 //! The keys of our leases and fences are outside of the prefix, in `leasehold/<prefix>/`, so that no name collides with
 //! them.
@@ -72,7 +73,8 @@ impl Dir {
         self.span("", &self.path(), "0")
     }
 
-    /// The keys that block a claim if they are older: for readers all but the keys of readers, for others all.
+    /// The keys that block a claim if they are older than its own key: for a shared claim all keys except those of
+    /// shared claims, for other claims all keys.
     pub(crate) fn blockers(&self, mode: Mode) -> Span {
         match mode {
             Mode::Shared => self.span("", &self.0, "~s"),
@@ -92,7 +94,7 @@ impl Dir {
         }
     }
 
-    /// The span that begins with the directory and `from`, and ends before `base` and `to`.
+    /// The span from the key `<directory><from>` up to, but not including, the key `<base><to>`.
     fn span(&self, from: &str, base: &str, to: &str) -> Span {
         (format!("{}{from}", self.0).into_bytes(), format!("{base}{to}").into_bytes())
     }
@@ -146,7 +148,7 @@ pub(crate) fn name_of_bare_key(prefix: &str, key: &[u8]) -> Option<Name> {
 pub(crate) fn names_starting_with(prefix: &str, start: &str) -> Span {
     let from = format!("{prefix}/{}", escape(start)).into_bytes();
     let mut to = from.clone();
-    // UTF-8 has no byte 0xff, so the last one can be raised.
+    // UTF-8 has no byte 0xff, so one can be added to the last byte.
     if let Some(last) = to.last_mut() {
         *last += 1;
     }
@@ -166,7 +168,8 @@ pub(crate) fn fence_key(prefix: &str, resource: &str) -> Vec<u8> {
 
 /// Escapes the characters of a name that a directory cannot contain.
 fn escape(text: &str) -> String {
-    // `utf8_percent_encode` would escape all of Unicode. Other characters stay as they are, readable for operators.
+    // `utf8_percent_encode` would escape all of Unicode. Here other characters stay as they are, readable for
+    // operators.
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_ascii() {

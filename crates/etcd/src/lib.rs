@@ -1,8 +1,8 @@
 //! The etcd engine: locks on one etcd cluster.
 //!
-//! A lock has the format of etcd's official client packages and of `etcdctl lock`: the oldest key below a prefix holds,
-//! and every other key waits for the keys ahead of it. So these programs and ours exclude each other and share one
-//! queue. Documentation for users: `docs/engines/etcd.md`.
+//! A lock has the format of etcd's official client packages and of `etcdctl lock`: the oldest key in the directory of a
+//! name holds, and every other key waits for the keys ahead of it. So these programs and ours exclude each other and
+//! share one queue. Documentation for users: `docs/engines/etcd.md`.
 
 mod claim;
 mod claims;

@@ -1,5 +1,5 @@
-//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims without a
-//! sign of life in time, and ends expired minimum holds.
+//! The background upkeep of a client: keeps its leases alive, watches the keys of lasting holds, ends claims that gave
+//! no sign of life in time, and ends expired minimum holds.
 
 use std::sync::Arc;
 
@@ -55,7 +55,8 @@ impl Maintain for Client {
             let mut claims = self.claims();
             (claims.take_overdue(now), claims.begin_watches(now))
         };
-        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the key at once.
+        // A hold that has lasted for a while is watched, so that its holder learns at once that the key was deleted or
+        // the hold broken.
         if let Some(conn) = self.link.live() {
             next_round = conn.watches.cancel_idle(now).map_or(next_round, |at| next_round.min(at));
             for id in holds_to_watch {
@@ -95,7 +96,7 @@ impl Maintain for Client {
 }
 
 impl Client {
-    /// Deletes the keys of minimum holds whose time is over. Returns the end of the next one.
+    /// Deletes the keys of minimum holds whose time is over. Returns the earliest end of the other minimum holds.
     fn delete_expired_min_holds(self: &Arc<Self>, now: Instant) -> Option<Instant> {
         let (expired, next) = {
             let mut min_holds = lock_mutex(&self.min_hold_keys);

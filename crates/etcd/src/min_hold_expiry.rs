@@ -1,9 +1,9 @@
 //! Ends minimum holds whose client has exited.
 //!
 //! The key of a minimum hold is on a lease of whole seconds that its exited client cannot revoke. So every client that
-//! reads or is notified of such a key counts the time by its own clock, and deletes the key when the time is over. It
-//! counts from when it learned of the key, which is after the key was written, so it can only be late. If no client
-//! deletes the key, it ends with its lease.
+//! reads or is notified of such a key counts the time by its own clock, and deletes the key when the time is over. The
+//! client counts from when it learned of the key, which is after the key was written, so the deletion can be late and
+//! not early. If no client deletes the key, the key ends with its lease.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -21,10 +21,11 @@ use crate::{
 
 /// The largest difference between the rates of two clocks.
 const DRIFT_PERCENT: u32 = 1;
-/// The number of keys that are read to find minimum holds. Minimum holds were holders, so they are among the first
-/// keys. This many of the largest values that servers accept by default still fit the bound of a reply.
+/// The number of keys that are read to find minimum holds. The key of a minimum hold was the key of a hold before, so
+/// it is among the oldest keys of the name. This many of the largest values that servers accept by default still fit
+/// the bound of a reply.
 const MAX_READ: i64 = 32;
-/// The most minimum holds that a client counts. Further ones end with their leases.
+/// The most minimum holds whose time a client counts. Further minimum holds end with their leases.
 const MAX_COUNTED: usize = 1024;
 /// The delay before a failed deletion is repeated.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -103,7 +104,7 @@ impl Client {
     }
 
     /// Reads the oldest keys ahead of a claim, whose own key was created at `revision`, and notes the minimum holds.
-    /// Minimum holds that are not found end with their leases.
+    /// Minimum holds that this read does not find end with their leases.
     pub(crate) fn read_min_holds(&self, dir: &Dir, mode: Mode, revision: i64) {
         let first_keys =
             Range::between(&dir.blockers(mode)).before(revision).by_age(Order::Ascend).limit(MAX_READ);
@@ -137,8 +138,8 @@ fn is_rewritten(kv: &KeyValue) -> bool {
     kv.mod_revision != kv.create_revision
 }
 
-/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, also
-/// for a hold.
+/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, and
+/// may belong to a hold by now.
 fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
         compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!(end_of(noticed, Duration::from_millis(u64::MAX)), Instant::from_nanos(u64::MAX));
     }
 
-    /// An abandoned request may arrive when a hold uses the key.
+    /// A deletion that was given up may arrive when a hold uses the key.
     #[test]
     fn a_deletion_requires_an_unchanged_minimum_hold() {
         let txn = deletion(b"k", 7);

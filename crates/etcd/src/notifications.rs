@@ -59,7 +59,7 @@ impl PushHandler for Client {
     fn on_watch_ended(&self, target: WatchTarget) {
         match target {
             WatchTarget::Blocker(id) | WatchTarget::Own(id) => self.push_recheck(id),
-            // A claim with an outdated epoch creates nothing, and reads the present epoch.
+            // Nothing is lost: a claim with an outdated epoch creates no key, and reads the present epoch.
             WatchTarget::Epoch(_) => {}
         }
     }

@@ -63,8 +63,8 @@ impl QueuePosition {
 }
 
 impl QueuePosition {
-    /// This position if also a client without a queue holds, by the key `foreign`: the head of the queue then has to
-    /// ask whether that key still exists.
+    /// This position, changed if a client without a queue holds as well, by the key `foreign`: then the head of the
+    /// queue has to ask whether that key still exists.
     pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let blocker = match self.blocker {
@@ -125,10 +125,10 @@ impl Client {
         }
         let grant = self.held(conn, revision, entry.tokens, ttl)?;
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));
-        // Due even if the own key is watched already: the server may have ended that watch.
+        // A watch of the own key becomes due even if the key is watched already: the server may have ended that watch.
         claims.watch_from(claim.id, now.after(WATCHED_AFTER));
         drop(claims);
-        // The watch of the own key lasts as long as the hold.
+        // Only the watch of what the claim waited for ends here. The watch of the own key lasts as long as the hold.
         conn.watches.unwatch(WatchTarget::Blocker(claim.id), now);
         self.wake_maintenance.notify_one();
         Ok(Answer::Held(grant))

@@ -19,7 +19,7 @@ pub(crate) trait PushHandler: Send + Sync {
     /// lease has ended.
     fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64);
 
-    /// Handles a new connection: changes since the last one broke were not reported.
+    /// Handles a new connection: changes since the last connection broke were not reported.
     fn on_reconnected(&self);
 
     /// Whether this client depends on the server now, apart from requests in flight.

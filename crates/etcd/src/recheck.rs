@@ -21,7 +21,8 @@ const AHEAD_STEP: usize = 1;
 const BARE_KEY_STEP: usize = 2;
 
 impl Client {
-    /// Reads the position of a claim whose key was created at `revision`. Extends a claim that still waits.
+    /// Reads the position of a claim whose key was created at `revision`. This is also a sign of life of a claim that
+    /// still waits.
     pub(crate) async fn recheck(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
         let registered = self
             .claims()

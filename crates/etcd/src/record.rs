@@ -1,5 +1,6 @@
 //! The value of a claim's key: `<state> <version> <claim id> <milliseconds> <owner>`. A key is reused, so the record
-//! says whose it is. Conditions of transactions compare records by their sort order; the rest is for readers.
+//! says whose it is. Conditions of transactions compare the beginning of a record, up to the claim id, by sort order.
+//! The milliseconds and the owner are only read.
 
 use std::time::Duration;
 
@@ -70,7 +71,7 @@ impl Record {
     }
 }
 
-/// Two texts between which the records of this claim sort, unless its hold is broken or a minimum hold.
+/// Two texts between which every record of this claim sorts, unless its hold was broken or became a minimum hold.
 pub(crate) fn claim_record_bounds(id: ClaimId) -> (Vec<u8>, Vec<u8>) {
     let start = format!("a {FORMAT_VERSION} {id}");
     // The character after the space.

@@ -19,9 +19,10 @@ use crate::{
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
 
-/// How long a release waits until its lease, no longer needed, is revoked. The claim has ended before.
+/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has ended by
+/// then.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
-/// The step of a deletion, or of a failed deletion, that deletes or reads the key.
+/// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
 const KEY_STEP: usize = 0;
 
 impl Client {
@@ -31,7 +32,7 @@ impl Client {
 
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // Requests may overtake each other, so one that is in flight may arrive after this one.
+        // Requests may overtake each other, so a request of the claim that is in flight may arrive after the release.
         let may_arrive_late =
             self.in_flight.release(release.id, self.next_request_number(), now, now.after(REQUEST_LIFE));
         let registered = self.claims().get(release.id).map(|entry| {
@@ -60,9 +61,9 @@ impl Client {
         }
     }
 
-    /// Revokes the lease of an ended claim if no other claim ever used the lease and it is the first such lease of this
-    /// client. So a program that takes only one lock leaves no lease behind; a program that takes more locks keeps its
-    /// later leases for reuse.
+    /// Revokes the lease of an ended claim if no other claim ever used the lease and the lease is the first such lease
+    /// of this client. So a program that acquires only one lock leaves no lease behind; a program that acquires more
+    /// locks keeps its later leases for reuse.
     pub(crate) async fn end_lease_used_once(&self, session: &Session) {
         if !self.keeps_leases.load(Ordering::Relaxed) && session.end_if_used_once() {
             self.keeps_leases.store(true, Ordering::Relaxed);
@@ -103,7 +104,8 @@ impl Client {
         loop {
             let deleted = match self.delete_if(key, conditions.clone(), raise_epoch_of).await {
                 Err(Failed::Sent(status)) if raise_epoch_of.is_some() && is_database_full(&status) => {
-                    // A full server accepts deletions only. The caller has to raise the epoch later.
+                    // A full server accepts deletions only. So the deletion does not raise the epoch here, and the
+                    // caller has to do so later.
                     self.delete_if(key, conditions, None).await.map_err(Failed::classified)?;
                     return Err(EngineError::new(Fault::Unknown, classify(&status).message));
                 }
@@ -191,7 +193,7 @@ impl Client {
     }
 
     /// The transaction that turns a hold into a minimum hold: the key stays at its position, and moves to a lease that
-    /// only it uses and that is not kept alive. It fails if the claim does not hold.
+    /// no other key uses and that is not kept alive. It fails if the claim does not hold.
     pub(crate) fn min_hold_txn(
         key: &[u8],
         (id, token): (ClaimId, i64),
@@ -234,7 +236,7 @@ fn is_broken_claim(kv: &KeyValue, id: ClaimId) -> bool {
 mod tests {
     use super::*;
 
-    /// A request that was given up may arrive when another claim uses the key.
+    /// A deletion that was given up may arrive when another claim uses the key.
     #[test]
     fn a_deletion_requires_the_key_of_its_claim() {
         let id = ClaimId([0xab; 16]);

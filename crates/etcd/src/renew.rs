@@ -1,6 +1,6 @@
-//! Renewals. The maintenance task keeps the lease alive. A renewal extends a hold on that lease, and checks that its
-//! key still exists: an operator may have broken the hold, and a server may report an expired lease as alive (etcd
-//! issue 20616).
+//! Renewals. The maintenance task keeps the lease alive. A renewal extends a hold on that lease, and checks that the
+//! key of the hold still exists: an operator may have broken the hold, and a server may report an expired lease as
+//! alive (etcd issue 20616).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Client {
         let held_keys: Vec<Option<HeldKey>> = holds.iter().map(|hold| self.held_key(hold)).collect();
         let keys_read = match self.read_keys(holds, &held_keys).await {
             Ok(keys_read) => keys_read,
-            // The server refuses the whole transaction if the user may not read one key.
+            // The server refuses the whole transaction if the user has no right to read one of the keys.
             Err(error) if holds.len() > 1 && error.fault == Fault::Denied => {
                 let single_renewals =
                     holds.iter().map(|hold| Box::pin(self.renew_batch(std::slice::from_ref(hold))));

@@ -1,8 +1,8 @@
-//! The leases of this client. All claims with about the same ttl share one, so one keep-alive serves all of them.
+//! The leases of this client. All claims with about the same ttl share one lease, so one keep-alive serves all of them.
 //!
 //! A claim ends on the server when its key is deleted or its lease ends. So a lease is kept alive while it has keys. A
-//! hold is valid while its lease is: for the granted time, counted from before the last answered keep-alive was sent
-//! (R1).
+//! hold is valid while its lease is valid: for the granted time, counted from before the last answered keep-alive was
+//! sent (R1).
 
 use std::{
     collections::HashMap,
@@ -17,18 +17,19 @@ use crate::lock_mutex;
 
 /// The most keys on one lease: when it ends, the server deletes them in one step.
 pub(crate) const MAX_KEYS: usize = 4096;
-/// A keep-alive is sent when one of this many parts of the ttl has passed. Holds are granted for the remaining time of
-/// the lease. Keep-alives are frequent so that the remaining time is most of the ttl, because a hold without renewal is
-/// never extended.
+/// A keep-alive is sent when one of this many equal parts of the ttl has passed since the last answered keep-alive was
+/// sent. Holds are granted for the remaining time of the lease. Keep-alives are frequent so that the remaining time is
+/// most of the ttl, because a hold without renewal is never extended.
 const KEEP_ALIVE_FRACTION: u32 = 10;
 /// The shortest interval of keep-alives.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
-/// A keep-alive without an answer is repeated when one of this many parts of the ttl has passed.
+/// A keep-alive without an answer is repeated when one of this many equal parts of the ttl has passed since it was
+/// sent.
 const RETRY_FRACTION: u32 = 12;
 /// The interval of keep-alives while a task waits for the answer.
 pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);
-/// How long a lease without keys is kept, or its ttl if that is longer: without a lease, an acquire takes one more
-/// request.
+/// How long a lease without keys is kept; if its ttl is longer, it is kept for its ttl. Without a lease, an acquire
+/// takes one more request.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// One lease that this client keeps alive. Etcd's own client packages call it a session.
@@ -54,7 +55,7 @@ struct SessionState {
     keys: usize,
     /// The number of keys that the lease ever had.
     keys_ever: u64,
-    /// The revision of its epoch key: a claim that compares an older one creates nothing (R9).
+    /// The revision of its epoch key: a claim whose condition names an older revision creates nothing (R9).
     epoch: i64,
     /// The lease has ended or is being revoked. This state is final.
     gone: bool,
@@ -134,8 +135,8 @@ impl Session {
         self.changed.notify_waiters();
     }
 
-    /// Whether to send a keep-alive at once: at most a few times a second, however many tasks wait for the answer.
-    /// Counts it as sent.
+    /// Whether to send a keep-alive at once: at most a few times a second, however many tasks wait for the answer. If
+    /// so, counts the keep-alive as sent.
     pub(crate) fn should_send_keep_alive(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.state);
         let is_due = now >= state.last_sent.after(URGENT_INTERVAL);
@@ -236,7 +237,7 @@ impl Sessions {
         lock_mutex(&self.by_id).get(&lease).cloned()
     }
 
-    /// Keeps this lease alive no more.
+    /// Forgets this lease: the client does not keep it alive any more.
     pub(crate) fn forget(&self, lease: i64) {
         lock_mutex(&self.by_id).remove(&lease);
     }

@@ -96,7 +96,7 @@ impl KeyView<'_> {
 
     fn holder(&self, lease_times: &LeaseTimes, token_blocks: TokenBlocks) -> HolderView {
         let lease_remaining = lease_times.get(&self.kv.lease).copied();
-        // The hold may have less time than its lease, which other claims share.
+        // The hold may end before its lease, which other claims share.
         let remaining = match (&self.record, lease_remaining) {
             (Some(record), Some(lease_remaining)) => Some(lease_remaining.min(record.hold_time)),
             (_, lease_remaining) => lease_remaining,

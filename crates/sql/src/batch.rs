@@ -13,7 +13,7 @@ use crate::{database::Failed, runtime};
 
 /// The maximum number of requests in one statement.
 const MAX_REQUESTS: usize = 256;
-/// How many statements of one batch run at once: while one waits for the disk, the server works on another.
+/// How many statements of one batch run at the same time: while one waits for the disk, the server works on another.
 const MAX_STATEMENTS: usize = 2;
 
 /// Collects requests (`Q`), each about one name, and runs them together; each request gets its own answer (`A`).
@@ -86,7 +86,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         }
         postponed.append(&mut inner.waiting);
         inner.waiting = postponed;
-        // Under the lock, so that a later request starts a new worker.
+        // Counted down under the lock, so that a later request starts a new worker.
         inner.workers -= usize::from(next_requests.is_empty());
         drop(inner);
         next_requests.sort_by_key(|(request, _)| key(request));
@@ -94,7 +94,8 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
     }
 }
 
-/// Runs statements until no request waits. However this worker ends, another one may start.
+/// Runs statements until no request waits. Dropping the worker, also after a panic, removes it from [`Inner::workers`],
+/// so that another worker can start.
 struct Worker<Q: Send + 'static, A: Send + 'static> {
     batch: Arc<Batch<Q, A>>,
     /// Whether this worker is part of [`Inner::workers`].

@@ -31,7 +31,7 @@ use crate::{
 pub(crate) const CONNECTIONS: usize = 4;
 /// A statement that takes longer than this probably waits for a row lock of another client.
 const LIKELY_LOCK_WAIT: Duration = Duration::from_millis(500);
-/// Two reports of the end of a hold that differ by less than this are the same report.
+/// Two reports of the end of a hold that differ by less than this count as the same report.
 const CLOCK_TOLERANCE: Duration = Duration::from_millis(2);
 /// The maximum number of holds that one statement extends.
 const MAX_RENEWALS: usize = 1000;
@@ -57,7 +57,8 @@ pub(crate) struct Client {
     claim_batch: Arc<Batch<Claim, Option<Timed<FastGrant>>>>,
     /// Combines fast-path releases into statements.
     release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
-    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner, or notifications stopped.
+    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner than it was before, or
+    /// notifications stopped.
     pub(crate) maintenance_wake: Arc<Notify>,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
@@ -69,7 +70,7 @@ pub(crate) struct Client {
     listener_lost: AtomicBool,
     /// Limits claims that wait for the row of a name, so that renewals and releases of other names find a connection.
     row_wait_permits: Semaphore,
-    /// This client, for its maintenance task, which must not keep it alive.
+    /// This client, for its maintenance task, which must not keep the client alive.
     weak_self: Weak<Client>,
 }
 
@@ -135,11 +136,13 @@ impl Client {
         self.new_entry.swap(false, Ordering::Relaxed)
     }
 
-    /// Schedules a check of the waiting claims after `remaining`, when a hold ahead of them ends unless it is extended.
+    /// Schedules a check of the waiting claims after `remaining`: at that time a hold ahead of them ends, unless it is
+    /// extended.
     pub(crate) fn schedule_check(&self, remaining: Duration) {
         let check_at = self.now().after(remaining);
         let mut next_check = lock_unpoisoned(&self.next_check);
-        // A repeated report of the same time is not earlier only because it travelled faster.
+        // A repeated report of the same end may seem earlier only because it travelled faster: it does not move the
+        // check.
         if check_at.after(CLOCK_TOLERANCE) < *next_check {
             *next_check = check_at;
             self.maintenance_wake.notify_one();
@@ -217,7 +220,8 @@ impl Client {
         let Reply::Claim(reply) = reply else { return Err(reply_mismatch()) };
         let mut answer = reply.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
-            // A single check serves all claims of this client when a hold ends.
+            // Core does not ask for this claim when a hold ends: one check of the maintenance task then serves all
+            // claims of this client.
             let remaining = hint.ask_in.take();
             self.note_waiting(claim, remaining.is_some(), hint.ahead);
             if let Some(remaining) = remaining {
@@ -241,7 +245,7 @@ impl Client {
             (Weak::clone(&self.weak_self), Arc::clone(&self.maintenance_wake));
         let client = Weak::clone(&self.weak_self);
         let on_failure = move || {
-            // Claims and holds ask again for what the failed task left undone.
+            // The failed task may have left work undone, so core has to ask for the state of all claims.
             if let Some(client) = client.upgrade() {
                 client.mailbox.push(Notification::AskAll);
             }
@@ -254,7 +258,7 @@ impl Client {
         ));
     }
 
-    /// Renews holds: many in one statement first, then each hold that had no answer in a transaction of its own.
+    /// Renews holds: first many in one statement; then, in a transaction of its own, each hold that got no answer.
     pub(crate) async fn renew(&self, holds: &[Hold]) -> Vec<Renewed> {
         let mut order: Vec<usize> = (0..holds.len()).collect();
         order.sort_by(|&left, &right| holds[left].name.cmp(&holds[right].name));
@@ -276,7 +280,8 @@ impl Client {
                     for (&index, extension) in chunk.iter().zip(extensions) {
                         if let Some(Timed { now, .. }) = extension {
                             self.learn_time(sent, now);
-                            // A copy of the row in other tables is not this hold.
+                            // A hold of another lineage is not in these tables: the extended row is only a copy of its
+                            // row.
                             if holds[index].token.lineage != self.database.lineage() {
                                 continue;
                             }
@@ -294,7 +299,7 @@ impl Client {
         let renewals = holds.iter().zip(answers).map(|(hold, answer)| async {
             match answer {
                 Some(answer) => answer,
-                // Ends before core gives up on the answers for all holds.
+                // This limit ends before core gives up on the answers for all holds.
                 None => runtime::within(shortest_ttl / 8, self.renew_one(hold))
                     .await
                     .unwrap_or_else(row_locked_for_long),
@@ -303,8 +308,8 @@ impl Client {
         futures_util::future::join_all(renewals).await
     }
 
-    /// Renews one hold in a transaction. For a hold that is gone this finds the reason, and grants to the next
-    /// waiter.
+    /// Renews one hold in a transaction. For a hold that is gone, the transaction finds the reason, and grants the name
+    /// to the next waiter.
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {
@@ -333,8 +338,8 @@ impl Client {
     /// Releases one claim: by the fast path where that is possible, else in a transaction.
     async fn release_one(&self, release: &Release) -> Released {
         let now = self.now();
-        // Another connection than that of the claim: so the answer to the release does not show that the requests of
-        // the claim have ended.
+        // The release counts as sent on another connection than the claim, so the answer to the release does not show
+        // that the requests of the claim have ended.
         let late_request_possible =
             self.in_flight.release(release.id, RELEASE_CONNECTION, now, now.after(REQUEST_LIFE));
         let waited_before = self.forget(release.id);
@@ -391,8 +396,8 @@ impl Client {
         Ok(last)
     }
 
-    /// Ends the expired claims and holds of these names: all at once, so that a row that is locked for long does not
-    /// delay the others.
+    /// Ends the expired claims and holds of these names. All names are handled at the same time, so that a row that is
+    /// locked for long does not delay the others.
     pub(crate) async fn end_expired(&self, names: impl Iterator<Item = &Name>) {
         let settled = names.map(|name| self.apply(name, &Verb::Settle));
         for failed in futures_util::future::join_all(settled).await.into_iter().filter_map(Result::err) {
@@ -422,8 +427,8 @@ fn row_locked_for_long() -> Renewed {
     ))
 }
 
-/// Converts the error of a statement for core. After it the request still counts as in flight, because the claim may
-/// have been granted.
+/// Converts the error of a statement for core. After an error the request still counts as in flight, because the claim
+/// may have been granted.
 fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }

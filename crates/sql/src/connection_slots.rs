@@ -1,9 +1,9 @@
 //! The connection slots of a database server: how many are free, and whether a waiting client may keep one. Pure.
 //!
-//! An idle waiter needs no connection. While the server has plenty of slots it keeps one, on which it is notified of
-//! its grant at once. When slots become few, it closes the connection and polls from time to time: slots must stay
-//! free for others at any time, above all for clients that hold a lock and renew it, and for the programs that the
-//! database belongs to.
+//! An idle waiter needs no connection. While the server has plenty of slots, the waiter keeps a connection, on which it
+//! is notified of its grant without delay. When slots become few, the waiter closes its connection and polls from time
+//! to time: slots must stay free for others at any time, above all for clients that hold a lock and renew it, and for
+//! the programs that the database belongs to.
 
 use std::time::Duration;
 
@@ -11,22 +11,24 @@ use leasehold_core::lock_state::WATCHERS;
 
 /// A client far back in the queue closes its connection when less than 1/4 of all slots is free.
 const FAR_SHARE: u32 = 4;
-/// A client near the head of the queue, of which there are few per name, closes it when less than 1/8 is free.
+/// A client near the head of the queue closes its connection when less than 1/8 is free. There are few such clients per
+/// name.
 const NEAR_SHARE: u32 = 8;
 /// A further 1/8 of all slots must be free before a client keeps a connection again. Otherwise polling clients would
 /// take and free the last slot in turns.
 const MARGIN_SHARE: u32 = 8;
 
-/// The poll interval of a sleeping client, per claim ahead of it: a grant that comes sooner waits for the poll.
+/// The poll interval of a sleeping client, per claim ahead of it: a grant that comes before the next poll waits for
+/// this poll.
 const SLEEP_PER_CLAIM: Duration = Duration::from_millis(500);
 /// The shortest interval: each poll is a new connection, which costs the server milliseconds.
 const MIN_SLEEP: Duration = Duration::from_secs(1);
-/// The longest interval, and so the longest wait of an early grant.
+/// The longest interval, and so the longest time for which a grant waits for the next poll.
 const MAX_SLEEP: Duration = Duration::from_secs(20);
 /// How long a poll may take, including the confirmation of a grant that it found.
 const POLL_TIME: Duration = Duration::from_secs(2);
 
-/// How many connections a user may have and how many of them are in use, for each limit of the server.
+/// For each limit of the server: how many connections it allows to the database user, and how many of them are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionSlots([Limit; 3]);
 
@@ -64,7 +66,7 @@ impl Limit {
         self.free() >= self.slots_in(share)
     }
 
-    /// Whether this share of all slots is free, and the margin, too.
+    /// Whether this share of all slots and the margin are free.
     fn has_free_with_margin(self, share: u32) -> bool {
         self.free() >= self.slots_in(share).saturating_add(self.slots_in(MARGIN_SHARE))
     }
@@ -90,7 +92,7 @@ pub(crate) fn sleep_interval(ahead: u32) -> Duration {
     SLEEP_PER_CLAIM.saturating_mul(ahead.saturating_add(1)).clamp(MIN_SLEEP, MAX_SLEEP)
 }
 
-/// How long a grant to such a sleeping client lasts until it is confirmed. The number of claims ahead of a claim only
+/// How long a grant to such a sleeping client lasts without a confirmation. The number of claims ahead of a claim only
 /// decreases, so its next sleep is no longer than the one computed now.
 pub(crate) fn sleeper_claim_time(ahead: u32) -> Duration {
     sleep_interval(ahead) + POLL_TIME
@@ -108,7 +110,8 @@ mod tests {
     const FIRST: u32 = 0;
     const LATER: u32 = WATCHERS as u32;
 
-    /// The largest number of used connections with which a waiting client keeps its connection; -1 for none.
+    /// The largest number of used connections with which a waiting client keeps its connection; -1 if there is no such
+    /// number.
     fn max_used(limit: i64, ahead: u32, asleep: bool) -> i64 {
         let keeps = |used: &i64| {
             ConnectionSlots::new([(*used, limit), (0, -1), (7, -1)]).may_keep_connection(ahead, asleep)

@@ -43,7 +43,8 @@ pub(crate) struct QueueEntry {
     pub(crate) life_micros: i64,
     /// Whether the claim is exclusive: no other claim can hold the name together with this one.
     pub(crate) exclusive: bool,
-    /// Whether the claim is near the head of the queue. The clients of such claims check when a hold ahead ends.
+    /// Whether the claim is near the head of the queue. When a hold ahead of such a claim should end, its client checks
+    /// whether that hold has ended.
     pub(crate) near_head: bool,
     /// The claim time: how long a pushed grant lasts without a confirmation, at most.
     pub(crate) claim_time: Duration,
@@ -54,9 +55,9 @@ pub(crate) struct QueueEntry {
 pub(crate) struct Refreshed {
     /// For each claim, in order: the code of its current state (`stand`), if its row still exists.
     pub(crate) states: Vec<Option<Timed<i16>>>,
-    /// The result of [`expiries`](Database::expiries), where the database notifies clients; else empty.
+    /// The result of [`expiries`](Database::expiries) if the database notifies clients; else empty.
     pub(crate) expiries: Vec<(Name, i64)>,
-    /// How many claims wait ahead of the first of these claims.
+    /// How many claims wait ahead of that one of these claims that has the fewest ahead of it.
     pub(crate) position: u32,
 }
 
@@ -83,10 +84,10 @@ pub(crate) enum MissingTables {
     Leave,
 }
 
-/// The rows found for some names by an inspection, and whether a replica returned them.
+/// The rows that an inspection found for some names.
 pub(crate) struct LookResult {
     pub(crate) snapshots: Vec<(Name, Snapshot)>,
-    /// The replica may be behind its primary, and its tables do not count as a lineage.
+    /// Whether a replica returned the rows. A replica may be behind its primary, so its tokens have no lineage.
     pub(crate) by_replica: bool,
 }
 
@@ -182,7 +183,7 @@ pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 /// which nothing is done does not affect the others.
 pub(crate) trait Database: Send + Sync + 'static {
     /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
-    /// claims; `None` for every other name.
+    /// claims; the result is `None` for a claim that was not granted.
     fn fast_claim<'a>(
         &'a self,
         claims: &'a [Claim],
@@ -193,14 +194,15 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// hold.
     fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
-    /// Extends holds, and returns the time of each extension; `None` for each hold that does not exist as stated.
+    /// Extends holds, and returns the time of each extension; `None` for each hold of which the tables have no row with
+    /// the same id and token.
     fn renew<'a>(&'a self, holds: &'a [Hold]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends the queue entries of waiting claims, and returns their state.
     fn refresh<'a>(&'a self, entries: &'a [QueueEntry]) -> DbFuture<'a, Refreshed>;
 
-    /// For each of these names that is held: in how many microseconds the first of its holds ends, unless it is
-    /// extended. Not called where the database notifies clients.
+    /// For each of these names that is held: how many microseconds remain until the earliest end of its holds, if no
+    /// hold is extended. Not called where the database notifies clients.
     fn expiries<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, Vec<(Name, i64)>>;
 
     /// Whether the database notifies clients of their grants. Otherwise they poll.
@@ -208,7 +210,7 @@ pub(crate) trait Database: Send + Sync + 'static {
         false
     }
 
-    /// Whether notifications arrive at present. Otherwise waiting claims are polled more often.
+    /// Whether notifications arrive at present. Otherwise a client polls more often for its waiting claims.
     fn is_listening(&self) -> bool {
         true
     }
@@ -230,8 +232,8 @@ pub(crate) trait Database: Send + Sync + 'static {
         None
     }
 
-    /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts
-    /// them again.
+    /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts the
+    /// notifications again.
     fn set_asleep(&self, asleep: bool) {
         let _ = asleep;
     }
@@ -254,14 +256,15 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// Reads the rows of these names. Needs no right to write, and works on a read-only server.
     fn look<'a>(&'a self, names: &'a [Name]) -> DbFuture<'a, LookResult>;
 
-    /// The names with rows that begin with `prefix`. Needs as little as [`look`](Self::look).
+    /// The names that begin with `prefix` and have rows. Needs no more rights than [`look`](Self::look).
     fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>>;
 
     /// Examines `count` names after the name `after`. Returns the names with expired claims or holds, and the last
     /// examined name if there are more names. Deletes rows that carry no information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
 
-    /// Identifies these tables of this database, as far as they are known, to distinguish their tokens from others.
+    /// Identifies the tables of this database, as far as they are known, to distinguish their tokens from those of
+    /// other tables.
     fn lineage(&self) -> Lineage;
 
     /// Makes one round trip to the database; creates nothing.

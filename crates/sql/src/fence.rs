@@ -57,15 +57,16 @@ impl Fence {
         format!("ALTER TABLE {} ADD COLUMN {} bigint NOT NULL DEFAULT 0", self.table, self.column)
     }
 
-    /// The statement that shows rows the token, so that smaller tokens cannot change them any more. Execute and
-    /// commit it before the first read: a holder that was overtaken cannot change the rows that are read after it.
+    /// The statement that shows the token to rows, so that statements with smaller tokens cannot change these rows any
+    /// more. Execute and commit it before the first read: then no earlier holder can change the rows that this read
+    /// returns.
     #[must_use]
     pub fn seal(&self, token: Token, condition: &str) -> String {
         let (Self { table, column }, number) = (self, token.number);
         format!("UPDATE {table} SET {column} = {number} WHERE ({condition}) AND {column} <= {number}")
     }
 
-    /// The statement that changes rows which were shown no larger token; it seals them, too.
+    /// The statement that changes the rows that were shown no larger token; it also seals these rows.
     #[must_use]
     pub fn update(&self, token: Token, set: &str, condition: &str) -> String {
         let (Self { table, column }, number) = (self, token.number);

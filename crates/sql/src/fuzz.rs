@@ -168,7 +168,7 @@ mod tests {
         fuzz::run(&samples.map(String::into_bytes), super::notification);
     }
 
-    /// Rows as they are, with all numbers in one byte, and an id and an owner.
+    /// Samples of rows as leasehold writes them, with small and large numbers, an id and an owner.
     #[cfg(feature = "sqlite")]
     #[test]
     fn rows_of_any_types_are_read_from_random_bytes() {

@@ -1,13 +1,13 @@
 //! Locks in tables of a database that a team already runs.
 //!
-//! Each name has one row; claims beyond one exclusive hold have rows of their own. One statement takes a free name
-//! (the fast path). Everything else is a short transaction under the lock of the name's row: it reads the rows,
-//! applies the rules of the memory engine ([`LockState`](leasehold_core::lock_state::LockState)), and writes the
-//! changes, including the grant to the next waiter. So the rules are the same for all databases, and a dialect only
-//! implements how rows are read and written.
+//! Each name has one row; claims beyond one exclusive hold have rows of their own. One statement acquires a free name
+//! (the fast path). Everything else is a short transaction under the lock of the name's row: it reads the rows, applies
+//! the rules of the memory engine ([`LockState`](leasehold_core::lock_state::LockState)), and writes the changes,
+//! including the grant to the next waiter. So the rules are the same for all databases, and a dialect only implements
+//! how rows are read and written.
 //!
-//! The clock of the database alone decides expiry, read while the row is locked. The holder's own clock decides how
-//! long a hold is valid, counted from before its request was sent.
+//! Only the clock of the database decides whether a hold has expired. It is read while the row is locked. The holder's
+//! own clock decides how long a hold is valid, counted from before its request was sent.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),

@@ -17,9 +17,10 @@ use crate::{
     runtime,
 };
 
-/// How often a client checks whether the holds ahead of its claims have ended. It checks sooner if their end is known.
+/// How often a client checks whether the holds ahead of its claims have ended. If it knows that such a hold ends
+/// sooner, it checks at that end.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a client with many claims ahead does so.
+/// How often a client does so while many claims are ahead of its claims.
 const FAR_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How often a client with notifications extends its queue entries, and checks what no notification reports: the
 /// death of a client.
@@ -28,7 +29,7 @@ const LISTENING_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
 /// When a client sweeps for the first time: soon, because many clients live for seconds only.
 const FIRST_SWEEP_DELAY: Duration = Duration::from_secs(3);
-/// How much longer a sweep may wait while claims wait: clients that hold a lock sweep, too.
+/// By how much a client postpones its sweep while its claims wait: other clients, which hold the locks, sweep as well.
 const WAITING_SWEEP_DELAY: Duration = Duration::from_secs(600);
 /// How many names one sweep examines.
 const MAX_SWEPT: i64 = 1000;
@@ -37,12 +38,13 @@ const MAX_SWEPT: i64 = 1000;
 pub(crate) async fn run(client: Weak<Client>, maintenance_wake: Arc<Notify>) {
     let Some(now) = client.upgrade().map(|client| client.now()) else { return };
     let mut maintenance = Maintenance::new(now);
-    // A predecessor of this task may have ended while it was asleep.
+    // An earlier run of this task may have failed while the client was asleep.
     client.upgrade().inspect(|client| client.database.set_asleep(false));
     loop {
         let Some((claims_wait, database)) = maintenance.run_due_steps(&client).await else { return };
         let polls = claims_wait && !database.notifies();
-        // Timers stop while the machine is suspended: soon after that, check again what is due.
+        // Timers stop while the machine is suspended. So every delay is short: soon after a suspension the task checks
+        // again what is due.
         let delay = if claims_wait { maintenance.next_delay(polls) } else { CHECK_INTERVAL };
         tokio::select! {
             () = runtime::sleep(delay) => {}
@@ -65,7 +67,7 @@ struct Maintenance {
     /// The name after which the next sweep begins.
     last_swept_name: String,
     poll_interval: PollInterval,
-    /// How many claims ahead of the first waiting claim delay its grant.
+    /// See [`Client::delaying_claims`].
     delaying_claims: u32,
     /// Whether the last maintenance failed: once the database answers again, core has to ask for the state of all
     /// claims.
@@ -115,8 +117,8 @@ impl Maintenance {
             if let Err(failed) = &maintenance_result {
                 tracing::debug!(%failed, "waiting claims could not be maintained");
             }
-            // Core asks for all claims once more when the database answers again; and also as soon as it does not
-            // answer, so that callers that give up meanwhile get that error.
+            // Core asks for all claims when the database answers again. Core also asks for all claims when the database
+            // stops answering: then callers that give up meanwhile get the error of the database.
             if maintenance_result.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
@@ -147,7 +149,7 @@ impl Maintenance {
         let interval = match (database.notifies(), database.is_listening()) {
             (true, true) => LISTENING_CHECK_INTERVAL,
             (false, _) if client.delaying_claims() as usize >= WATCHERS => FAR_CHECK_INTERVAL,
-            // A grant without a confirmation lasts for two seconds.
+            // A grant lasts for two seconds without a confirmation, so polls have to come sooner than that.
             _ => CHECK_INTERVAL,
         };
         client.schedule_check(interval);
@@ -199,7 +201,7 @@ impl Maintenance {
             client.schedule_check(CHECK_INTERVAL);
             return Ok(());
         }
-        // Nearer to the head of the queue, the next poll comes sooner.
+        // If the position is now nearer to the head of the queue, the next poll comes sooner.
         client.schedule_check(jittered(
             sleep_interval(position.min(client.position())),
             client.random_number(),
@@ -249,7 +251,7 @@ impl Maintenance {
             self.poll_interval.note_change(now);
             self.refresh_due = self.refresh_due.min(now.after(client.refresh_interval()));
             if self.asleep {
-                // The poll tells the server for how long grants to the new claim must last.
+                // The poll tells the server for how long a grant to the new claim must last without a confirmation.
                 client.schedule_check(Duration::ZERO);
             }
         }

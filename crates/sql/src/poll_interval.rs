@@ -11,11 +11,11 @@ const SHARE: u32 = 8;
 const MIN_INTERVAL: Duration = Duration::from_millis(4);
 /// The longest interval of the claims at the head of the queue.
 const MAX_INTERVAL_AT_HEAD: Duration = Duration::from_millis(250);
-/// By how much each further claim ahead lengthens the longest interval. After a quiet time the claims find their grants
-/// one after the other, each after half of [`MAX_INTERVAL_AT_HEAD`] on average, and every poll notices that something
-/// has changed.
+/// By how much each further claim ahead lengthens the longest interval. After a quiet time each claim ahead finds its
+/// grant after half of [`MAX_INTERVAL_AT_HEAD`] on average, so a claim further back is granted later and can poll less
+/// often.
 const STEP_PER_CLAIM: Duration = Duration::from_millis(60);
-/// This many claims at the head of the queue poll as often as the first.
+/// This many claims behind the head of the queue poll as often as the head.
 const FAST_POLLERS: u32 = 2;
 /// The longest interval of any claim: half of the time that a grant lasts without a confirmation.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ impl PollInterval {
         Self { last_change: now, now }
     }
 
-    /// Records that a claim entered the queue, or was granted.
+    /// Records that a claim of this client entered the queue or was granted.
     pub(crate) fn note_change(&mut self, now: Instant) {
         self.last_change = now;
     }

@@ -6,7 +6,7 @@ use tokio::sync::Notify;
 
 use crate::runtime;
 
-/// The longest wait for a connection that another request uses, where the server accepts no more.
+/// The longest wait for a connection that another request uses, if the server accepts no more connections.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Waits until a connection was returned to the pool and `take_idle` takes it; `None` if no connection was returned in

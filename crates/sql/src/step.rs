@@ -22,11 +22,11 @@ use crate::{
     },
 };
 
-/// The longest time after sending for which the server may still execute a request.
+/// For this time after a request was sent, the server may still execute it.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
-/// The largest token up to which names are granted. One step creates fewer tokens than there are numbers above this
-/// one.
+/// A name whose newest token is larger than this is not granted any more. One step creates fewer tokens than there are
+/// numbers above this one.
 const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
 /// The rows of one name, and the time of the database when they were read.
@@ -50,7 +50,7 @@ pub(crate) enum Verb {
         claim: Claim,
         how: How,
         client: ClientId,
-        /// How long its queue entry lasts.
+        /// How long the queue entry of the claim lasts.
         entry_life: Duration,
     },
     Renew {
@@ -87,7 +87,7 @@ impl Verb {
 pub(crate) enum Reply {
     Claim(Result<Answer, Refusal>),
     Renewed(Result<(), Loss>),
-    /// Whether a hold with the given token was released.
+    /// Whether the release ended a hold with the token that the release names.
     Released(bool),
     Broken(Broken),
     Settled,
@@ -115,7 +115,7 @@ pub(crate) enum PeerMessage {
     Granted { grant: Grant, since: i64 },
     /// An operator broke the hold.
     Broken { name: Name },
-    /// The first of the holds that a claim waits for ends in this many microseconds, unless it is extended.
+    /// The earliest end of the holds that a claim waits for comes in this many microseconds, if no hold is extended.
     HoldEnds { remaining_micros: i64 },
 }
 
@@ -158,8 +158,8 @@ impl Snapshot {
         let mut lock_state = self.lock_state();
         let mut newest_token = self.lock.token;
         let lineage = self.lineage;
-        // R10: the counter also follows the clock, so that it stays ahead after an older state of the table is
-        // restored.
+        // R10: the counter also follows the clock, so that it stays ahead of the granted tokens after an older state of
+        // the table is restored.
         let mut mint = |tokens: u32| {
             let first_token = newest_token.saturating_add(1).max(self.floor);
             newest_token = first_token.saturating_add(i64::from(tokens) - 1);
@@ -167,7 +167,8 @@ impl Snapshot {
         };
         let tombstone_life = match verb {
             Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
-            // Every request of the claim was answered; otherwise its client releases it.
+            // No tombstone is needed: either every request of the claim was answered, or its client sends a release,
+            // which leaves a tombstone.
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, tombstone_life, &mut tombstones, &mut mint);
@@ -203,7 +204,8 @@ impl Snapshot {
             id: pushed.id,
             message: PeerMessage::Granted { grant: pushed.grant, since: self.now },
         }));
-        // Notifies claims that wait for the end of a hold and do not know yet that it may come sooner.
+        // Reports the time until the next end of a hold to the claims near the head of the queue: to all of them if
+        // that time is now shorter than before this step, else only to the claims that were not near the head before.
         if let Some(remaining) = lock_state.frees_in(now) {
             let ends_sooner = known_remaining.is_none_or(|known| remaining < known);
             let remaining_micros = duration_micros(remaining);
@@ -269,8 +271,8 @@ impl Snapshot {
         newest_token: i64,
         tombstones: &Tombstones,
     ) -> Changes {
-        // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the
-        // row. So the client of the head of the queue is written there.
+        // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the row.
+        // So the row gets the client of the head of the queue.
         let head_client = saved_state
             .entries
             .iter()
@@ -331,18 +333,18 @@ impl Snapshot {
         }
     }
 
-    /// Whether the claim is stored in the row of its name: a fast-path hold that was neither broken nor given a minimum
-    /// hold since, or a hold that the fast path could have taken.
+    /// Whether the claim is stored in the row of its name and not in a claim row. This is true of a confirmed exclusive
+    /// hold that is in the row of its name already, or that has no claim row.
     fn is_fast_path(&self, entry: &Entry<ClientId>) -> bool {
         let in_lock_row = self.lock.holder.as_ref().is_some_and(|row| row.id == entry.id);
         let has_claim_row = self.claims.iter().any(|row| row.id == entry.id);
         let (mode, ..) = crate::row::mode_codes(entry.mode);
-        // Code 0 is an exclusive mode, and a confirmed hold.
+        // As a mode, code 0 means exclusive; as a kind, it means a confirmed hold.
         mode == 0 && kind_code(entry.kind) == 0 && (in_lock_row || !has_claim_row)
     }
 }
 
-/// The claims near the head of the queue, whose clients check when a hold ahead ends.
+/// The claims near the head of the queue. When a hold ahead should end, their clients check whether it has ended.
 fn watchers(lock_state: &LockState<ClientId>) -> Vec<(ClaimId, ClientId)> {
     lock_state.watchers().map(|(id, client)| (id, *client)).collect()
 }

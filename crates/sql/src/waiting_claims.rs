@@ -29,10 +29,11 @@ const REFRESHES_PER_LIFE: u32 = 4;
 /// The waiting claims of one client.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
-    /// How many claims delay the grant to the first of these claims; 0 if a claim here can share the name with the
-    /// claims ahead of it.
+    /// How many claims delay the next grant to one of these claims; 0 if one of them is not exclusive, because it may
+    /// share the name with the claims ahead of it.
     delaying_claims: AtomicU32,
-    /// How many claims, in any mode, wait ahead of the first of these claims, as far as is known.
+    /// How many claims, in any mode, wait ahead of that one of these claims that has the fewest ahead of it, as far as
+    /// is known.
     position: AtomicU32,
     /// The queue entries, by claim.
     entries: Mutex<HashMap<ClaimId, QueueEntry>>,
@@ -80,7 +81,8 @@ impl Client {
         }
     }
 
-    /// Polls for grants and ends of holds that no notification reports; returns whether there was a grant.
+    /// Polls for the grants that no notification reports, and for the ends of minimum hold times; returns whether there
+    /// was a grant.
     pub(crate) async fn poll_grants(&self) -> Result<bool, Failed> {
         let mut granted = false;
         for notification in within_request_timeout(self.database.poll_grants(self.id)).await? {
@@ -113,7 +115,8 @@ impl Client {
                 self.mailbox.push(Notification::Recheck { name: entry.name.clone(), id: entry.id });
             }
         }
-        // A claim that can share the name with all claims ahead of it is granted as soon as the first of them.
+        // A claim that can share the name with all claims ahead of it is granted at the same time as the head of the
+        // queue.
         let delaying_claims =
             if entries.iter().all(|entry| entry.exclusive) { refreshed.position } else { 0 };
         self.waiting.delaying_claims.store(delaying_claims, Ordering::Relaxed);
@@ -134,8 +137,8 @@ impl Client {
         Ok(())
     }
 
-    /// Ends expired holds, given the names with the microseconds until their first hold ends. Schedules the next check
-    /// for the end of a hold ahead of a claim that is near the head of the queue.
+    /// Ends expired holds, given for each name the microseconds until the earliest end of its holds. Schedules the next
+    /// check for the next such end of a name for which a claim near the head of the queue waits.
     async fn handle_expiries(&self, expiries: &[(Name, i64)], is_near_head: impl Fn(&Name) -> bool) {
         let next_end = expiries
             .iter()
@@ -149,24 +152,27 @@ impl Client {
             .await;
     }
 
-    /// How many claims ahead of the first waiting claim delay its grant.
+    /// How many claims delay the next grant to a waiting claim of this client; 0 if a waiting claim is not exclusive,
+    /// because it may share its name with the claims ahead of it.
     pub(crate) fn delaying_claims(&self) -> u32 {
         self.waiting.delaying_claims.load(Ordering::Relaxed)
     }
 
-    /// How many claims wait ahead of the first waiting claim, as far as is known.
+    /// How many claims wait ahead of that waiting claim of this client that has the fewest ahead of it, as far as is
+    /// known.
     pub(crate) fn position(&self) -> u32 {
         self.waiting.position.load(Ordering::Relaxed)
     }
 
-    /// How often queue entries are extended: several times in their lives.
+    /// The time between two extensions of the queue entries: a part of the shortest life of an entry.
     pub(crate) fn refresh_interval(&self) -> Duration {
         let shortest_life =
             lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.life_micros).min();
         Duration::from_micros(shortest_life.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
     }
 
-    /// How long a queue entry lasts: long where notifications arrive, because then it is rarely extended.
+    /// How long a queue entry lasts: long if the database sends notifications, because then the entry is rarely
+    /// extended.
     pub(crate) fn queue_entry_life(&self, ttl: Duration) -> Duration {
         if self.database.notifies() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
@@ -193,7 +199,7 @@ impl Client {
         };
         let mut entries = lock_unpoisoned(&self.waiting.entries);
         entries.insert(claim.id, entry);
-        // With several waiting claims the first position is unknown until the next poll.
+        // With several waiting claims, the position is unknown until the next poll.
         let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
         drop(entries);
         self.waiting.delaying_claims.store(0, Ordering::Relaxed);

@@ -14,8 +14,8 @@ const SEQUENCE: u8 = 0x30;
 /// The DER tag of an object identifier.
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// The hash of the server's certificate, by the hash algorithm of its signature. `None` where the signature names
-/// none.
+/// The hash of the server's certificate, by the hash algorithm of its signature. `None` if the signature names no hash
+/// algorithm.
 #[must_use]
 pub fn channel_binding<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;

@@ -26,7 +26,7 @@ use crate::{
 /// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The file of the trusted authorities; `None`: those of the operating system.
+    /// The file of the trusted authorities; `None`: the authorities of the operating system.
     roots: Option<PathBuf>,
     /// The files of the client's certificate and of its key.
     identity: Option<(PathBuf, PathBuf)>,
@@ -35,7 +35,7 @@ pub struct Tls {
     custom: Option<Arc<ClientConfig>>,
 }
 
-/// The same configuration as the contents and paths of files.
+/// A [`Tls`] in another form: the certificates of the trusted authorities, and the paths of the client's files.
 #[derive(Debug)]
 pub struct Material {
     /// The certificates of the trusted authorities, DER.
@@ -67,7 +67,7 @@ impl Tls {
         self
     }
 
-    /// Presents this certificate to the server; its key is in the other file. Both PEM.
+    /// Presents this certificate to the server; its key is in the other file. Both files are PEM.
     #[must_use]
     pub fn identity(mut self, certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         self.identity = Some((certificate.into(), key.into()));
@@ -171,8 +171,8 @@ impl Tls {
         Ok(trusted_roots)
     }
 
-    /// The configuration for a client library that builds its own with the default provider of the process; sets that
-    /// provider if there is none.
+    /// The configuration for a client library that builds its own rustls configuration with the default provider of the
+    /// process; sets that provider if there is none.
     ///
     /// # Errors
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.

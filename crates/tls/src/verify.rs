@@ -15,12 +15,13 @@ use tokio_rustls::rustls::{
 /// How much of a server's certificate is verified, with the names of database clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// That a trusted authority signed it, and that it is for this host: `verify-full`, `VERIFY_IDENTITY`.
+    /// A trusted authority must have signed the certificate, which must be for this host: `verify-full`,
+    /// `VERIFY_IDENTITY`.
     #[default]
     Full,
-    /// That a trusted authority signed it: `verify-ca`, `VERIFY_CA`.
+    /// A trusted authority must have signed the certificate: `verify-ca`, `VERIFY_CA`.
     Authority,
-    /// Nothing: an eavesdropper reads nothing, but any server that answers counts as the right one.
+    /// Nothing is verified: an eavesdropper reads nothing, but any server that answers counts as the right one.
     Nothing,
 }
 
@@ -38,7 +39,7 @@ impl PartialVerifier {
         &self.provider.signature_verification_algorithms
     }
 
-    /// A verifier of any host name; without `trusted` authorities, of nothing.
+    /// A verifier that accepts any host name; without `trusted` authorities it verifies nothing.
     pub(crate) fn of(trusted: Option<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, String> {
         let verifier = |trusted| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(trusted), Arc::clone(&provider)).build()
@@ -59,7 +60,7 @@ impl ServerCertVerifier for PartialVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let Some(authority) = &self.authority else { return Ok(ServerCertVerified::assertion()) };
         match authority.verify_server_cert(certificate, intermediates, name, ocsp, now) {
-            // The name is checked last, so everything else is valid here.
+            // The host name is checked last, so everything else is valid here.
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) => Ok(ServerCertVerified::assertion()),

@@ -1,4 +1,4 @@
-//! Claims: creating one and asking for its state. A free name takes one round trip.
+//! Claims: creating one and asking for its state. A claim of a free name takes one round trip.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use crate::{
     wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
 };
 
-/// The most tries of a claim. A claim is tried again if something that it depends on changed.
+/// The most attempts of a claim. A claim is attempted again if something that it depends on changed.
 const MAX_TRIES: u32 = 8;
 
 /// The fraction of the longest validity that a record gives as the time of its hold.
 const RECORD_TIME_PARTS: (u32, u32) = (15, 16);
 
-/// The session, the connection and the directory that one try of a claim uses.
+/// The session, the connection and the directory that one attempt of a claim uses.
 pub(crate) struct ClaimContext {
     pub(crate) session: Arc<Session>,
     pub(crate) conn: Arc<Conn>,
@@ -80,8 +80,8 @@ impl Client {
     }
 
     /// The error of a claim that had no node before this call. After an error that promises that nothing was applied,
-    /// no release follows. So this function first deletes what the claim may have on the server, and returns an unknown
-    /// result if that is not possible.
+    /// core sends no release. So this function first deletes what the claim may have on the server, and returns an
+    /// unknown result if that is not possible.
     async fn error_after_cleanup(&self, claim: &Claim, error: EngineError) -> EngineError {
         let has_leftovers =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
@@ -226,8 +226,8 @@ impl Client {
 
     /// The record in the node of a claim.
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
-        // How long an operator who breaks the hold waits. The grant follows after the record is written, so its ttl is
-        // often a little shorter.
+        // How long an operator who breaks the hold waits. The grant follows after the record is written, so the ttl of
+        // the grant is often a little shorter than this.
         let hold_time =
             context.session.state.max_validity().min(claim.ttl) * RECORD_TIME_PARTS.0 / RECORD_TIME_PARTS.1;
         Record { broken: false, hold_time, owner: claim.owner.to_string() }

@@ -45,7 +45,7 @@ pub(crate) struct OwnNodes {
     pub(crate) path: String,
     /// The other nodes.
     other_paths: Vec<String>,
-    /// The change that created the first node: the token of the hold.
+    /// The change that created the first node. The tokens of the hold are computed from it.
     pub(crate) czxid: i64,
 }
 

@@ -192,8 +192,9 @@ impl Client {
         outcome.map(drop)
     }
 
-    /// The time at which the directory of all locks was created. It distinguishes the tokens of this ensemble from
-    /// those of another one, and from those before its data was deleted. Creates that directory if necessary.
+    /// The time at which the directory of all locks was created. This time distinguishes the tokens of this ensemble
+    /// from those of another ensemble, and from those that this ensemble granted before its data was deleted. Creates
+    /// that directory if necessary.
     pub(crate) async fn lineage(&self, session: &Session, conn: &Conn) -> Result<Lineage, Failed> {
         match self.existing_lineage(session, conn).await {
             Err(failed) if failed.is(ErrorCode::NO_NODE) => {

@@ -8,7 +8,7 @@ use crate::wire::{Acl, CREATOR, EVERYBODY};
 
 /// The path of the locks, unless the URL names another one.
 pub const DEFAULT_PREFIX: &str = "/locks";
-/// The port of a server for which none is given.
+/// The port of a server for which no port is given.
 const DEFAULT_PORT: u16 = 2181;
 /// The longest prefix and the longest chroot. A name adds up to 512 bytes.
 const MAX_PATH_BYTES: usize = 128;
@@ -63,8 +63,8 @@ impl Config {
         }
     }
 
-    /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers` (then set `tls` too), and the query:
-    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`.
+    /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers`, and the query:
+    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, also set `tls`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.
@@ -133,7 +133,7 @@ impl Config {
     /// writes it, `scheme:id:rights`, with rights out of `cdrwa`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if it is malformed.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the list is malformed.
     pub fn acl(mut self, list: &str) -> Result<Self, Error> {
         let entries: Option<Vec<Acl>> = list.split(',').map(acl_entry).collect();
         let entries = entries.filter(|entries| entries.len() <= MAX_ACL_ENTRIES);

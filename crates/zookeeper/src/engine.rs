@@ -9,7 +9,8 @@ use crate::{client::Client, config::Config};
 
 /// The bounds of the poll interval. Watches report grants, so polls only make up for lost notifications.
 const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
-/// The ttl is the timeout of a session. The server puts it within its own bounds, 4 to 40 s by default.
+/// The ttl is the requested timeout of a session. The server moves the timeout into its own bounds, 4 to 40 s by
+/// default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
 /// How long after it was sent a request may still be applied.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);

@@ -25,8 +25,8 @@ use crate::{
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
 const MAX_READS: u32 = 8;
 /// How often a try (a claim that does not wait) reads the queue until the tries ahead of it are decided: for a second
-/// in all. A try ahead that is then still undecided hangs, and refuses this try as a waiter does: it may become the
-/// head of the queue at any time, and hold.
+/// in all. A try ahead that is still undecided after that second hangs, and refuses this try as a waiter does: the
+/// hanging try may become the head of the queue at any time, and hold.
 const MAX_TRY_READS: u32 = 10;
 /// The first pause between two such reads. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
@@ -127,7 +127,7 @@ impl Client {
     }
 
     /// Deletes all other nodes of the claim and removes them from `children`. A request that was given up may have been
-    /// applied all the same, and the claim would wait for its own node.
+    /// applied all the same, and the claim would wait for the node that this request created.
     async fn delete_strays(
         &self,
         claim: &Claim,
@@ -170,7 +170,7 @@ impl Client {
                 Ok(Some(self.waiting_answer(claim)))
             }
             Err(failed) if failed.is(ErrorCode::NO_NODE) => Ok(None),
-            // This login may not read the node ahead. Polls of the directory find out when that node is gone.
+            // This login has no right to read the node ahead. Polls of the directory find out when that node is gone.
             Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
                 Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
@@ -190,7 +190,7 @@ impl Client {
         Some(previous)
     }
 
-    /// The answer for a claim by its state in the claim table, where it waits.
+    /// The answer for a claim that waits, by its state in the claim table.
     pub(crate) fn waiting_answer(&self, claim: &Claim) -> Answer {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {

@@ -21,7 +21,7 @@ use crate::{
 
 /// The session timeout of an operator's request.
 const OPERATOR_TIMEOUT: Duration = Duration::from_secs(4);
-/// Shown in place of the data of a node that this login may not read.
+/// Shown in place of the data of a node that this login has no right to read.
 const UNREADABLE_DATA: &[u8] = b"not readable with this login";
 /// The number of names that are read at the same time.
 const BATCH: usize = 64;
@@ -52,7 +52,8 @@ impl Client {
         }
     }
 
-    /// Reads the prefix, which every login that locks may read. Only such a read shows that a password is wrong.
+    /// Reads the prefix, which every login that locks has the right to read. Only such a read shows that a password is
+    /// wrong.
     async fn ping(&self) -> Result<(), EngineError> {
         let request = self.start_request().await?;
         let prefix_read =
@@ -80,7 +81,7 @@ impl Client {
         Ok(views?)
     }
 
-    /// The views of all names that begin with `prefix`, unless nothing holds or waits there.
+    /// The views of all names that begin with `prefix`, except names that no claim holds or waits for.
     async fn read_names(&self, request: &OperatorRequest, prefix: &str) -> Result<Vec<View>, Failed> {
         let directories = children(&request.conn, &self.base_path()).await?;
         let mut names: Vec<Name> =
@@ -201,7 +202,7 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
             return Ok((Vec::new(), stat));
         }
         match conn.send(&GetData { path: &path, watch: false }).answer().await {
-            // Without the right to read, a client may still learn that the node exists.
+            // Without the right to read, a client still learns that the node exists.
             Err(failed) if failed.is(ErrorCode::NO_AUTH) => Ok((UNREADABLE_DATA.to_vec(), stat)),
             read => read,
         }

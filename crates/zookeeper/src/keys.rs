@@ -12,8 +12,8 @@
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
 //!
-//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows it. So a try is refused
-//! because of holders and waiters, not because of other tries.
+//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. By this mark a
+//! client refuses a try because of holders and waiters, not because of other tries.
 //!
 //! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
 //! `<anything>__rlock__<number>`, as kazoo names them
@@ -40,8 +40,8 @@ const READER: &str = "__READ__";
 const PERMIT: &str = "-lease-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
-/// All words before the number in a queue, and whether they belong to shared claims. Where one word ends with another
-/// one, the longer comes first.
+/// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
+/// word, the longer word comes first.
 const KIND_WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 
@@ -202,8 +202,8 @@ pub(crate) fn name_of(directory: &str) -> Option<Name> {
 }
 
 /// Whether a path cannot contain this character
-/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server uses
-/// 16-bit characters, so it refuses all others as surrogates.
+/// (<https://zookeeper.apache.org/doc/r3.8.0/zookeeperProgrammers.html#ch_zkDataModel>). The server uses 16-bit
+/// characters, so it sees larger characters as surrogates, and refuses them.
 pub(crate) fn is_no_path_character(c: char) -> bool {
     c.is_control() || matches!(c, '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }

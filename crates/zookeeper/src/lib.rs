@@ -1,8 +1,9 @@
 //! The ZooKeeper engine: locks on one ensemble.
 //!
-//! A lock has the nodes of Apache Curator's recipes, which kazoo can be configured to recognise: the claim with the
-//! first node in the directory of a name holds, the other claims wait for the nodes ahead of them. So claims of these
-//! programs and ours exclude each other, in one queue. Documentation for users: `docs/engines/zookeeper.md`.
+//! A lock has the nodes of Apache Curator's recipes, which kazoo can be configured to recognise: the claim whose node
+//! has the smallest number in the directory of a name holds, and the other claims wait for the nodes ahead of them. So
+//! claims of these programs and ours exclude each other and share one queue. Documentation for users:
+//! `docs/engines/zookeeper.md`.
 
 mod check;
 mod claim;

@@ -1,5 +1,5 @@
-//! The background upkeep of a client while it has sessions: it keeps the sessions alive, watches holds that last, and
-//! ends claims that sent no request in time.
+//! The background upkeep of a client while it has sessions: it keeps the sessions alive, watches holds that have lasted
+//! for a while, and ends claims that sent no request in time.
 
 use std::sync::Arc;
 
@@ -59,7 +59,8 @@ impl Maintain for Client {
             let mut claims = self.claims();
             (claims.take_overdue(now), claims.begin_watches(now))
         };
-        // A hold that lasts is watched, so that its holder learns of a deletion or a break of the node at once.
+        // A hold that has lasted for a while is watched, so that its holder learns at once that the node was deleted or
+        // the hold broken.
         for id in holds_to_watch {
             let client = Arc::clone(self);
             runtime::spawn(async move {

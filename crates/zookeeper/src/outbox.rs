@@ -21,7 +21,7 @@ use crate::{
 
 /// The most requests that wait to be written.
 const MAX_WAITING: usize = 65_536;
-/// The number of bytes from which on a batch is written.
+/// A batch with at least this many bytes takes no further request.
 const BATCH_BYTES: usize = 64 * 1024;
 
 /// The place of the xid (the number of the request) in a message: after the length.
@@ -92,7 +92,7 @@ impl Outbox {
         Self { queues: Mutex::default(), not_empty: Notify::new(), last_xid }
     }
 
-    /// Queues a request behind all earlier ones.
+    /// Queues a request behind all earlier requests.
     pub(crate) fn send<O: Op>(&self, op: &O, clock: &dyn Clock) -> Sent<O> {
         let mut writer = Writer::new();
         // `take_batch` fills in the xid.

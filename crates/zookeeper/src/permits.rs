@@ -1,8 +1,8 @@
-//! Permits, as in Curator's `InterProcessSemaphoreV2`: claims of permits have a queue of their own. Its head takes all
-//! its permits in one step when enough are free, and leaves the queue
+//! Permits, as in Curator's `InterProcessSemaphoreV2`: claims of permits have a queue of their own. The head of this
+//! queue acquires all permits of its claim in one step when enough are free, and leaves the queue in the same step
 //! (<https://github.com/apache/curator/blob/apache-curator-5.4.0/curator-recipes/src/main/java/org/apache/curator/framework/recipes/locks/InterProcessSemaphoreV2.java>).
-//! So only the head of the queue adds permits. Curator adds its own permit before it checks whether one is free, and
-//! stays in the queue until then.
+//! So only the head of the queue adds permits. Curator adds its own permit before it checks whether a permit is free,
+//! and stays in the queue until one is free.
 
 use leasehold_core::{Answer, Claim, EngineError, Hint};
 
@@ -29,7 +29,7 @@ impl Client {
         self.create_dirs(&context.conn, &context.dir.permits(), NodeKind::Container, limit_text(limit)).await
     }
 
-    /// Takes the permits of the claim, which is the head of the queue, if enough are free; otherwise watches the
+    /// Acquires the permits of the claim, which is the head of the queue, if enough are free; otherwise watches the
     /// permits that are held.
     pub(crate) async fn take_permits(
         &self,
@@ -83,7 +83,7 @@ impl Client {
                 let token = first_permit.answer().await?.czxid;
                 let own = OwnNodes::permits(paths, token).ok_or(Failed::Unreadable)?;
                 let answer = self.record_hold(claim, context, own)?;
-                // From now on the claim is known by its permits.
+                // From now on the nodes of its permits are the nodes of the claim.
                 self.set_unsettled(claim, false);
                 Ok(StepResult::Answer(answer))
             }
@@ -121,7 +121,7 @@ impl Client {
     }
 
     /// The error if the name of the claim, whose queue is `queue`, is in use as another kind of lock or with another
-    /// limit. If no other claim holds or waits, the limit of this claim counts from now on.
+    /// limit. If no other claim holds or waits, the limit of this claim is the limit of the name from now on.
     pub(crate) async fn kind_mismatch_of_permits(
         &self,
         claim: &Claim,

@@ -11,7 +11,7 @@ pub(crate) struct QueuePosition {
     pub(crate) blocker: Option<(String, bool)>,
     /// The number of nodes ahead, without those that hold.
     pub(crate) ahead: u32,
-    /// The number of the node is so large that later nodes may not get a larger one.
+    /// The number of the node is so large that later nodes possibly get no larger number.
     pub(crate) counter_used_up: bool,
 }
 

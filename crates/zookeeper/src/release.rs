@@ -22,7 +22,7 @@ use crate::{
 /// The number of nodes that are deleted in one step.
 const BATCH: usize = 128;
 /// The pauses, in milliseconds, between the checks for a late node of an unanswered request. Together they are as long
-/// as a request lives.
+/// as `REQUEST_LIFE`.
 const LATE_REQUEST_CHECKS_MILLIS: [u64; 5] = [200, 800, 2000, 4000, 8000];
 
 /// What is known of a claim that is to be ended.
@@ -134,8 +134,8 @@ impl Client {
     /// Deletes all nodes of the claim, or closes the session that only this claim used.
     async fn delete_on_server(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
         let session = &ending.session;
-        // A program that takes a single lock leaves no session behind. A program that takes more locks keeps its next
-        // session.
+        // A program that acquires a single lock leaves no session behind. A program that acquires more locks keeps its
+        // next session.
         if !ending.unsettled
             && !self.keeps_sessions.load(Ordering::Relaxed)
             && session.state.close_if_used_once()
@@ -158,7 +158,7 @@ impl Client {
         self.delete_all(session, &conn, &paths).await
     }
 
-    /// Closes the session, which has no nodes but these. True if all of them existed.
+    /// Closes the session, which has no nodes except those at `paths`. True if all of them existed.
     async fn end_with_session(&self, session: &Arc<Session>, paths: &[String]) -> Result<bool, Failed> {
         // The request to close may arrive at any later time, also on an old connection. So no other claim may use the
         // session any more, and an unanswered release is sent again.

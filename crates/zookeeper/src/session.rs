@@ -6,14 +6,15 @@
 //! leader has ended the session. So only requests that need a quorum count here: changes. The heartbeat is a change
 //! that changes nothing.
 //!
-//! Every half tick the leader asks its servers which sessions they received anything from since the last question, and
-//! restarts the full timeout of these sessions. Let a change leave at `s` and be answered, and let a second change
+//! Every half tick the leader asks its servers from which sessions they received anything since its previous question,
+//! and restarts the full timeout of these sessions. Let a change leave at `s` and be answered, and let a second change
 //! leave after that answer and be answered too. Before the server answered the first change, it had received the
 //! leader's last question before that change, which was asked at `s` - half a tick at the earliest. It had answered
-//! that question before it passed on the second change, on the same stream. So the leader knew of everything that this
-//! session did until `s` - half a tick, and the newest of it is at most one heartbeat older. Clients cannot read the
-//! tick. Servers come with a tick of two seconds, or three without any configuration, and by default grant no timeout
-//! below two ticks. So half a tick is assumed to be 1.5 s, or a quarter of the timeout if that is less.
+//! that question before it passed on the second change, on the same stream. So the leader knew of every request of this
+//! session until `s` - half a tick, and the newest of these requests was sent at most one heartbeat interval before
+//! that time. Clients cannot read the tick. Servers come with a tick of two seconds, or three without any
+//! configuration, and by default grant no timeout below two ticks. So half a tick is assumed to be 1.5 s, or a quarter
+//! of the timeout if that is less.
 //!
 //! (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/quorum/LearnerSessionTracker.java>,
 //! `Leader.java`: "`Thread.sleep(self.tickTime / 2)`")
@@ -33,19 +34,20 @@ use crate::{lock_mutex, wire::Welcome};
 
 /// The number of heartbeats in one timeout.
 const HEARTBEATS_PER_TIMEOUT: u32 = 16;
-/// The number of heartbeats in one timeout of a session without nodes: they keep it fresh for the next claim.
+/// The number of heartbeats in one timeout of a session without nodes: these heartbeats keep the session fresh for the
+/// next claim.
 const IDLE_HEARTBEATS_PER_TIMEOUT: u32 = 5;
-/// Half a tick: the longest time for which the leader may not know of a request.
+/// Half a tick: the longest time for which a request can be unknown to the leader.
 const HALF_TICK: Duration = Duration::from_millis(1500);
-/// Half a tick is assumed to be at most one of this many parts of the timeout.
+/// Half a tick is assumed to be at most the timeout divided by this.
 const HALF_TICK_FRACTION: u32 = 4;
-/// An unanswered heartbeat is followed by another one after one of this many parts of the timeout.
+/// An unanswered heartbeat is followed by another heartbeat after the timeout divided by this.
 const RESEND_FRACTION: u32 = 16;
 /// The largest total length of the paths of a session's nodes. When the session ends, the server writes all of them
 /// into one change, which is limited to a megabyte.
 pub(crate) const MAX_PATH_BYTES: usize = 512 * 1024;
-/// How long a session without nodes is kept, or for its timeout if that is longer. A claim without a session has to
-/// connect first.
+/// How long a session without nodes is kept; if its timeout is longer, it is kept for its timeout. A claim without a
+/// session has to connect first.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// The length of the password of a session that does not exist yet; the server chooses the real password.
@@ -73,8 +75,8 @@ struct Inner {
     password: Vec<u8>,
     /// The timeout that the server granted.
     timeout: Duration,
-    /// When the newest confirmed change was sent: it was answered before a later change was sent, which was answered
-    /// too. At first, when the session was requested.
+    /// When the newest confirmed change was sent. A change is confirmed if it was answered before a later change was
+    /// sent, and the later change was answered too. Before the first confirmed change: when the session was requested.
     confirmed_sent: Instant,
     /// When the newest answered change was sent, and when it was answered. It is confirmed once a later change is
     /// answered.
@@ -85,14 +87,14 @@ struct Inner {
     lineage: Option<Lineage>,
     /// The session has ended on the server, or is being closed and used no more. This state is final.
     gone: bool,
-    /// The session gives out no further slots, because the caller is about to close it.
+    /// The session gives out no further slots, because a caller is about to close the session.
     closing: bool,
     /// When one of its slots was last in use.
     last_used: Instant,
     /// The number of slots in use, and the total length of the paths of their nodes.
     slots: usize,
     path_bytes: usize,
-    /// The number of slots that it ever gave out.
+    /// The number of slots that the session ever gave out.
     slots_ever: u64,
 }
 
@@ -112,9 +114,9 @@ pub(crate) enum SessionAction {
     WaitUntil(Instant),
     /// Send a heartbeat.
     Heartbeat,
-    /// Close it on the server: no slot of it was in use for a while.
+    /// Close the session on the server: none of its slots was in use for a while.
     Close,
-    /// Drop it: it is gone.
+    /// Forget the session: it is gone.
     Forget,
 }
 
@@ -255,7 +257,7 @@ impl SessionState {
     }
 
     /// Whether the caller, which waits for a confirmation, has to send a heartbeat now. False while a heartbeat is in
-    /// flight, until it is time to send it again. Counts the heartbeat as sent.
+    /// flight, until it is time to send it again. If true, counts the heartbeat as sent.
     pub(crate) fn should_send_heartbeat(&self, now: Instant) -> bool {
         let mut state = lock_mutex(&self.inner);
         let last_change_sent = state.last_answered.0;
@@ -288,7 +290,8 @@ impl SessionState {
         let last_change_sent = state.last_answered.0;
         let next_heartbeat = last_change_sent.after(state.timeout / heartbeats);
         // A heartbeat that confirmed nothing, because it is unanswered or was a ping, is followed by the next one after
-        // the resend time. If the confirmed change left after the last heartbeat, the resend time is not the later one.
+        // the resend time. If the newest answered change left after the last heartbeat, the resend time is not the
+        // later of the two times.
         let next = next_heartbeat.max(state.heartbeat_sent.after(state.timeout / RESEND_FRACTION));
         if now < next {
             return SessionAction::WaitUntil(next);
@@ -343,7 +346,7 @@ mod tests {
         session
     }
 
-    /// 32 seconds without half a tick and a sixteenth of them.
+    /// 32 seconds, less half a tick, less a sixteenth of the 32 seconds.
     const VALIDITY: Duration = Duration::from_millis(28_500);
 
     #[test]

@@ -22,10 +22,10 @@ use crate::{
     wire::{ANY_VERSION, Auth, Close, Hello, Multi, MultiOp, Sync},
 };
 
-/// A server that leaves a request unanswered for this long counts as dead; with a shorter session, for a third of the
-/// timeout.
+/// A server that leaves a request unanswered for this long, or for a third of the session's timeout if that is less,
+/// counts as dead.
 const SILENCE_LIMIT: Duration = Duration::from_secs(3);
-/// The pause before a session is closed, in which its holders are notified that it is over.
+/// The pause before a session is closed, in which its holders are notified that the session is over.
 const NOTIFY_PAUSE: Duration = Duration::from_millis(200);
 /// The most sessions for claims of one ttl.
 const MAX_SESSIONS_PER_TTL: usize = 4;
@@ -132,7 +132,7 @@ impl Dialer {
     /// returns the error of that attempt.
     async fn connect_any(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let servers = &self.config.servers;
-        // The limit for each attempt, until the server has caught up.
+        // The limit for each attempt, which includes the wait until the server is up to date.
         let limit = dial_limit(self.config.connect_timeout, servers.len());
         let dial = async |endpoint| {
             let dialed = runtime::within(limit, self.connect_to(endpoint, Arc::clone(&broken))).await;
@@ -189,7 +189,7 @@ impl Dialer {
     }
 
     /// Ends the session after a rollback of the data: a quorum has older data than a server reported before. The old
-    /// data may contain claims that have ended; they end with the session.
+    /// data may contain claims that have ended; such claims end with the session.
     async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
         tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
         self.state.end();

@@ -62,8 +62,8 @@ impl StoredNode {
         self.claim().map_or_else(|| self.name().to_owned(), |id| id.to_string())
     }
 
-    /// The owner, as its program wrote it: a leasehold client in a record; other programs an address or a text, if
-    /// anything.
+    /// The owner, as its program wrote it: a leasehold client writes a record; other programs write an address, a text
+    /// or nothing.
     fn owner(&self) -> String {
         let text = || std::str::from_utf8(&self.data).ok().filter(|text| !text.chars().any(char::is_control));
         match self.record() {

@@ -14,7 +14,7 @@ use crate::{
     wire::{Event, EventKind},
 };
 
-/// The claim that a watched node concerns, and how.
+/// The claim that a watched node concerns, and what the node is to that claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WatchTarget {
     /// The claim waits until this node is deleted or changes.

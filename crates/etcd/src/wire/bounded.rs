@@ -106,7 +106,7 @@ impl<Q: prost::Message + 'static, A: Answer> Codec for Bounded<Q, A> {
     }
 }
 
-/// The decoder of a call: decodes answers of type `A`, each of which is weighed first.
+/// The decoder of a call: decodes answers of type `A`, and weighs each answer before it is decoded.
 pub(super) struct Weighed<A>(PhantomData<A>);
 
 impl<A: Answer> Decoder for Weighed<A> {

@@ -21,7 +21,7 @@ use crate::{runtime, stream};
 
 /// The most bytes of one reply that the server may send before they are read.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// The most bytes of all replies together.
+/// The most bytes of all replies together that the server may send before they are read.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
 /// A connection, shared by its clones. It closes when the last clone and the last reply are dropped.
@@ -74,8 +74,8 @@ impl Service<http::Request<Body>> for Http {
 async fn send_body(mut body: Body, mut stream: SendStream<Bytes>) -> Result<(), Status> {
     let mut next = next_data(&mut body).await?;
     while let Some(data) = next {
-        // `following` is `None` if the next data is not ready yet, and `Some(None)` at the end of the body. Then this
-        // frame is marked as the last one, so that the server need not read an empty frame.
+        // `following` is `None` if the next data is not ready yet, and `Some(None)` at the end of the body. At the end,
+        // this frame is marked as the last one, so that the server need not read an empty frame.
         let (following, is_last) = match next_data(&mut body).now_or_never() {
             Some(following) => {
                 let following = following?;

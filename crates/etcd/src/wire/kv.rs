@@ -21,17 +21,17 @@ pub(crate) struct KeyValue {
     pub(crate) lease: i64,
 }
 
-/// Reads the keys from `key` up to, but not including, `range_end`; one key if that is empty.
+/// Reads the keys from `key` up to, but not including, `range_end`; if `range_end` is empty, reads the one key `key`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Range {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    /// 0: all.
+    /// The maximum number of keys; 0: no limit.
     #[prost(int64, tag = "3")]
     pub(crate) limit: i64,
-    /// 0: the newest.
+    /// The revision of the data that is read; 0: the newest.
     #[prost(int64, tag = "4")]
     pub(crate) revision: i64,
     #[prost(enumeration = "Order", tag = "5")]
@@ -40,7 +40,7 @@ pub(crate) struct Range {
     pub(crate) sort_target: i32,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
-    /// 0: no bound.
+    /// Keys that were created later are left out; 0: no bound.
     #[prost(int64, tag = "13")]
     pub(crate) max_create_revision: i64,
 }
@@ -89,7 +89,8 @@ pub(crate) struct Put {
     pub(crate) lease: i64,
 }
 
-/// Deletes the keys from `key` up to, but not including, `range_end`; one key if that is empty.
+/// Deletes the keys from `key` up to, but not including, `range_end`; if `range_end` is empty, deletes the one key
+/// `key`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeleteRange {
     #[prost(bytes = "vec", tag = "1")]
@@ -313,12 +314,12 @@ impl Range {
         Self { key: key.to_vec(), ..Self::default() }
     }
 
-    /// All keys from the first one of the span up to, but not including, its end.
+    /// All keys of this span: from its first key up to, but not including, its end.
     pub(crate) fn between((from, to): &(Vec<u8>, Vec<u8>)) -> Self {
         Self { key: from.clone(), range_end: to.clone(), ..Self::default() }
     }
 
-    /// Sorted by age: the oldest or the newest first.
+    /// Sorts the keys by age: the oldest or the newest key first.
     pub(crate) fn by_age(mut self, order: Order) -> Self {
         self.sort_order = order.into();
         self.sort_target = Sort::Create.into();
@@ -330,13 +331,13 @@ impl Range {
         self
     }
 
-    /// Without values.
+    /// Leaves out the values.
     pub(crate) fn keys_only(mut self) -> Self {
         self.keys_only = true;
         self
     }
 
-    /// Only keys created before this revision.
+    /// Leaves out keys that were not created before this revision.
     pub(crate) fn before(mut self, revision: i64) -> Self {
         // 0 means no bound; no key is as old as revision 1.
         self.max_create_revision = revision.saturating_sub(1).max(1);

@@ -21,14 +21,15 @@ pub(crate) enum WatchAction {
     Cancel(Cancel),
 }
 
-/// Starts a watch of the keys from `key` up to, but not including, `range_end`; of one key if that is empty.
+/// Starts a watch of the keys from `key` up to, but not including, `range_end`; if `range_end` is empty, of the one key
+/// `key`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Create {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub(crate) range_end: Vec<u8>,
-    /// The first revision to report, which may be past; 0: changes from now on.
+    /// The first revision to report, which may be an old one; 0: report changes from now on.
     #[prost(int64, tag = "3")]
     pub(crate) start_revision: i64,
     #[prost(int64, tag = "7")]

@@ -35,7 +35,7 @@ fn a_foreign_hold_is_broken_at_once_only_with_force() {
     assert_eq!(rig.run(locks.break_hold("a", of_next_revision, true)).unwrap(), Broken::NotHeld);
     assert_eq!(rig.run(locks.break_hold("a", token, false)).unwrap(), Broken::Done);
     assert!(locks.mutex("a").blocking().try_acquire().unwrap_err().is_taken());
-    // Its program keeps its lease alive; the broken hold ends all the same.
+    // The program that holds keeps its lease alive; its broken hold ends all the same.
     acquire(&locks, "a").release_blocking().unwrap();
     assert_eq!(go.ask("owner /locks/a"), "owner false");
     assert_eq!(go.ask("unlock /locks/a"), "unlocked");

@@ -11,10 +11,10 @@ use leasehold_core::{Guard, Locks};
 
 use crate::rig::{Rig, acquire};
 
-/// How often each task takes the name.
+/// How often each task acquires the name.
 const SECTIONS: usize = 40;
 
-/// The figure of the server's metrics whose line begins so.
+/// The figure in the server's metrics whose line begins with `name`.
 fn metric(port: u16, name: &str) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
@@ -53,8 +53,7 @@ fn processes_that_take_turns_make_no_watch_for_each_turn() {
     assert!(made <= SECTIONS as f64 / 4.0, "{made} watch requests in {} sections", 2 * SECTIONS);
 }
 
-/// I7: the server serves watches that are behind only ten times a second, so a waiter with such a watch is granted
-/// late.
+/// I7: a watch that is behind gets its events only ten times a second, so a waiter with such a watch is granted late.
 #[test]
 fn no_claim_waits_on_a_watch_that_is_behind() {
     let rig = Rig::new();
@@ -78,8 +77,8 @@ fn no_claim_waits_on_a_watch_that_is_behind() {
     });
 }
 
-/// I13: a try for permits creates its key only if no key was added since its read. Concurrent grants to others refuse
-/// no try.
+/// I13: a try for permits creates its key only if no key was added since its read. A try is not refused because other
+/// claims are granted at the same time.
 #[test]
 fn concurrent_tries_take_all_permits() {
     const CLIENTS: u32 = 3;

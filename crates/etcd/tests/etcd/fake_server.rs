@@ -63,7 +63,7 @@ impl FakeServer {
 fn a_reply_is_bounded() {
     let rig = Rig::new();
     let reply_bytes = 32 << 20;
-    // Empty alarm texts: each takes twelve times its length on the wire.
+    // Empty alarm texts: in memory, each takes twelve times its length on the wire.
     let alarms = Bytes::from([0x42, 0].repeat(reply_bytes / 2));
     for (what, length, message) in [
         ("a length beyond the bound", u32::MAX, Bytes::from(vec![0; reply_bytes])),

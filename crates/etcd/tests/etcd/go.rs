@@ -60,7 +60,7 @@ impl Program {
         self.receive()
     }
 
-    /// Reads the line of a grant: the key and its revision. Before it the program may say that it waits.
+    /// Reads the line of a grant: the key and its revision. Before this line, the program may print that it waits.
     pub(crate) fn read_locked(&mut self) -> (String, u64) {
         let mut line = self.receive();
         if line == "queued" {

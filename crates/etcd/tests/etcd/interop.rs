@@ -78,7 +78,7 @@ fn readers_share_a_name_and_a_foreign_program_waits_for_all() {
     let second = two.rw("r").read().blocking().acquire().unwrap();
     assert_eq!(go.ask("lock /locks/r"), "queued");
     rig.until("it is queued", || rig.show("r").waiters.len() == 1);
-    // Another process: within one process a reader may join a shared hold for a short time.
+    // This client stands for another process: within one process, a reader can join a shared hold for a short time.
     let late = rig.locks().rw("r").read().blocking().acquire_within(Duration::from_millis(200));
     assert!(late.unwrap_err().is_timed_out(), "a writer waits already");
     first.release_blocking().unwrap();

@@ -69,7 +69,7 @@ fn a_value_over_the_reply_bound_hides_no_other_key() {
     // A key that certainly blocks the claim is reported as such, whatever its size.
     let answer_to = |request: &leasehold_core::Request| {
         let tries = (0..20).map(|_| request.blocking().try_acquire().unwrap_err());
-        // A connection without other replies for so long counts as dead.
+        // A connection on which no other reply arrives while the long reply is sent counts as dead.
         tries.into_iter().find(|error| !error.is_unreachable() && !error.is_unknown()).expect("an answer")
     };
     let error = answer_to(&locks.mutex("big"));

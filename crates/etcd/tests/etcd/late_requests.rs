@@ -22,7 +22,7 @@ async fn send_on_dying_connection(
     claim: &Claim,
     await_reply: bool,
 ) {
-    // The lease of the first lock is not kept for reuse, that of the second is.
+    // The lease of the first lock is not kept for reuse; the lease of the second lock is.
     for _ in 0..2 {
         let before = rig.claim("b");
         assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
@@ -30,7 +30,8 @@ async fn send_on_dying_connection(
     }
     proxy.hold_requests();
     let mut sent = engine.claim(claim, How::Create);
-    // The held request may also be a keep-alive or a health check: after some time both have been sent.
+    // The request that the proxy holds back may also be a keep-alive or a health check: after some time both have been
+    // sent.
     let mut awaited_requests = 2;
     while awaited_requests > 0 {
         let answer = tokio::time::timeout(Duration::from_millis(50), &mut sent).await;
@@ -48,10 +49,10 @@ async fn send_on_dying_connection(
 
 /// How often a claim is sent until one arrives late: the server drops many when their connection ends.
 const TRIES: usize = 60;
-/// How long a late request takes to arrive at most, by the time that this machine gives to the test.
+/// The longest time that a late request takes to arrive, by the time that this machine gives to the test.
 const ARRIVAL: Duration = Duration::from_millis(200);
 
-/// Waits until the released requests arrive, as `arrived` reports, or can not arrive any more.
+/// Waits until the requests that the proxy let go arrive, as `arrived` reports, or cannot arrive any more.
 fn await_arrival(arrived: impl Fn() -> bool) -> bool {
     let watch = Stopwatch::start();
     loop {
@@ -75,7 +76,7 @@ fn a_claim_whose_connection_died_may_still_arrive() {
         assert_eq!(rig.keys(), [""; 0]);
         proxy.release_held();
         let arrived = await_arrival(|| !rig.keys().is_empty());
-        // A repeated claim finds it, and so does its release.
+        // A repeated claim finds the key of the late request, and so does the release.
         assert!(matches!(rig.run(engine.claim(&claim, How::Create)), Ok(Answer::Held(_))));
         assert!(matches!(rig.run(engine.release(&release_of(&claim)))[..], [Released::Freed]));
         arrived

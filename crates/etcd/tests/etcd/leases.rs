@@ -74,7 +74,7 @@ fn a_revoked_lease_ends_its_holds_and_its_waiters_queue_again() {
     };
     rig.until("it is queued", || rig.show("c").waiters.len() == 1);
     let first_id = rig.show("c").waiters[0].id.clone();
-    // F41, F43: all keys on the lease are deleted at once.
+    // F41, F43: all keys on the lease are deleted together.
     let key = rig.keys().into_iter().find(|key| key.starts_with("/locks/a/")).unwrap();
     let output = rig.server.command(&["get", &key, "-w", "json"]).join("");
     let lease = output.split("\"lease\":").nth(1).unwrap();
@@ -100,7 +100,7 @@ fn a_hold_without_renewal_ends_on_a_lease_kept_alive() {
         let renewed = locks.mutex("b").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
         let next = acquire(&other, "a");
         assert!(!fixed.check(), "two hold");
-        // The lease of both holds and that of the other client.
+        // The two leases: the lease of both holds, and the lease of the other client.
         let renewed_lives = renewed.check() && rig.leases() == 2;
         next.release_blocking().unwrap();
         renewed_lives
@@ -115,7 +115,7 @@ fn a_ttl_below_the_servers_minimum_is_refused_with_the_range() {
     assert!(error.to_string().contains("2s"), "{error}");
 }
 
-/// The server may grant more than requested; the hold is valid for the requested time or less.
+/// The server may grant a longer lease than requested; the hold is valid for the requested time or less.
 #[test]
 fn leases_longer_than_requested_are_shared() {
     let rig = Rig::with(&["--heartbeat-interval=500", "--election-timeout=5000"]);
@@ -143,8 +143,8 @@ fn a_waiting_claim_that_is_released_leaves_no_key() {
     assert_eq!(rig.keys(), [""; 0]);
 }
 
-/// The server stores every key name that ever existed until it is compacted, and each request scans all of them in the
-/// directory.
+/// The server stores every key name that ever existed until its data is compacted, and each request scans all of these
+/// names in the directory.
 #[test]
 fn repeated_holds_of_a_name_reuse_its_keys() {
     let rig = Rig::new();
@@ -164,7 +164,7 @@ fn repeated_holds_of_a_name_reuse_its_keys() {
     assert_eq!(keys.len(), 2, "{keys:?}");
 }
 
-/// I1: the key that a waiter waits for is deleted, while an older one still exists.
+/// I1: the key that a waiter waits for is deleted, while an older key still exists.
 #[test]
 fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     let rig = Rig::new();
@@ -192,7 +192,7 @@ fn a_waiter_whose_neighbour_gives_up_does_not_hold() {
     });
 }
 
-/// A cron job takes one lock and leaves no lease.
+/// A cron job acquires one lock and leaves no lease.
 #[test]
 fn only_a_program_that_takes_more_locks_keeps_its_lease() {
     let rig = Rig::new();

@@ -86,7 +86,7 @@ fn a_later_claim_waits_at_most_one_more_minimum_hold() {
     next.release_blocking().unwrap();
 }
 
-/// Makes a request to the locks of a client.
+/// Makes the request for a lock, given the locks of a client.
 type MakeRequest<'a> = &'a dyn Fn(&Locks) -> Request;
 
 /// One or two clients leave minimum holds in each mode, and another client waits for them.
@@ -159,7 +159,7 @@ fn a_waiter_is_notified_of_a_minimum_hold_and_ends_it() {
     until_granted(&rig, &engine, &claim);
 }
 
-/// A writer watches the newest key ahead of it only.
+/// A writer watches only the newest key ahead of it.
 #[test]
 fn a_writer_notified_of_one_reader_checks_the_others() {
     let rig = Rig::new();

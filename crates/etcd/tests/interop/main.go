@@ -48,7 +48,7 @@ func main() {
 	program.quit()
 }
 
-// program is a client of etcd, and the locks that its commands took.
+// program is a client of etcd, and the locks that its commands acquired.
 type program struct {
 	client  *clientv3.Client
 	session *concurrency.Session
@@ -59,7 +59,7 @@ type program struct {
 	guard    sync.Mutex
 	mutexes  map[string]*concurrency.Mutex
 	sessions map[string]*concurrency.Session
-	// quiet: the program ends, and prints nothing more.
+	// quiet: the program is ending, and prints nothing more.
 	quiet bool
 }
 
@@ -151,7 +151,7 @@ func (p *program) owner(prefix string) error {
 	return nil
 }
 
-// mutex is the one that was locked last, also after it was unlocked.
+// mutex returns the mutex that the last lock command for this prefix used, also after it was unlocked.
 func (p *program) mutex(prefix string) (*concurrency.Mutex, error) {
 	p.guard.Lock()
 	defer p.guard.Unlock()

@@ -15,7 +15,7 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// The number of statements in `lock_new.sql`, whose results come before those of the read.
+/// The number of statements in `lock_new.sql`. Their results come before the results of `read.sql`.
 const LOCK_NEW_STATEMENTS: usize = 2;
 
 /// Runs one transaction: reads the rows of the name, applies the verb, writes the changes.
@@ -45,7 +45,7 @@ pub(super) async fn apply(conn: &mut Conn, name: &Name, verb: &Verb) -> Result<T
     Ok(Timed { now: snapshot.now, value: changes })
 }
 
-/// Decodes the rows of a name; `None` where it has no row.
+/// Decodes the rows of a name; `None` if the name has no row.
 fn snapshot(conn: &Conn, sets: &[ResultSet]) -> Result<Option<Snapshot>, Failed> {
     let [lock_set, claim_set, time_set] = sets else {
         return Err(Failed::new(Fault::Internal, "the number of results is not that of the statements"));

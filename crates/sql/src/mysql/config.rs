@@ -40,7 +40,7 @@ impl Config {
         Self::with_socket(rest, None)
     }
 
-    /// The same, for a server on a unix socket: the host in the URL does not count.
+    /// The same, for a server on a unix socket: the host in the URL is ignored.
     ///
     /// # Errors
     /// As for [`from_url`](Self::from_url).
@@ -76,7 +76,7 @@ impl Config {
     }
 
     /// The time limit for connecting; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt
-    /// takes 3 s at most. Zero means no limit beyond that.
+    /// takes 3 s at most. Zero means: no limit except the limit of each attempt.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -88,7 +88,7 @@ impl Config {
         dial_limit(self.connect_timeout, 1)
     }
 
-    /// The password; read at each connection.
+    /// The password. Each new connection reads it again.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());

@@ -18,8 +18,8 @@ use crate::{
     runtime,
 };
 
-/// How long a connection may take to answer a ping. After that the request uses another connection, on which it may
-/// still be in time.
+/// How long a connection may take to answer a ping. After that time the request uses another connection, on which its
+/// answer may still come in time.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 /// The memory that each result set, row and column needs beside its bytes.
 const ITEM_OVERHEAD: u64 = 64;
@@ -66,8 +66,8 @@ impl Conn {
             .map_err(|failed| config.with_address(&failed))
     }
 
-    /// Executes some statements in one round trip; returns their results, in order. After an error the later ones are
-    /// not executed.
+    /// Executes some statements in one round trip; returns their results, in order. After an error the later statements
+    /// are not executed.
     pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let timed_out = || Err(ExecuteError::TimedOut(REQUEST_TIMEOUT));
         runtime::within(REQUEST_TIMEOUT, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)
@@ -89,7 +89,7 @@ impl Conn {
     async fn collect_results(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let (mut sets, mut room) = (Vec::new(), Ok(Room::whole()));
         let mut result = self.conn.query_iter(text).await.map_err(|error| ExecuteError::of(error, 0))?;
-        // The last result has columns, possibly zero, until it is read.
+        // `columns` returns `Some`, also for a result without columns, until the last result is read.
         while result.columns().is_some() {
             let (changed_rows, last_insert_id) = (result.affected_rows(), result.last_insert_id());
             room = room.and_then(|mut room: Room| room.take(ITEM_OVERHEAD).map(|()| room));
@@ -154,9 +154,9 @@ impl Conn {
     }
 }
 
-/// Turns a panic of the driver into an error: it panics on some malformed answers, such as one with an impossible
-/// number of columns. Where it allocates a large but possible size that exceeds the memory, the allocator ends the
-/// process: nothing can be put between this driver and its connection.
+/// Turns a panic of the driver into an error: the driver panics on some malformed answers, such as one with an
+/// impossible number of columns. If the driver allocates more memory than there is, the allocator ends the process: no
+/// check of sizes can be put between this driver and its connection.
 pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
     let malformed_answer =
         |_| ExecuteError::AnswerLost("its answer is malformed: is it a MySQL server?".to_owned());

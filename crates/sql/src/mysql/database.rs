@@ -116,8 +116,8 @@ impl Mysql {
         }
     }
 
-    /// Returns if the request may be tried again: nothing was done, and the reason may have passed at the `next` try.
-    /// Else fails with the error of the request.
+    /// Returns `Ok` if the request can be tried again: nothing was done, there is a `next_try`, and the reason of the
+    /// failure may have passed by then. Else fails with the error of the request.
     fn allow_retry(&self, request_error: RequestError, next_try: Option<usize>) -> Result<(), Failed> {
         match (&request_error, next_try) {
             (RequestError::Deadlock, Some(_)) => Ok(()),
@@ -227,7 +227,7 @@ impl Database for Mysql {
     fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
         Box::pin(async move {
             if self.pool.broke_since_last_call() {
-                // Another request met the broken connections. The error makes core ask for the state of all claims,
+                // A connection broke during another request. The error makes core ask for the state of all claims,
                 // because grants may have been missed.
                 return Err(Failed::new(Fault::Retry, "the connections to the server broke"));
             }

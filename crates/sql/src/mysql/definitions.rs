@@ -1,8 +1,8 @@
 //! Checks that the tables are as leasehold makes them and do only what leasehold writes to them, whatever other users
 //! may create in this database.
 //!
-//! Columns and rules of a table cannot call functions of other users. In statements the server finds its own
-//! functions before those (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), unless a space
+//! Columns and rules of a table cannot call functions of other users. In statements the server finds its own functions
+//! before functions of users (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), unless a space
 //! precedes the bracket.
 
 use mysql_async::Row;
@@ -81,7 +81,7 @@ impl Definitions {
                 // MySQL also has keys on expressions, which have no column.
                 let column: Option<String> = row.next()?;
                 let column = column.unwrap_or_else(|| "an expression".to_owned());
-                // Set if the key has only the beginning of the column.
+                // Set if the key covers only the beginning of the column.
                 let prefix_length: Option<u64> = row.next()?;
                 Ok((
                     table,

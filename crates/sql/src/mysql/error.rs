@@ -47,7 +47,7 @@ impl Commits {
 pub(super) enum RequestError {
     /// Other transactions keep a row locked for long: nothing was done.
     Busy,
-    /// The server found a deadlock with another transaction: nothing was done, and the request may be repeated, on
+    /// The server found a deadlock with another transaction: nothing was done, and the request can be repeated, on
     /// another connection.
     Deadlock,
     /// The connection broke before anything could be committed. It may have been broken already when it was borrowed
@@ -138,7 +138,7 @@ impl ExecuteError {
                 let fault = match commits {
                     _ if commits.may_have_committed(*done) => Fault::Unknown,
                     Commits::At(index) if *done == index && IN_DOUBT.contains(code) => Fault::Unknown,
-                    // The server rolls back what it answers with an error.
+                    // The server rolls back a statement that it answers with an error.
                     _ => fault_of(*code),
                 };
                 let hint = match code {
@@ -175,7 +175,7 @@ pub(super) fn connect_error(error: Error) -> Failed {
         return Failed::new(Fault::Misconfigured, why);
     }
     match ExecuteError::of(error, 0) {
-        // There was no connection that could break.
+        // There was no connection yet, so the message does not say that it broke.
         ExecuteError::AnswerLost(cause) => Failed::new(Fault::Retry, cause),
         execute_error => execute_error.classify(Commits::Never),
     }
@@ -232,7 +232,7 @@ fn fault_of(code: u16) -> Fault {
         // A number that is too large for its column: another program wrote the token.
         1690 => Fault::Misconfigured,
         1048 | 1062 | 1136 | 1264 | 1366 | 1406 => Fault::Internal,
-        // The limit of the server, of the user or of the account.
+        // The connections reached a limit of the server, of the user or of the account.
         TOO_MANY_CONNECTIONS | 1203 | 1226 => Fault::Full,
         // Deadlocks, timeouts, a server that shuts down or starts up.
         _ => Fault::Retry,

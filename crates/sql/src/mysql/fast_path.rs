@@ -1,4 +1,5 @@
-//! The fast path for many names in one round trip: takes, releases and extends, reading at most one row per name.
+//! The fast path for many names in one round trip: acquires, releases and extends holds, and reads at most one row per
+//! name.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -30,7 +31,7 @@ fn literals<'a>(names: impl Iterator<Item = &'a Name>) -> String {
     comma_list(names.map(|name| bytes_literal(name.as_str().as_bytes())))
 }
 
-/// The number of a token, for a statement; 0 for no token, which no hold has.
+/// The number of a token, for a statement; 0 if there is no token, because no hold has the token 0.
 pub(super) fn token_number(number: Option<u64>) -> i64 {
     number.map_or(0, |number| i64::try_from(number).unwrap_or(i64::MAX))
 }
@@ -107,8 +108,8 @@ pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<O
         ])
     };
     let updates: Vec<String> = by_ending.iter().map(update_statement).collect();
-    // A claim that takes a name right after its release would hide the release: so the result is read before other
-    // clients see it.
+    // A claim that is granted a name right after its release would hide the release. So the result is read before the
+    // commit shows the release to other clients.
     let names = literals(releases.iter().map(|release| &release.name));
     let released = RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
     // The COMMIT is the last statement, after BEGIN, the updates and the SELECT.
@@ -142,7 +143,7 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
     let holds_here: Vec<&Hold> = holds.iter().filter(|hold| hold.token.lineage == lineage).collect();
     let mut extended = Extended::new();
     let key = |hold: &Hold| (hold.name.as_str().to_owned(), hold.id);
-    // An exclusive hold is usually in the row of its lock; every other hold is in a row of its claim.
+    // An exclusive hold is usually in the row of its name; every other hold is in a claim row.
     let renew_all = async |conn: &mut Conn, extended: &mut Extended| {
         for holds in holds_here.chunks(MAX_LOCKS) {
             extend(conn, &renew_in_lock_rows(holds, &mysql.stamp()), extended).await?;
@@ -156,7 +157,7 @@ pub(super) async fn renew(mysql: &Mysql, holds: &[Hold]) -> Result<Vec<Option<Ti
     };
     match renew_all(&mut borrowed.conn, &mut extended).await {
         Ok(()) => borrowed.give_back()?,
-        // The other holds are renewed one by one.
+        // `Client::renew` renews each hold without a result by a transaction of its own.
         Err(RequestError::Busy | RequestError::Deadlock) => {}
         Err(request_error) => return Err(request_error.failed()),
     }
@@ -210,7 +211,7 @@ fn renew_in_claim_rows(holds: &[&Hold], stamp: &str) -> String {
     statements.join("; ")
 }
 
-/// Executes statements that extend holds, and adds the extended ones.
+/// Executes statements that extend holds, and adds the holds that were extended to `extended`.
 async fn extend(conn: &mut Conn, text: &str, extended: &mut Extended) -> Result<(), RequestError> {
     let sets =
         conn.execute(text).await.map_err(|execute_error| RequestError::of(&execute_error, Commits::At(0)))?;

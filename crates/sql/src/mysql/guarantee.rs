@@ -104,7 +104,7 @@ mod tests {
             let (level, notes) = judged_with_replicas("1", sees);
             assert!(level == Level::BestEffort && notes.contains("do not wait for them"), "{notes}");
         }
-        // MariaDB reports the number itself.
+        // MariaDB itself reports the number of replicas.
         let (level, notes) =
             judged(&[("slaves_connected", "0"), ("binlog_dumps", "0"), ("sees_processes", "0")]);
         assert!(level == Level::LeaseBounded && !notes.contains("replica"), "{notes}");

@@ -30,7 +30,7 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 
 /// Locks in the tables of a MySQL or MariaDB database. The first request connects to it, not this function.
 ///
-/// The futures of this engine need a tokio runtime with timers and I/O, like the keeper's.
+/// The futures of this engine need a tokio runtime with timers and I/O, as the keeper has.
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);

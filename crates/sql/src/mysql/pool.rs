@@ -82,7 +82,8 @@ impl Pool {
             let idle = {
                 let mut idle = lock_unpoisoned(&self.idle);
                 idle.retain(|conn| now < conn.last_answer.after(MAX_IDLE));
-                // Takes the connection used last: the other connections may stay silent, and be closed.
+                // Borrows the connection that was used last, so that the other connections can stay silent and be
+                // closed.
                 idle.pop()
             };
             let mut conn = match idle {
@@ -124,7 +125,7 @@ impl Pool {
         wait_for_returned(&self.returned, || lock_unpoisoned(&self.idle).pop()).await
     }
 
-    /// How many connections the server had left at its last report.
+    /// The connection slots at the server's last report.
     pub(super) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_unpoisoned(&self.slots)
     }
@@ -160,7 +161,7 @@ impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers meanwhile: the answers of this connection do not count.
+    /// If another server answers by now: then the answers on this connection do not count.
     pub(super) fn give_back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.

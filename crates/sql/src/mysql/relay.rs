@@ -1,7 +1,7 @@
 //! A relay between the driver and a server on another machine without TLS. Such a server may ask for the password,
 //! encrypted by a public key that it sends itself (`caching_sha2_password`), and the driver, which has no option
 //! against it, would send the password to any server that answers. So the driver connects to the relay, and the relay
-//! to the server; it replaces such a request by an error.
+//! connects to the server. The relay replaces such a request by an error.
 
 use std::{io, net::SocketAddr};
 
@@ -62,8 +62,8 @@ async fn relay_bytes(driver: TcpStream, server: TcpStream) -> io::Result<()> {
     tokio::select! { ended = to_server_copy => ended, ended = to_driver_copy => ended }
 }
 
-/// Relays packets of the server to the driver until the server accepts or refuses the login; refuses to send the
-/// password.
+/// Relays packets of the server to the driver until the server accepts or refuses the login. Replaces a request for the
+/// whole password by an error.
 async fn relay_login(
     server: &mut (impl AsyncRead + Unpin),
     driver: &mut (impl AsyncWrite + Unpin),

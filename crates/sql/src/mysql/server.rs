@@ -39,8 +39,8 @@ impl Server {
         self.is_on("wsrep_on")
     }
 
-    /// Distinguishes the server from others that have, or had, a copy of its tables: a promoted replica does not know
-    /// all grants of its primary. MySQL generates an identity for itself; MariaDB servers that replicate have
+    /// Distinguishes the server from other servers that have, or had, a copy of its tables: a promoted replica does not
+    /// know all grants of its primary. MySQL generates an identity for itself; MariaDB servers that replicate have
     /// numbers, which must differ. The nodes of a Galera cluster count as one server.
     pub(super) fn identity(&self) -> u128 {
         let uuid =
@@ -57,8 +57,8 @@ impl Server {
         self.get("idle_transaction_timeout").is_some()
     }
 
-    /// Fails on a read-only server, such as a replica. Some users may write there nevertheless, but that would not be
-    /// a lock.
+    /// Fails on a read-only server, such as a replica. Some users have the right to write there nevertheless, but a row
+    /// that is written there locks nothing on the primary.
     pub(super) fn check_writable(&self) -> Result<(), Failed> {
         if self.is_on("read_only") || self.is_on("innodb_read_only") {
             return Err(replica_error());

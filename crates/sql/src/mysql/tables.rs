@@ -19,7 +19,7 @@ use crate::{
 
 /// The version of the tables.
 const VERSION: i32 = 1;
-/// The advice to a user who may not create tables.
+/// The advice to a user who has no right to create tables.
 const REMEDY: &str = "let a user who may create tables run the output of `leasehold schema`";
 
 /// The tables that a new connection leads to.
@@ -29,7 +29,7 @@ pub(super) struct FoundTables {
     pub(super) is_replica: bool,
     /// Whether the server ends abandoned transactions.
     pub(super) ends_idle_transactions: bool,
-    /// How many connections the server had left.
+    /// The connection slots of the server when the connection was opened.
     pub(super) slots: Option<ConnectionSlots>,
 }
 
@@ -111,7 +111,8 @@ async fn meta_row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
     Ok(sets.into_iter().flat_map(|set| set.rows).next())
 }
 
-/// Creates the tables. Several clients may do so at once: each statement does nothing where another client was first.
+/// Creates the tables. Several clients may do so at the same time: each statement does nothing if another client has
+/// already done it.
 async fn create(conn: &mut Conn) -> Result<(), Failed> {
     conn.execute(SCHEMA).await.map(drop).map_err(|execute_error| {
         let failed = execute_error.classify(Commits::Never);

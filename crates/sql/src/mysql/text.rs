@@ -86,7 +86,8 @@ pub(super) fn hold_tuples<'a>(holds: impl Iterator<Item = (&'a str, ClaimId, i64
     }))
 }
 
-/// A condition that matches these claims, each looked up by its key: by its first token, too, where one is given.
+/// A condition that matches these claims, each looked up by its key; if a first token is given for a claim, its row
+/// must also have that token.
 pub(super) fn claims_condition<'a>(claims: impl Iterator<Item = (&'a str, ClaimId, Option<i64>)>) -> String {
     let condition = |(name, id, first): (&str, ClaimId, Option<i64>)| {
         let mut condition =

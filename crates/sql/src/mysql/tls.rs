@@ -27,7 +27,8 @@ pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async:
         if !matches!(&connected, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
             return connected;
         }
-        // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
+        // Either the two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
+        // Only the second case is an error here.
         tls_opts(tls)?;
     }
     let connected = plain(config).await;

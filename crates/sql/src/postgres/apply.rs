@@ -16,11 +16,11 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// A transaction holds the row lock of a name for two round trips; the session's own lock timeout is longer than
-/// that.
+/// Begins the first attempt. A transaction holds the row lock of a name for two round trips; the session's own lock
+/// timeout is longer than that.
 const BEGIN: &str = "BEGIN";
-/// Begins a second attempt, when the lock timeout of the session was too short. A longer wait means that another
-/// session is stuck.
+/// Begins a second attempt, if the lock timeout of the session was too short. A wait longer than this means that
+/// another session is stuck.
 const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Lets a transaction that has begun wait longer for locks.
 const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";
@@ -76,7 +76,7 @@ async fn read_or_create(conn: &Conn, name: &str, begin: &str) -> Result<NameRows
     read(conn, name, "SELECT 1").await
 }
 
-/// Executes `first`, locks the row of the name, and reads everything about the name, in one round trip.
+/// Executes `first_statement`, locks the row of the name, and reads everything about the name, in one round trip.
 async fn read(conn: &Conn, name: &str, first_statement: &str) -> Result<NameRows, Error> {
     let parameters: &[&(dyn ToSql + Sync)] = &[&name];
     // `biased` polls the three futures in this order, so the statements are sent in this order.

@@ -11,7 +11,7 @@ use crate::{Encryption, database::Failed};
 #[derive(Clone)]
 pub struct Config {
     pub(crate) server: Server,
-    /// The server to which the pooler `server` leads, for notifications; `None` if `server` is no pooler.
+    /// The server behind the pooler, for notifications, if `server` is a pooler; else `None`.
     pub(crate) listen: Option<Server>,
     /// The schema of the tables; `None`: the one that the server finds by its `search_path`.
     pub(crate) schema: Option<String>,
@@ -40,7 +40,8 @@ impl Config {
         Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
     }
 
-    /// Sets the server itself, if the URL names a transaction pooler: notifications do not pass through a pooler.
+    /// Sets the server behind the pooler, if the URL names a transaction pooler: notifications do not pass through a
+    /// pooler.
     #[must_use]
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
@@ -48,7 +49,7 @@ impl Config {
     }
 
     /// The time limit for connecting, for all hosts together; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by
-    /// default. One attempt takes 3 s at most. Zero means no limit beyond that.
+    /// default. One attempt takes 3 s at most. Zero means: no limit except the limit of each attempt.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -75,7 +76,7 @@ impl Config {
         self
     }
 
-    /// The password, in place of the passwords in the URLs; read at each connection.
+    /// The password, in place of the passwords in the URLs. Each new connection reads it again.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         let password = password.into();

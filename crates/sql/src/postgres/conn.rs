@@ -42,8 +42,8 @@ const BEGIN_WITH_LIMITS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
 /// Settings of the session. The timeouts bound how long one of our statements runs on the server. A prepared statement
-/// is planned once, by the keys: not again at each execution, and not for tables that were small at the first
-/// execution.
+/// gets one plan, which uses the keys of the tables: it is not planned again at each execution, and not for the size
+/// that the tables had at the first execution.
 const SESSION_OPTIONS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
     -c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
@@ -64,7 +64,7 @@ pub(crate) struct Conn {
 /// The state of a subscription, shared with its listener.
 #[derive(Default)]
 pub(crate) struct Subscription {
-    /// Whether the connection is subscribed.
+    /// Whether the connection has a subscription.
     listens: AtomicBool,
     /// Whether the connection ended.
     ended: AtomicBool,
@@ -155,7 +155,7 @@ impl Conn {
         }
     }
 
-    /// Whether a pooler may lead this connection to another server than at the last look-up of the tables.
+    /// Whether a pooler may lead this connection to another server than the one at which its tables were looked up.
     pub(crate) fn may_lead_elsewhere(&self) -> bool {
         !self.keeps_session && runtime::now().duration_since(self.tables_found_at) > TABLES_KNOWN_FOR
     }
@@ -190,7 +190,7 @@ impl Conn {
         self.has_tables() && !self.is_replica()
     }
 
-    /// How many connections the server had left at the last check.
+    /// The connection slots of the server at the last check.
     pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
         self.tables.as_ref()?.slots
     }
@@ -209,9 +209,9 @@ impl Conn {
         self.client.is_closed()
     }
 
-    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements
-    /// are sent in one go: a statement that has to be prepared first would be sent after the later ones, even after
-    /// their `COMMIT`.
+    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements are
+    /// sent in one go: a statement that has to be prepared before it runs would be sent after the later statements,
+    /// even after their `COMMIT`.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
         if self.keeps_session {
             let all_prepared = statements.iter().map(|sql| self.prepared(sql));
@@ -261,7 +261,7 @@ impl Conn {
 
     /// Reads one row of settings.
     pub(crate) async fn settings(&self, text: &str) -> Result<Row, Error> {
-        // Behind a pooler a transaction sets the limits. Elsewhere none is needed.
+        // Behind a pooler a transaction sets the limits. Elsewhere no transaction is needed.
         let begin = if self.keeps_session { "SELECT 1" } else { BEGIN_WITH_LIMITS };
         let end = if self.keeps_session { "SELECT 1" } else { "COMMIT" };
         let (begun, row, committed) =

@@ -84,7 +84,8 @@ impl Postgres {
         query_borrowed(self.pool.borrow().await?, sql, parameters).await
     }
 
-    /// Extends and reads the waiting claims; the same round trip reads how many connection slots are free.
+    /// Extends the queue entries of the waiting claims and reads their states; the same round trip reads how many
+    /// connection slots are free.
     async fn extend_and_read(&self, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         let borrowed = self.pool.borrow().await?;
         let (rows, slot_rows) = if borrowed.conn.keeps_session() {

@@ -123,7 +123,8 @@ async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedS
         Encryption::Preferred(tls) => match encrypted(tls, name, stream).await {
             Ok(TlsAnswer::Encrypted(stream)) => Ok(encrypted_stream(stream, is_local)),
             Ok(TlsAnswer::Unsupported(stream)) => Ok(plain_stream(stream, is_local)),
-            // The two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
+            // Either the two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
+            // Only the second case is an error here.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| tls_error(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);

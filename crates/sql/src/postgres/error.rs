@@ -39,10 +39,10 @@ pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
         let fault = if stage == Stage::Commit { Fault::Unknown } else { Fault::Retry };
         return Failed::new(fault, format!("the connection to the server broke: {}", cause(error)));
     };
-    // The server rolls back what it answers with an error.
+    // The server rolls back a statement that it answers with an error.
     let fault = match db_error.code() {
         &SqlState::INSUFFICIENT_PRIVILEGE => Fault::Denied,
-        // The limit of the server, of the role or of the database, or the rest is reserved.
+        // The connections reached a limit of the server, of the role or of the database, or the free ones are reserved.
         &SqlState::TOO_MANY_CONNECTIONS => Fault::Full,
         &SqlState::DISK_FULL | &SqlState::OUT_OF_MEMORY | &SqlState::PROGRAM_LIMIT_EXCEEDED => Fault::Refused,
         _ if db_error.message().contains("statement pooling") => {
@@ -56,7 +56,7 @@ pub(crate) fn classify(error: &Error, stage: Stage) -> Failed {
         code if is_pooler_error(code, db_error.message()) => return pooler_error(),
         code => match code.code().get(..2) {
             Some("28") => Fault::Denied,
-            // A pooler reports this about its connection to the server: what was done there is unknown.
+            // A pooler reports this about its connection to the server: what the server did is unknown.
             Some("08") if stage == Stage::Commit => Fault::Unknown,
             Some("3D" | "3F" | "42" | "0A") => Fault::Misconfigured,
             Some("22" | "23" | "XX") => Fault::Internal,

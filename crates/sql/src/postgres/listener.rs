@@ -25,7 +25,7 @@ use crate::{
     runtime,
 };
 
-/// How long after a failure the LISTEN connection is tried again; waiting clients check once a second.
+/// How long after a failure to listen the next attempt is made; waiting clients check once a second.
 const RETRY_AFTER: Duration = Duration::from_millis(900);
 /// How long the connection keeps listening without a waiting claim; longer than a claim needs to enter the queue.
 const LINGER: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ impl Listener {
         match listening {
             Ok((subscription, direct_conn)) => {
                 state.direct_conn = direct_conn;
-                // Notifications of the time in between are lost.
+                // Notifications that were sent while there was no subscription are lost.
                 let missed =
                     state.subscription.replace(subscription).is_some() | state.last_failure.take().is_some();
                 if let Some(client) = self.client().filter(|_| missed) {
@@ -132,7 +132,7 @@ impl Listener {
     }
 
     /// Borrows a connection for a transaction, which may wait for a row lock. While claims wait, borrows a connection
-    /// that does not listen, so that notifications do not wait, too.
+    /// that does not listen, so that the transaction delays no notification.
     pub(crate) async fn borrow_for_transaction(&self) -> Result<Borrowed<'_>, Failed> {
         let claims_wait = self.client().is_some_and(|client| client.has_waiting_claims());
         if claims_wait { self.pool.borrow_not_listening().await } else { self.pool.borrow().await }

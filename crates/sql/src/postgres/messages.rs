@@ -194,7 +194,7 @@ mod tests {
         [&[kind], &length.to_be_bytes()[..], body].concat()
     }
 
-    /// How many of these messages pass, at most four times as many as the bound allows.
+    /// How often this message passes; it is tried at most four times as often as the bound allows.
     fn passed(messages: &mut Messages, bytes: &[u8]) -> usize {
         let most = 4 * LONGEST_REPLY / bytes.len();
         (0..most)

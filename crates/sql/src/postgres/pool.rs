@@ -64,14 +64,14 @@ impl Pool {
         })
     }
 
-    /// Borrows a connection, for a request that does not wait for others for long; creates missing tables.
+    /// Borrows a connection, for a request that does not wait for other clients for long; creates missing tables.
     pub(crate) async fn borrow(&self) -> Result<Borrowed<'_>, Failed> {
         self.borrow_with(MissingTables::Create).await
     }
 
     /// Borrows a connection.
     pub(crate) async fn borrow_with(&self, missing_tables: MissingTables) -> Result<Borrowed<'_>, Failed> {
-        // Takes the listening connection only where no other connection is idle.
+        // Borrows the listening connection only if no other connection is idle.
         self.borrow_idle(missing_tables, |idle| last_not_listening(idle).or(idle.len().checked_sub(1))).await
     }
 
@@ -126,8 +126,8 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Takes any existing connection, even the listening one, because the server accepts no more: a missing connection
-    /// must not let a hold expire or a release fail. `None` if there is no other connection.
+    /// Waits for any existing connection, even the listening one, because the server accepts no more: a missing
+    /// connection must not let a hold expire or a release fail. `None` if there is no other connection.
     async fn wait_for_existing(&self) -> Option<Conn> {
         let take_idle = || {
             lock_unpoisoned(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere())
@@ -135,14 +135,14 @@ impl Pool {
         if let Some(conn) = take_idle() {
             return Some(conn);
         }
-        // If no other request uses a connection, there is none.
+        // If no other request uses a connection, there is no connection to wait for.
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
         wait_for_returned(&self.returned, take_idle).await
     }
 
-    /// How many connections the server had left at its last report.
+    /// The connection slots at the server's last report.
     pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
         *lock_unpoisoned(&self.slots)
     }
@@ -199,7 +199,7 @@ impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers meanwhile: the answers of this connection do not count.
+    /// If another server answers by now: then the answers on this connection do not count.
     pub(crate) fn give_back(self) -> Result<(), Failed> {
         let Self { conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.

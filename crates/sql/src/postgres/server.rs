@@ -167,7 +167,7 @@ impl Server {
                     return Err(unknown("GSSAPI is not supported, so disable and prefer are known"));
                 }
             }
-            // Our own keepalives stay, as short as leases need them.
+            // The URL does not change our keepalives, which are as short as leases need.
             "keepalives"
             | "keepalives_idle"
             | "keepalives_interval"

@@ -1,12 +1,12 @@
 //! Finds the tables of a connection, and checks that they are as leasehold makes them and that only their owner can
 //! change what they do.
 //!
-//! A name is looked up in the schemas of the session's `search_path`, where other users may be allowed to create
-//! functions and operators; one with a better match wins over that of the system
+//! A name is looked up in the schemas of the session's `search_path`, where other users may have the right to create
+//! functions and operators. A function or operator whose types match better wins over that of the system
 //! (<https://www.postgresql.org/docs/16/typeconv-oper.html>,
-//! <https://wiki.postgresql.org/wiki/A_Guide_to_CVE-2018-1058>). So the first statement qualifies everything with its
-//! schema, and finds the schema of the tables. After it the `search_path` only has the schemas of the system, and the
-//! names of the tables are qualified.
+//! <https://wiki.postgresql.org/wiki/A_Guide_to_CVE-2018-1058>). So the first statement, which finds the schema of the
+//! tables, qualifies everything with its schema. After this statement the `search_path` only has the schemas of the
+//! system, and the names of the tables are qualified.
 
 use leasehold_core::{Fault, Lineage};
 use tokio_postgres::{
@@ -38,7 +38,7 @@ pub(crate) const RESTRICT_SEARCH_PATH_LOCALLY: &str = "SET LOCAL search_path = p
 /// Reads the schema of the tables, the schema in which they would be created, and one of our settings, to detect a
 /// pooler that drops the settings.
 const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
-/// Reads the version and lineage of the tables, and for the identity of the server.
+/// Reads the version and lineage of the tables, and the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
 /// Reads the definition of the tables.
 const DEFINITIONS: &str = include_str!("sql/definitions.sql");
@@ -73,7 +73,7 @@ const COLUMNS: [(&str, ColumnsByType); 3] = [
 pub(crate) struct Tables {
     /// The lineage of their tokens; `None` on a replica, which is only inspected.
     pub(crate) lineage: Option<Lineage>,
-    /// How many connections the server had left.
+    /// The connection slots of the server when the tables were looked up.
     pub(crate) slots: Option<ConnectionSlots>,
     /// The statements, with the qualified names of these tables.
     pub(crate) texts: [String; STATEMENT_COUNT],
@@ -86,7 +86,7 @@ impl Tables {
         config: &Config,
         missing_tables: MissingTables,
     ) -> Result<Option<Self>, Failed> {
-        // Behind a pooler one transaction keeps all statements in one session. Elsewhere none is needed.
+        // Behind a pooler one transaction keeps all statements in one session. Elsewhere no transaction is needed.
         let begin = if conn.keeps_session() { "SELECT 1" } else { "BEGIN" };
         let path = if conn.keeps_session() { RESTRICT_SEARCH_PATH } else { RESTRICT_SEARCH_PATH_LOCALLY };
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&config.schema, Type::TEXT)];
@@ -186,7 +186,8 @@ fn text(row: &Row, index: usize) -> Result<Option<&str>, Failed> {
 /// The number of the advisory lock under which clients create the tables.
 const CREATION_LOCK: u32 = 7_810_210;
 
-/// Creates the tables. Several clients may do so at once; they wait for each other for longer than for a row.
+/// Creates the tables. Several clients may do so at the same time; they wait for each other for longer than a
+/// transaction waits for a row.
 async fn create(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
     let schema = qualify(quoted_schema, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };
@@ -291,9 +292,9 @@ fn lineage(meta: &Row) -> Result<Option<Lineage>, Failed> {
         ));
     }
     let tables = u128::from_str_radix(lineage, 16).map_err(|_| foreign_table())?;
-    // Another server with a copy of the tables, or this server after a promotion and a return, has a new lineage: it
-    // consists of the id of the tables, of the server, and of the timeline (the first 8 digits of a log segment's
-    // name).
+    // The lineage consists of the id of the tables, the id of the server, and the timeline (the first 8 digits of a log
+    // segment's name), which is new after each promotion. So another server with a copy of the tables has another
+    // lineage, and a promoted server has a new one.
     let server = u128::from(system.parse::<u64>().unwrap_or(0)) << 32
         | u128::from(u32::from_str_radix(timeline.get(..TIMELINE_DIGITS).unwrap_or("0"), 16).unwrap_or(0));
     Ok((!is_replica).then(|| Lineage::new(tables ^ server)))

@@ -30,7 +30,7 @@ pub(crate) async fn encrypted(tls: &Tls, name: &str, mut stream: TcpStream) -> R
     match stream.read_u8().await.map_err(|error| retry(&error))? {
         // The server supports TLS.
         b'S' => {}
-        // It does not.
+        // The server does not support TLS.
         b'N' => return Ok(TlsAnswer::Unsupported(stream)),
         _ => return Err(retry(&"its answer is malformed: is it a PostgreSQL server?")),
     }

@@ -31,7 +31,7 @@ pub(super) fn classify(error: &Error, stage: Stage) -> Failed {
     };
     let message = match error {
         Error::InvalidColumnType(_, column, kind) => return bad_value(column, &format!("it is {kind}")),
-        // Without the statement, which means nothing to the user.
+        // Leaves out the statement, which means nothing to the user.
         Error::SqlInputError { msg, .. } => msg.clone(),
         _ => error.to_string(),
     };
@@ -62,7 +62,7 @@ fn fault(code: ErrorCode, stage: Stage) -> Fault {
             | ErrorCode::SchemaChanged,
             _,
         ) => Fault::Retry,
-        // SQLite writes the commit mark last, so without space there is none.
+        // SQLite writes the commit mark last, so if there was no space, there is no commit mark.
         (ErrorCode::DiskFull | ErrorCode::TooBig | ErrorCode::OutOfMemory, _) => Fault::Refused,
         (
             ErrorCode::PermissionDenied
@@ -71,7 +71,7 @@ fn fault(code: ErrorCode, stage: Stage) -> Fault {
             | ErrorCode::CannotOpen,
             _,
         ) => Fault::Denied,
-        // `Unknown` is the code for statements that do not fit the tables: they are not ours.
+        // `Unknown` is the code for statements that do not fit the tables: these tables are not ours.
         (ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::Unknown, _) => {
             Fault::Misconfigured
         }

@@ -1,10 +1,11 @@
 //! The file watch: by it processes signal each other that a waiting claim was granted.
 //!
-//! A watch on the log would report the first page of a commit, which no reader can see before it is on the disk, and
-//! every commit, whatever it is about. So a process that granted a claim of another process sets the times of the
-//! database file after its commit, and all waiting processes watch these times (inotify). This leaves nothing behind,
-//! opens nothing (closing a file would drop the locks of SQLite on it), and needs only the right to write. It is a
-//! hint: a process without a watch, or without a view of the others' changes, polls at its poll interval.
+//! A watch on the log would report the first page of a commit, although no reader sees the commit before it is on the
+//! disk; and it would report every commit, not only grants. So a process that granted a claim of another process sets
+//! the times of the database file after its commit, and all waiting processes watch these times (inotify). Setting the
+//! times leaves nothing behind, opens nothing (closing a file would drop the locks of SQLite on it), and needs only the
+//! right to write. The signal is a hint: a process that has no watch, or whose watch does not see the changes of other
+//! processes, polls at its poll interval.
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -29,10 +30,11 @@ use tokio::io::{Interest, unix::AsyncFd};
 
 use crate::{client::lock_unpoisoned, runtime};
 
-/// How long an unused inotify instance stays open: a user may have few.
+/// How long an unused inotify instance stays open: the kernel allows each user only a few.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
 /// How many signals in a row that were for other processes are handled one by one. After that, signals are handled
-/// together: where hundreds of processes wait for many locks, each process would check at every hand-over of any lock.
+/// together: where hundreds of processes wait for many locks, each process would otherwise check at every hand-over of
+/// any lock.
 const MAX_SINGLE_SIGNALS: u32 = 8;
 /// How long signals are then collected for one check.
 const COLLECT_FOR: Duration = Duration::from_millis(4);
@@ -56,10 +58,10 @@ impl FileWatch {
         Self { path, clock, watch, woken_since_check, signals_for_others }
     }
 
-    /// Completes when a signal arrived since the last completion. Dropping the future loses nothing.
+    /// Completes when a signal arrived since the last completion. Dropping the future loses no signal.
     pub(super) async fn woken(&self) {
         match self.watch() {
-            // Check now for events from before the watch existed.
+            // A new watch: the caller checks now, because a signal may have come before the watch existed.
             Some((_, true)) => {}
             Some((watch, false)) => {
                 readable(&watch).await;
@@ -132,7 +134,7 @@ pub(super) fn wake_others(path: &Path) {
     }
 }
 
-/// Completes when the watch has events; never if it cannot be waited for.
+/// Completes when the watch has events; never if waiting for events is impossible.
 async fn readable(watch: &Arc<Inotify>) {
     #[expect(
         deprecated,
@@ -183,7 +185,7 @@ mod tests {
         wake_others(&path);
         assert!(woken(LATE));
         assert!(!woken(SOON), "two wakes may be noticed as one");
-        // Also while no future waits.
+        // A signal that comes while no future waits is not lost.
         wake_others(&path);
         assert!(woken(LATE));
         // A replaced file is noticed, and the new one is watched.

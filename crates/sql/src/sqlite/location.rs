@@ -27,7 +27,8 @@ pub(super) enum Right {
     Write,
 }
 
-/// Refuses such a path for inspection, which does not need the right to write; returns the right that this user has.
+/// Refuses a path at which a database cannot be shared, for inspection, which does not need the right to write; returns
+/// the right that this user has.
 pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
     check_place(path, network_file_system)?;
     if check_may_write(path).is_ok() {
@@ -39,7 +40,8 @@ pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
     }
 }
 
-/// Checks the directory and the file, given what tells the kind of a network file system.
+/// Checks the directory and the file. `network_kind` returns the kind of the network file system that a path is on, if
+/// it is on one.
 fn check_place(
     path: &Path,
     network_kind: fn(&Path) -> io::Result<Option<&'static str>>,

@@ -84,7 +84,8 @@ pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Op
     query().map_err(before_commit)
 }
 
-/// For each of these names that is held: in how many microseconds the first of its holds ends.
+/// For each of these names that is held: how many microseconds remain until the earliest end of its holds, if no hold
+/// is extended.
 pub(super) fn expiries(scope: &Scope<'_>, names: &[Name]) -> Result<Vec<(Name, i64)>, Failed> {
     let query = || {
         // `stand` below 4: the claim holds the name.
@@ -119,7 +120,7 @@ pub(super) fn names(scope: &Scope<'_>, prefix: &str) -> Result<Vec<Name>, Failed
 pub(super) struct Leftovers {
     /// Names whose rows carry no information any more.
     pub(super) unused: Vec<String>,
-    /// Names with something expired.
+    /// Names with an expired claim or hold.
     pub(super) expired: Vec<Name>,
     /// The last examined name, if there are more.
     pub(super) last: Option<String>,
@@ -157,8 +158,8 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
     query().map_err(before_commit)
 }
 
-/// Deletes unused rows, and stores their largest token, so that their names get larger tokens later. Rows that are in
-/// use again stay.
+/// Deletes unused rows, and stores their largest token, so that their names later get tokens larger than that one. Rows
+/// that are in use again stay.
 pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
     let raise_floor = format!(
         "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}), 0))"

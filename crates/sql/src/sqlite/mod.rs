@@ -1,7 +1,8 @@
 //! SQLite: a file on this machine.
 //!
-//! Each process has one thread that uses the file, and requests of many tasks share one transaction. Times are those
-//! of the clock that counts since the boot of the machine, which all its processes share and no user can set.
+//! Each client has one thread that uses the file, and requests of many tasks share one transaction. Times are those of
+//! the clock that counts since the boot of the machine. All processes of the machine share this clock, and no user can
+//! set it.
 
 mod boot_id;
 mod busy_retry;
@@ -29,10 +30,10 @@ use crate::{SqlEngine, client::Client, row::ClientId};
 /// Locks in the tables of an SQLite database, which is created if it does not exist. The first request opens it, not
 /// this function.
 ///
-/// An existing database may have other tables. From then on it has a write-ahead log, which applies to all its
-/// tables.
+/// An existing database may have other tables. Once it also has leasehold's tables, the database has a write-ahead log,
+/// which applies to all its tables.
 ///
-/// The futures of this engine need a tokio runtime with timers and I/O, like the keeper's.
+/// The futures of this engine need a tokio runtime with timers and I/O, as the keeper has.
 ///
 /// # Errors
 /// [`is_misconfigured`](Error::is_misconfigured) for a path that is not absolute.

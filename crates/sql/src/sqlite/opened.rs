@@ -55,7 +55,7 @@ impl Opened {
         })
     }
 
-    /// Tries to open the database, with the right to write.
+    /// Makes one attempt to open the database, with the right to write.
     fn open_now(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         // Not SQLITE_OPEN_URI: a path is taken literally, whatever its characters.
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE
@@ -153,13 +153,14 @@ impl Opened {
 fn set_up(connection: &Connection) -> Result<(), Failed> {
     connection.set_prepared_statement_cache_capacity(MAX_PREPARED);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_REPLY as i32).map_err(before_commit)?;
-    // SQLite's own busy timeout sleeps ever longer and lets others pass: see `retry_while_busy`.
+    // SQLite's own busy timeout makes ever longer pauses, in which other processes get the file first: see
+    // `retry_while_busy`.
     connection.busy_timeout(Duration::ZERO).map_err(before_commit)?;
     trust_nothing(connection).map_err(before_commit)?;
     connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(())).map_err(explain_not_sqlite)
 }
 
-/// The URI by which SQLite opens a file that no process changes (<https://sqlite.org/uri.html>).
+/// The URI that tells SQLite that no process changes the file (<https://sqlite.org/uri.html>).
 fn immutable_uri(path: &Path) -> String {
     let byte = |byte: &u8| match byte {
         b'/' | b'.' | b'-' | b'_' => char::from(*byte).to_string(),
@@ -182,7 +183,7 @@ fn trust_nothing(connection: &Connection) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-/// The error for a file that may not be an SQLite database.
+/// The error for a file that is possibly no SQLite database.
 fn explain_not_sqlite(error: rusqlite::Error) -> Failed {
     let failed = before_commit(error);
     match failed.fault {

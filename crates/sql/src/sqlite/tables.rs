@@ -41,7 +41,7 @@ pub(super) fn prepare(connection: &Connection, clock: &dyn Clock) -> Result<Line
     lineage
 }
 
-/// The lineage of the tables, if they exist and are of the current boot: no hold from an earlier boot exists any more.
+/// The lineage of the tables, if they exist and are of the current boot: a hold of an earlier boot has ended.
 pub(super) fn of_this_boot(connection: &Connection) -> Result<Option<Lineage>, Failed> {
     let boot = boot_id()?;
     Ok(find_tables(connection)?.filter(|found| found.boot == boot).map(|found| found.lineage))

@@ -29,7 +29,7 @@ impl Scope<'_> {
 /// Sends the result of a job to its caller, given whether the transaction was committed.
 type Report = Box<dyn FnOnce(&Result<(), Failed>) + Send>;
 
-/// Does one part of a transaction; or fails, given the reason why there is no transaction.
+/// Does one part of a transaction; or, if it gets the reason why there is no transaction, fails with that reason.
 pub(super) type Job = Box<dyn FnOnce(Result<&Scope<'_>, &Failed>) -> JobResult + Send>;
 
 /// The result of a job, to be reported after the end of the transaction.

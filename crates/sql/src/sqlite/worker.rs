@@ -1,5 +1,6 @@
-//! The one thread of a process that uses the database. Jobs that arrive while it works share one transaction, which
-//! waits for the disk once. It does jobs in the order of their requests, except that reads come before writes.
+//! The thread that uses the database; each client has one. Jobs that arrive while the thread works share one
+//! transaction, which waits for the disk once. The thread does these jobs in the order of their requests, except that
+//! reads come before writes.
 
 use std::{
     io,
@@ -27,15 +28,15 @@ pub(super) enum Access {
     Write,
 }
 
-/// Passes jobs to the thread. The thread ends when this is dropped.
+/// Passes jobs to the thread. The thread ends when the `Worker` is dropped.
 pub(super) struct Worker {
     jobs: Sender<(Access, Job)>,
 }
 
 /// The resources of the thread.
 pub(super) trait Resources: Send + 'static {
-    /// Begins a transaction that reads, or one that writes and makes other writers wait. Opens the database if it is
-    /// not open or was replaced. Returns the time.
+    /// Begins a transaction that reads, or a transaction that writes and makes other writers wait. Opens the database
+    /// if it is not open or was replaced. Returns the time.
     fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed>;
 
     /// Signals other processes to check for grants to their claims.
@@ -58,7 +59,7 @@ impl Worker {
     ) -> Result<T, Failed> {
         let (tx, rx) = oneshot::channel();
         let job: Job = Box::new(move |scope| {
-            // No caller waits for the result any more: the job is not done this late.
+            // No caller waits for the result any more, so the job is not done.
             if tx.is_closed() {
                 return JobResult::without_caller();
             }

@@ -14,12 +14,12 @@ use crate::until::until;
 const PATIENCE: Duration = Duration::from_secs(400);
 /// The name that every client waits for.
 const NAME: &str = "wanted";
-/// Renewed after each third of it; the rest is slack for a stalled machine.
+/// The holds are renewed after each third of this ttl; the rest is slack for a stalled machine.
 const TTL: Duration = Duration::from_secs(9);
 
 /// The server of the test.
 pub(crate) trait FewConnections: Sync {
-    /// A new client, which may not use reserved connections.
+    /// A new client, which has no right to use reserved connections.
     fn client(&self) -> Locks;
 
     /// Connects as another program.
@@ -34,7 +34,8 @@ fn waiting(server: &impl FewConnections) -> usize {
     server.query("SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4")[0].parse().unwrap()
 }
 
-/// How many of them have no connection: a grant to a listening client must be confirmed sooner.
+/// How many of the waiting clients have no connection. The query recognises them by their claim time, which is longer
+/// than that of a listening client.
 fn asleep(server: &impl FewConnections) -> usize {
     let query = "SELECT COUNT(*) FROM leasehold_claim WHERE stand = 4 AND claim_time > 2500000";
     server.query(query)[0].parse().unwrap()
@@ -57,7 +58,7 @@ pub(crate) fn more_wait_than_there_are(server: &impl FewConnections, limit: usiz
     let held = holder.mutex("held").ttl(TTL).blocking().acquire_within(PATIENCE).unwrap();
     let (ended, granted, holders) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
     thread::scope(|scope| {
-        // Released also when something fails below, so that the threads end.
+        // This guard is dropped also when something fails below, so that the threads end.
         let first = first;
         for _ in 0..waiters {
             scope.spawn(|| {

@@ -8,16 +8,17 @@ use leasehold_testkit::suite::{self, Disturbance, Harness, wait_for_no_leftovers
 
 use crate::until::PATIENCE;
 
-/// Claims in the largest case: each reads the rows of all others. The nightly run has a thousand.
+/// The number of claims in the largest case, where each claim reads the rows of all others. The nightly run has a
+/// thousand.
 const CROWD: usize = 250;
-/// Cases at once: they mostly wait for leases to end.
+/// How many cases run at the same time: they mostly wait for leases to end.
 const AT_ONCE: usize = 8;
 
 /// A database on which the suite runs.
 pub(crate) trait Conforms: Sync {
     fn client(&self) -> Arc<SqlEngine>;
 
-    /// Disturbs the database; `false`: cannot, and nothing happened.
+    /// Disturbs the database; returns `false` if this is not possible: then nothing happened.
     fn disturb(&self, kind: Disturbance) -> bool;
 
     /// All rows that carry information.

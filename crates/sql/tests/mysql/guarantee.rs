@@ -64,7 +64,7 @@ async fn replicas_lower_the_guarantee() {
     assert!(notes.contains("up to a time limit"), "{notes}");
 }
 
-/// On MySQL, whose binary log is on by default, and which has no status value for the number of replicas.
+/// The test on MySQL: its binary log is on by default, and it has no status value for the number of replicas.
 async fn mysql_replicas_lower_the_guarantee() {
     const UNSEEN: &str = "the right PROCESS";
     let rig = Rig::of(MariadbServer::durable(&["--server-id=1"]));

@@ -265,8 +265,8 @@ async fn a_view_is_not_read() {
     assert_eq!(executed(&rig), [""; 0]);
 }
 
-/// MariaDB shows triggers to users who may write the table. MySQL shows them only to users who may create triggers; the
-/// page explains the consequence.
+/// MariaDB shows triggers to users with the right to write the table. MySQL shows them only to users with the right to
+/// create triggers; the documentation page explains the consequence.
 #[tokio::test]
 async fn a_user_with_minimal_rights_sees_a_trigger() {
     let rig = Rig::new();

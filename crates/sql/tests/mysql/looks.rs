@@ -15,7 +15,7 @@ async fn a_look_creates_no_tables() {
         viewer.guarantee().await.unwrap();
         assert_eq!(rig.server.query("SHOW TABLES"), [""; 0]);
     }
-    // Once the tables exist, it shows their rows. A claim creates them.
+    // Once a claim has created the tables, a look shows their rows.
     claim_and_hold(&*rig.engine(), &claim("a")).await;
     assert_eq!(viewer.show(&name).await.unwrap().holders.len(), 1);
     rig.server.query("DROP TABLE leasehold_meta, leasehold_lock, leasehold_claim");
@@ -59,7 +59,7 @@ async fn a_read_only_user_sees_holds_also_on_a_replica() {
     for viewer in [engine_at(&as_user(&rig)), rig.engine()] {
         for _ in 0..2 {
             let view = viewer.show(&held.name).await.unwrap();
-            // A replica may be behind: its tokens have no lineage.
+            // A replica may be behind its primary, so its tokens have no lineage.
             assert_eq!((view.holders[0].token, view.lineage), (Some(grant.token.number), None));
             assert_eq!(viewer.list("").await.unwrap().len(), 1);
             let promised = viewer.guarantee().await.unwrap();

@@ -109,7 +109,7 @@ async fn a_killed_server_keeps_all_acknowledged_grants() {
                 let claim = Claim { mode, ..claim(&format!("{task}-{number}")) };
                 match engine.claim(&claim, How::Create).await {
                     Ok(leasehold_core::Answer::Held(grant)) => held.push((claim, grant)),
-                    // On a busy machine the server may not answer in time.
+                    // On a busy machine the server sometimes does not answer in time.
                     Err(error) if error.fault == Fault::Retry && !killed.load(Ordering::Relaxed) => {}
                     _ => break,
                 }
@@ -192,7 +192,7 @@ async fn a_client_stopped_in_a_transaction_is_rolled_back() {
     }
     watch.assert_within(Duration::from_secs(10), "the other clients continue");
     let error = halfway.await.unwrap().unwrap_err();
-    // A busy machine may not receive in time that the server has ended the transaction.
+    // On a busy machine the client may not learn in time that the server has ended the transaction.
     assert!(
         matches!(error.fault, Fault::Retry | Fault::Unknown),
         "nothing could be committed yet: {error:?}"

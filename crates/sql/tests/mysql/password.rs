@@ -67,7 +67,7 @@ fn a_remote_server_without_tls_is_not_asked_for_its_key() {
     }
 }
 
-/// No other machine can listen on that connection.
+/// No other machine can listen on a connection within this machine.
 #[test]
 fn a_local_server_is_asked_for_its_key() {
     let (received, _) =

@@ -84,7 +84,7 @@ pub(crate) async fn claim_and_hold(engine: &dyn Engine, claim: &Claim) -> Grant 
     loop {
         match engine.claim(claim, How::Create).await {
             Ok(Answer::Held(grant)) => return grant,
-            // On a busy machine the server may not answer in time; the claim was not sent.
+            // On a busy machine the server sometimes does not answer in time; then the claim was not sent.
             Err(error) if error.fault == Fault::Retry && Instant::now() < limit => {}
             other => panic!("{}: {other:?}", claim.name),
         }

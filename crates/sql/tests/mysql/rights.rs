@@ -19,7 +19,7 @@ async fn the_rights_of_the_grants_file_suffice() {
     rig.server.query(GRANTS);
     let one = engine_at(&as_user(&rig));
     use_every_statement(&one, &engine_at(&as_user(&rig))).await;
-    // Old rows are deleted, too.
+    // The rights also suffice to delete old rows.
     rig.server.query("INSERT INTO leasehold_lock (name, token) VALUES ('old', 1)");
     crate::rig::until("the row is deleted", || {
         rig.server.query("SELECT COUNT(*) FROM leasehold_lock WHERE name = 'old'") == ["0"]
@@ -35,7 +35,7 @@ async fn missing_create_rights_are_reported_with_the_remedy() {
     let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Misconfigured, "{error:?}");
     assert!(error.message.contains("leasehold schema"), "{error:?}");
-    // A user who may not even see whether the tables exist.
+    // A user who has not even the right to see whether the tables exist.
     rig.server.query("REVOKE SELECT ON locks.* FROM locker@'%'; GRANT CREATE VIEW ON locks.* TO locker@'%'");
     let error = refusal(&*engine_at(&as_user(&rig))).await;
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
@@ -113,7 +113,7 @@ async fn a_read_only_server_is_reported() {
     let engine = engine_at(&as_user(&rig));
     let held = claim("a");
     claim_and_hold(&*engine, &held).await;
-    // While clients are connected, and for new ones.
+    // Connected clients get this error, and so do new clients.
     rig.server.query("SET GLOBAL read_only = 1");
     for engine in [engine, rig.engine()] {
         let error = refusal(&*engine).await;

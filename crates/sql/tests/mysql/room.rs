@@ -1,4 +1,4 @@
-//! A full disk: all data of the server are in one file, which may not grow.
+//! A full disk: all data of the server are in one file, which cannot grow.
 
 use std::time::{Duration, Instant};
 

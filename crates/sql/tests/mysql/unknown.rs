@@ -68,7 +68,7 @@ async fn a_grant_with_a_lost_reply_is_found_again() {
         assert_eq!(found_grant.token.number.to_string(), tokens[0], "{mode}");
         release_hold(&*engine, &lost, &found_grant).await;
         release_hold(&*engine, &before, &grant).await;
-        // Except the tombstone against a late copy of the lost request.
+        // Nothing is left except the tombstone against a late copy of the lost request.
         let left = rig.server.query("SELECT name FROM leasehold_claim WHERE stand <> 6");
         assert_eq!(left, Vec::<String>::new());
         rig.server.query("DELETE FROM leasehold_claim; DELETE FROM leasehold_lock");

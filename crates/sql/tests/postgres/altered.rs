@@ -26,7 +26,8 @@ fn a_claim_reports_altered_columns() {
     }
 }
 
-/// R25: this once ended the maintenance task, and its claims waited although the lock was free.
+/// R25: an unreadable row once ended the maintenance task, and the claims of its client waited although the lock was
+/// free.
 #[test]
 fn a_waiter_reports_altered_columns() {
     let rig = Rig::new();

@@ -10,7 +10,7 @@ use crate::rig::{Rig, acquire, config, release_of, until};
 
 /// Long enough that no renewal is due during a test.
 const TTL: Duration = Duration::from_secs(600);
-/// Renewed after a third; the rest is slack for a busy machine.
+/// The ttl of a hold that is renewed after a third of it; the rest is slack for a busy machine.
 const HELD: Duration = Duration::from_secs(15);
 
 #[test]
@@ -80,7 +80,8 @@ fn a_clock_step_back_keeps_holds_and_token_order() {
     let guard = locks.mutex("a").ttl(HELD).blocking().acquire().unwrap();
     let token = guard.token();
     rig.server.set_clock(-3600);
-    // The renewal does not move the end, which is later by the stepped clock, but it writes the row.
+    // By the stepped clock the new end would be earlier than the old one, so the renewal keeps the old end; but it
+    // writes the row.
     let written = || rig.server.query("SELECT xmin FROM leasehold_lock WHERE name = 'a'").remove(0);
     let before = written();
     until("the hold is renewed", || written() != before);

@@ -58,7 +58,8 @@ fn a_thousand_waiters_cost_few_connections_and_statements() {
     rig.run(clients[0].release(&holds.iter().flat_map(release_of).collect::<Vec<_>>()));
 }
 
-/// A waiter polls seldom, and yet the entries of dead clients ahead of it are skipped soon after they were granted.
+/// A waiter polls seldom. Nevertheless, claims ahead of it whose clients have exited are skipped soon after they were
+/// granted.
 #[test]
 fn dead_waiters_are_passed_over() {
     let rig = Rig::new();

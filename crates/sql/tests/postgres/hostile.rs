@@ -21,7 +21,7 @@ use crate::{
 const TRAPS: &str = include_str!("hostile.sql");
 const ROLES: &str = include_str!("../../../../docs/engines/postgres-roles.sql");
 
-/// Clients with the role that the page documents.
+/// Clients with the role that the page for operators documents.
 struct Hostile {
     rig: Rig,
     pooler: Option<PgBouncer>,
@@ -197,7 +197,7 @@ fn tables_are_found_by_search_path_or_url() {
             Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres")).unwrap().schema(schema);
         Locks::builder(Arc::new(engine(config, &Env::system()))).build()
     };
-    // Two schemas are two sets of locks, and one is one, however it is found.
+    // Two schemas are two sets of locks, and one schema is one set of locks, however a client finds the schema.
     let held = acquire(&of("mine"), "a");
     assert!(locks_of("someone", port).mutex("a").blocking().try_acquire().unwrap_err().is_taken());
     let odd = acquire(&of("o\"dd"), "a");

@@ -3,7 +3,7 @@
 CREATE ROLE mallory LOGIN;
 GRANT CREATE, USAGE ON SCHEMA public TO mallory;
 SET ROLE mallory;
--- So that her own statements do not run them.
+-- So that mallory's own statements do not run the traps below.
 SET search_path = pg_catalog;
 CREATE TABLE public.executed (what pg_catalog.text);
 GRANT ALL ON public.executed TO PUBLIC;

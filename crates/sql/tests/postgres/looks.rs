@@ -43,8 +43,8 @@ fn a_look_without_rights_is_denied() {
     assert_eq!(error.fault, Fault::Denied, "{error:?}");
 }
 
-/// A replica refuses claims, also on a connection that was used for a look before. Its tokens have no lineage, because
-/// it may be behind.
+/// A replica refuses claims, also on a connection that was used for a look before. The tokens of a replica have no
+/// lineage, because the replica may be behind its primary.
 #[test]
 fn a_replica_shows_holds_and_refuses_claims() {
     let rig = Rig::of(PostgresServer::durable(&["synchronous_standby_names=", "wal_level=replica"]));

@@ -1,4 +1,4 @@
-//! Many requests at once, which share one statement.
+//! Many requests at the same time, which share one statement.
 
 use futures_util::future::join_all;
 use leasehold_core::{Answer, Claim, Engine, EngineError, Grant, How, Inspect, Mode, Release, Released};

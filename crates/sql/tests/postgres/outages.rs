@@ -270,7 +270,7 @@ fn a_look_at_locked_tables_waits_or_fails() {
     drop(guard);
 }
 
-/// A client with notifications hardly polls; before its wait ends it checks whether the server still answers.
+/// A client with notifications hardly polls; before its wait ends, the client checks whether the server still answers.
 #[test]
 fn a_waiter_reports_a_silent_server() {
     let rig = Rig::new();

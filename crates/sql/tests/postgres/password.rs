@@ -80,7 +80,8 @@ fn a_remote_server_without_tls_gets_no_password() {
     }
 }
 
-/// No other machine can listen on that connection, and the local proxies of hosted databases ask in this form.
+/// No other machine can listen on a connection within this machine, and the local proxies of hosted databases ask in
+/// this form.
 #[test]
 fn a_local_server_gets_the_password_as_it_asks() {
     for encryption in [Encryption::Off, preferred()] {

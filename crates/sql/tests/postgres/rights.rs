@@ -63,7 +63,7 @@ fn missing_create_rights_are_reported_with_the_remedy() {
     let error = refused("poor", rig.server.port());
     assert!(error.is_misconfigured(), "{error}");
     assert!(error.to_string().contains("leasehold schema"), "{error}");
-    // The text that `leasehold schema` prints creates the tables, and may run twice.
+    // The text that `leasehold schema` prints creates the tables, and can run twice.
     rig.server.query(SCHEMA);
     rig.server.query(SCHEMA);
     rig.server.query("GRANT SELECT ON leasehold_meta TO poor");

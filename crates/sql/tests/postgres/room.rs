@@ -18,8 +18,8 @@ const INNER: &str = "LEASEHOLD_TEST_ROOM";
 /// More claims than fit into the file system.
 const MOST: usize = 20_000;
 
-/// The directory of a small file system in a private mount namespace. Outside of that namespace this runs the test
-/// again inside of it, and returns `None`.
+/// The directory of a small file system in a private mount namespace. Outside of that namespace this function runs the
+/// test again inside of it, and returns `None`.
 fn small() -> Option<PathBuf> {
     if let Some(dir) = std::env::var_os(INNER) {
         return Some(dir.into());

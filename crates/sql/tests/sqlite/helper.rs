@@ -29,7 +29,7 @@ impl Helper {
         Self::start_as(&[], path)
     }
 
-    /// The same, started by a command that runs the command after it.
+    /// The same, started by `prefix`: a command that runs the command given after it.
     pub(crate) fn start_as(prefix: &[&str], path: &Path) -> Self {
         let exe = std::env::current_exe().unwrap();
         let own =

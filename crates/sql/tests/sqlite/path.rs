@@ -152,7 +152,7 @@ fn a_look_needs_no_right_to_write() {
     let denied = reader.ask("claim third");
     assert!(denied.contains("Denied") && denied.contains("may not write"), "{denied}");
     drop(client);
-    // Its thread closes the file soon after.
+    // The thread of the dropped client closes the file soon after.
     until("the log is gone", || files() == 1);
     assert_eq!((reader.ask("show job"), files()), ("1 of 2".into(), 1), "no other process uses it");
     assert_eq!(reader.ask("show free"), "0 of 2");

@@ -32,7 +32,7 @@ fn the_hold_of_a_killed_process_ends_with_its_lease() {
     let rig = Rig::new();
     let client = Client::new(&rig.path());
     let mut other = Helper::start(&rig.path());
-    // Started before the claim, so the lease of a second cannot have begun earlier.
+    // The watch starts before the claim, so the lease of one second cannot have begun before the watch.
     let watch = Stopwatch::start();
     assert_eq!(other.ask("brief job"), "held");
     other.kill();
@@ -105,8 +105,8 @@ fn count_notified_at_once(waiters: usize) -> usize {
 
 #[test]
 fn a_long_waiter_is_notified_at_once() {
-    // A busy machine delays some. If sixteen waiters only polled, twelve would find their grants at once in one of five
-    // tries in one run of nine thousand.
+    // A busy machine delays some notifications. If the sixteen waiters only polled, twelve of them would find their
+    // grants at once in one of the five attempts, but only in one run of nine thousand.
     let best = (0..5).map(|_| count_notified_at_once(16)).find(|at_once| *at_once >= 12);
     assert!(best.is_some(), "notifications are no faster than polls");
 }

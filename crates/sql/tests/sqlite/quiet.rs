@@ -43,7 +43,7 @@ fn a_queue_entry_lives_as_long_as_its_client() {
     let (one, other) = (Client::new(&rig.path()), Client::new(&rig.path()));
     let job = claim("job");
     let grant = one.hold(&job);
-    // Its queue entry lasts ten seconds, unless it is extended.
+    // The queue entry of this claim lasts ten seconds, unless it is extended.
     let brief = Claim { ttl: Duration::from_secs(1), claim_time: Duration::from_secs(1), ..claim("job") };
     other.enqueue(&brief);
     let expiries = || rig.query("SELECT expires FROM leasehold_claim WHERE stand <> 0");

@@ -24,7 +24,7 @@ fn tables_of_another_version_are_refused_unchanged() {
         rig.execute(&format!("UPDATE leasehold_meta SET version = {version}"));
         let before = rig.query("SELECT * FROM leasehold_lock");
         assert_refused(&rig, &format!("have version {version} and this leasehold knows version 1"));
-        // Also for a client that opened the file before.
+        // A client that opened the file before gets this error, too.
         let renewed = client.renew(&job, &grant);
         assert!(
             matches!(&renewed, Renewed::Unknown(error) if error.message.contains("version")),

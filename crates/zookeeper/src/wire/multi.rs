@@ -27,7 +27,7 @@ const CHECK: i32 = 13;
 const SET_DATA: i32 = SetData::CODE;
 const DELETE: i32 = Delete::CODE;
 const CREATE: i32 = Create::CODE;
-/// The code of a created node in an answer, whichever code the request had. Only the path follows.
+/// The code of a created node in an answer, whichever code the request had. Only the path of the node follows the code.
 const CREATED: i32 = 1;
 const CREATE_CONTAINER: i32 = super::ops::NodeKind::Container.code();
 /// The code of a step that was not applied, in place of its answer; also the code of the end of a multi.

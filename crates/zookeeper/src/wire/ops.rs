@@ -78,11 +78,11 @@ impl From<(i32, &str, &str)> for Acl {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Persistent,
-    /// As long as its session, with the given name.
+    /// Lasts as long as its session, and has the given name.
     Ephemeral,
-    /// As long as its session. The server appends a number to the name, which grows within the directory.
+    /// Lasts as long as its session. The server appends a number to the given name. These numbers grow in a directory.
     Sequential,
-    /// Until the server deletes it, some time after its last child.
+    /// Lasts until the server deletes it, some time after its last child was deleted.
     Container,
 }
 
@@ -180,7 +180,7 @@ impl Op for Exists<'_> {
     }
 }
 
-/// Reads a node. With `watch`, the server reports when it changes or is deleted.
+/// Reads a node. With `watch`, the server reports when the node changes or is deleted.
 #[derive(Debug)]
 pub(crate) struct GetData<'a> {
     pub(crate) path: &'a str,
@@ -238,7 +238,7 @@ impl Op for GetChildren<'_> {
 
     fn read(reader: &mut Reader<'_>) -> Option<Vec<String>> {
         let count = usize::try_from(reader.int()?).unwrap_or(0);
-        // Each name has a length at least, and takes more memory than that here.
+        // In the answer, each name takes at least the bytes of its length; in memory it takes more than that.
         let room = LONGEST_REPLY.checked_sub(reader.rest().len())?;
         if count > reader.rest().len() / LENGTH_BYTES || count > room / CHILD_OVERHEAD {
             return None;

@@ -86,7 +86,7 @@ pub(crate) enum EventKind {
     Deleted,
     /// Its data or its children changed.
     Changed,
-    /// Anything else: it was created, or the event is not about a node.
+    /// Anything else: the node was created, or the event is not about a node.
     Other,
 }
 

@@ -6,7 +6,7 @@
 //
 //	lock THREAD PATH [LIMIT_MS]        locked THREAD NODE, or late THREAD once the limit is over: a mutex
 //	read THREAD PATH [LIMIT_MS]        as lock: the shared side of a read-write lock
-//	write THREAD PATH [LIMIT_MS]       as lock: its exclusive side
+//	write THREAD PATH [LIMIT_MS]       as lock: the exclusive side of a read-write lock
 //	permit THREAD PATH MOST [LIMIT_MS] as lock: one permit of at most MOST
 //	revocable THREAD PATH              as lock, and asked THREAD when a client revokes it
 //	unlock THREAD                      unlocked THREAD: the last lock of the thread
@@ -51,7 +51,7 @@ public class Curator {
 	private final Map<String, InterProcessMutex> mutexes = new HashMap<>();
 	private final Map<String, InterProcessReadWriteLock> readWrites = new HashMap<>();
 	private volatile ConnectionState state = ConnectionState.CONNECTED;
-	/** The program ends, and prints nothing more. */
+	/** The program is ending, and prints nothing more. */
 	private boolean quiet;
 
 	public static void main(String[] arguments) throws Exception {
@@ -159,7 +159,7 @@ public class Curator {
 
 	/** The node by which the calling thread holds the mutex. */
 	private static String nodeOf(InterProcessMutex mutex) throws Exception {
-		// The method is protected.
+		// The method is protected, so it is called by reflection.
 		var method = InterProcessMutex.class.getDeclaredMethod("getLockPath");
 		method.setAccessible(true);
 		return (String) method.invoke(mutex);
@@ -179,7 +179,7 @@ public class Curator {
 	}
 
 	private interface Acquire {
-		/** Null when the time limit is over. */
+		/** Returns null when the time limit is over. */
 		Held run() throws Exception;
 	}
 

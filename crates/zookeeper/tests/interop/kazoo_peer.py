@@ -7,7 +7,7 @@ thread can wait while others continue. A thread has its own holds and runs its c
 
     lock THREAD PATH [PATTERN...]       locked THREAD NODE: a mutex
     read THREAD PATH [PATTERN...]       as lock: the shared side of a read-write lock
-    write THREAD PATH [PATTERN...]      as lock: its exclusive side
+    write THREAD PATH [PATTERN...]      as lock: the exclusive side of a read-write lock
     curator THREAD PATH [PATTERN...]    as lock, with nodes that are named as Curator's are
     permit THREAD PATH MOST             as lock: one permit of at most MOST
     unlock THREAD                       unlocked THREAD: the last lock of the thread

@@ -1,4 +1,4 @@
-//! Programs with Apache Curator or kazoo and ours exclude each other, in one queue.
+//! Programs with Apache Curator or kazoo and our clients exclude each other and share one queue.
 
 use std::{sync::mpsc, thread::spawn, time::Duration};
 
@@ -104,7 +104,7 @@ fn all_three_exclude_each_other_on_one_path() {
     for _ in 0..3 {
         curator.send("lock t /locks/x");
         curator.expect_locked("t");
-        // The node is named as Curator's nodes are, so that Curator waits for it as well.
+        // kazoo names its node here as Curator does, so that Curator waits for this node as well.
         kazoo.send("curator t /locks/x");
         await_waiters(&rig, "x", 1);
         let ours = wait_for(locks.mutex("x"));

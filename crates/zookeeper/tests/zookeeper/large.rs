@@ -15,8 +15,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes()[..], bytes].concat()
 }
 
-/// Creates a node as a client with a larger message limit than that of the server's own command line does. Does not end
-/// its session.
+/// Creates a node with more data than the server's own command line can send. Does not end its session.
 fn create_node(port: u16, path: &str, length: usize) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let mut exchange = |request: &[u8]| {

@@ -11,7 +11,7 @@ use leasehold_zookeeper::{Config, ZookeeperEngine};
 
 use crate::rig::{PATIENCE, Rig, ephemerals, exclusive, local, release_of, release_until_certain};
 
-/// R12: after an error that promises that nothing was applied, the client sends no release.
+/// R12: after an error that promises that nothing was applied, core sends no release.
 #[test]
 fn a_certain_error_leaves_no_node() {
     let rig = Rig::new();
@@ -83,7 +83,7 @@ fn a_late_close_ends_no_session_in_use() {
     });
 }
 
-/// I7, for a claim that is given up at each of its await points while it enters the queue.
+/// I7, for a claim that is given up while it enters the queue: in each round at another of its await points.
 #[test]
 fn a_claim_given_up_and_made_again_is_woken() {
     let rig = Rig::new();

@@ -95,7 +95,7 @@ fn a_node_of_an_unknown_kind_holds_and_waits() {
         rig.run(async {
             assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Waiting(_))), "{word}");
         });
-        // Between our two nodes.
+        // This node is between our two nodes.
         rig.server.command(&["create", "-s", &format!("/locks/a/{word}"), "me"]);
         rig.run(async {
             assert!(matches!(engine.claim(&last, How::Create).await, Ok(Answer::Waiting(_))), "{word}");

@@ -59,8 +59,8 @@ fn a_lost_quorum_grants_nothing_and_ends_no_session() {
     held.release_blocking().unwrap();
 }
 
-/// A server with a read-only mode then answers reads of clients that ask for this mode, but the nodes that it shows may
-/// have been deleted.
+/// Without a quorum, a server with a read-only mode answers reads of clients that ask for this mode, but the nodes that
+/// it shows may have been deleted.
 #[test]
 fn show_without_a_quorum_fails_with_the_reason() {
     for lines in [&[][..], &["-Dreadonlymode.enabled=true"]] {
@@ -71,7 +71,7 @@ fn show_without_a_quorum_fails_with_the_reason() {
         let held = holder.mutex("a").ttl(PATIENCE).blocking().acquire().unwrap();
         assert_eq!(client().show_blocking("a").unwrap().holders.len(), 1);
         [0, 1].into_iter().for_each(|node| ensemble.kill(node));
-        // Until the server has noticed the loss of the quorum, it may answer or not.
+        // Until the server has noticed the loss of the quorum, it may still answer.
         let mut errors = Vec::new();
         let limit = Instant::now() + PATIENCE;
         while !errors.last().is_some_and(|last: &String| last.contains("without a quorum")) {
@@ -111,7 +111,7 @@ fn a_hanging_server_is_replaced_by_another() {
     let leader = ensemble.leader();
     let hanging = (leader + 1) % 3;
     let ports = ensemble.ports();
-    // Sessions begin with the servers in turn, so at least one of two sessions begins with the hanging one.
+    // Sessions begin with the servers in turn, so at least one of two sessions begins with the hanging server.
     let config = Config::new(vec![local(ports[hanging]), local(ports[leader])]);
     let locks = Locks::builder(Arc::new(ZookeeperEngine::new(config, &Env::system()))).build();
     let ttl = Duration::from_secs(30);
@@ -178,7 +178,7 @@ fn a_release_wakes_one_of_a_thousand() {
             }
         }
     });
-    // One for each waiter, and one of the holder for its own node.
+    // One watch for each waiter, and one watch of the holder for its own node.
     let watches = rig.watches();
     assert!((CROWD..=CROWD + 1).contains(&watches), "{watches}");
     rig.run(async {

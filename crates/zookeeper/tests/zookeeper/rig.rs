@@ -96,7 +96,7 @@ impl Rig {
         }
     }
 
-    /// The ephemeral nodes, which all claims are.
+    /// The ephemeral nodes: the node of each claim is ephemeral.
     pub(crate) fn nodes(&self) -> Vec<String> {
         ephemerals(&self.server.four_letter_command("dump"))
     }

@@ -18,7 +18,7 @@ const ACL_SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine
 const LOCKER: (&str, &str) = ("leasehold", "battery'staple\\n");
 const VIEWER: (&str, &str) = ("leasehold-viewer", "$HOME-hunter2");
 
-/// A server with those rights. The clients log in as the first of these users.
+/// A server with those rights. The clients log in as the locker.
 fn with_users() -> Rig {
     let mut rig = Rig::new();
     let mut script = Command::new("sh");
@@ -70,7 +70,7 @@ fn a_viewer_lists_and_shows_only() {
     permit.release_blocking().unwrap();
 }
 
-/// What this login may not read is reported as such, and all other names are shown.
+/// A name that this login has no right to read is reported as such, and all other names are shown.
 #[test]
 fn a_hidden_name_hides_no_other_name() {
     let rig = with_users();

@@ -351,7 +351,7 @@ fn a_hold_whose_node_is_deleted_is_lost_at_once() {
     );
 }
 
-/// A cron job takes one lock and leaves no session.
+/// A cron job acquires one lock and leaves no session.
 #[test]
 fn only_a_second_lock_leaves_a_session_open() {
     let rig = Rig::new();

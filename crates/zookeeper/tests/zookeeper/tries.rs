@@ -19,7 +19,7 @@ use crate::rig::Rig;
 /// Each client influences the answers of the others.
 const CLIENTS: u32 = 3;
 const TRIES: u32 = 300;
-/// A try reads the queue for a second, and its last pause is the second half of that.
+/// A try reads the queue for a second, and its last pause is the second half of that second.
 const IN_THE_LAST_PAUSE: Duration = Duration::from_millis(750);
 
 #[test]
@@ -156,7 +156,7 @@ fn text(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A hanging try may become the head of the queue at any time, so it refuses other tries, but only while its node
-/// exists, also when the node is deleted in the last pause of a try behind it.
+/// exists. If the node is deleted in the last pause of a try behind it, that try is granted.
 #[test]
 fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
     let rig = Rig::new();
@@ -183,7 +183,7 @@ fn a_hanging_try_counts_as_a_waiter_while_it_exists() {
                     (held, taken) = (held + 1, 0);
                     guard.release_blocking().unwrap();
                 }
-                // Allowed once: the answer may have left before the node was deleted.
+                // This answer is allowed once: it may have left before the node was deleted.
                 Err(error) => {
                     taken += u32::from(in_time);
                     assert!(taken < 2, "no claim was ahead any more: {error}");

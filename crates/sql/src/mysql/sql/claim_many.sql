@@ -1,12 +1,13 @@
--- Takes names that have neither holder nor waiter, each for one exclusive claim.
+-- Grants names that have neither holder nor waiter, each to one exclusive claim.
 -- In:     per name, sorted, a row: name, time, newest token, id, number of tokens, owner, end, this client, stamp;
 --         names; stamp.
--- Out:    for each name that was taken: name, id, newest token, how the previous hold ended, time of the database.
---         For the others nothing is done.
+-- Out:    for each name that was granted: name, id, newest token, how the previous hold ended, time of the database.
+--         For the other names nothing is done.
 -- Keeps:  a row is locked before the clock is read, so no grant is older than the hold that it follows (R3); tokens
---         grow (R10). An assignment affects those below it, so the holder is assigned last. The stamp distinguishes a
---         grant of this statement from an earlier one to the same claim, which is not extended here. A claim that the
---         last statement does not find, because the name was in use, is asked for in a transaction.
+--         grow (R10). An assignment affects the assignments below it, so the holder is assigned last. The stamp
+--         distinguishes a grant of this statement from an earlier grant to the same claim, which this statement does
+--         not extend. A claim that the last statement does not find, because the name was in use, is then made in a
+--         transaction.
 :floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client, stamp) VALUES :rows
 ON DUPLICATE KEY UPDATE

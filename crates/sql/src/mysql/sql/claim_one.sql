@@ -1,10 +1,11 @@
--- Takes one name, like claim_many, and returns no rows.
+-- Grants one name, like claim_many, and returns no rows.
 -- In:     name, id, number of tokens, the same number less one, owner, ttl in microseconds, this client.
--- Out:    as the last insert id: the newest token, if the name was taken; then a row was changed. It is computed from
---         the time of the database, so this statement does not take a name whose tokens may be ahead of that time, nor
---         a name whose last hold did not end cleanly.
--- Keeps:  as claim_many. No token is older than its grant, so after the first assignment only a name that is taken
---         now has a time beyond its token, even if the clock goes back meanwhile; the token is assigned last.
+-- Out:    as the last insert id: the newest token, if the name was granted; then a row was changed. The token is
+--         computed from the time of the database, so this statement does not grant a name whose tokens may be ahead of
+--         that time, nor a name whose last hold did not end cleanly.
+-- Keeps:  as claim_many. No token is smaller than the time of its grant (since). So after the first assignment since is
+--         larger than token only if this statement grants the name, even if the clock goes back meanwhile. The token
+--         is assigned last, because all other assignments compare with it.
 :floor;
 INSERT INTO leasehold_lock (name, since, token, holder, tokens, owner, expires, client)
 VALUES (:name, :now,

@@ -1,6 +1,6 @@
--- Takes names that have neither holder nor waiter, each for one exclusive claim.
+-- Grants names that have neither holder nor waiter, each to one exclusive claim.
 -- In:     names, sorted, each once; ids; numbers of tokens; ttls in microseconds; owners; this client.
--- Out:    a row for each name that was taken: name, newest token, how the previous hold ended, time of the database.
+-- Out:    a row for each name that was granted: name, newest token, how the previous hold ended, time of the database.
 --         For the other names nothing is done.
 -- Keeps:  a row is locked before the clock is read, so no grant is older than the hold that it follows (R3); tokens
 --         grow (R10), also across forgotten names: the row without a name has the largest of their tokens.

@@ -1,7 +1,7 @@
--- Takes one name, like claim_many. For a single name claim_many costs the server twice the work.
+-- Grants one name, like claim_many. For a single name claim_many costs the server twice the work of this statement.
 -- In:     name, id, number of tokens, ttl in microseconds, owner, this client.
 -- Keeps:  tokens grow, also across forgotten names: the row without a name has the largest of their tokens (R10).
--- Out:    if the name was taken: newest token, how the previous hold ended, time of the database.
+-- Out:    if the name was granted: newest token, how the previous hold ended, time of the database.
 INSERT INTO leasehold_lock AS l (name, token, holder, tokens, owner, since, expires, client)
 VALUES ($1, greatest((date_part('epoch', clock_timestamp()) * 1000000)::bigint,
         (SELECT f.token + 1 FROM leasehold_lock AS f WHERE f.name = '')) + $3 - 1, $2, $3, $5,

@@ -1,7 +1,8 @@
--- The claims of a locked name. First those that hold: they are locked, because they are extended without the lock of
--- their name. Then the others, whose queue entries are extended without that lock, too: an entry that expires now may
--- be lost although its claim has just extended it. The last column of these rows (or of one row without a claim, if
--- there are none) is the time of the database, read after all locks were taken.
+-- The claims of a locked name. First the claims that hold: their rows are locked here, because a renewal extends them
+-- without the lock of their name. Then the other claims, whose rows are not locked here. Their queue entries are
+-- extended without the lock of their name, too, so an entry that expires now may be lost although its client has just
+-- extended it. The last column of these rows (or of one row without a claim, if there are none) is the time of the
+-- database, read after all locks were acquired.
 WITH holds AS MATERIALIZED (
     SELECT id, stand, place, mode, count, most, token, tokens, previous, left(owner, 512) AS owner, since, expires, claim_time, place_since, place_expires,
         client

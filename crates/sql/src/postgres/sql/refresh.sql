@@ -2,8 +2,8 @@
 -- these claims.
 -- In:     names, sorted; ids; how many microseconds an entry lasts; and how long a grant without a confirmation
 --         lasts.
--- Out:    for each claim that exists: id, state, the time of the database, in how many microseconds the first hold of
---         its name ends, unless it is extended, and how many claims wait ahead of it.
+-- Out:    for each claim that exists: id, state, the time of the database, how many microseconds remain until the
+--         earliest end of the holds of its name, if no hold is extended, and how many claims wait ahead of it.
 WITH extended AS (
     UPDATE leasehold_claim AS c SET
         expires = CASE WHEN c.stand IN (4, 5)

@@ -1,6 +1,6 @@
 -- Releases fast-path holds that have no waiters.
 -- In:     names, sorted, each once; ids; first tokens; how each ended.
--- Out:    the names of the released holds, and the time of the database. For the others nothing is done.
+-- Out:    the names of the released holds, and the time of the database. For the other holds nothing is done.
 -- Keeps:  only this very hold is released (R4), and only while it is valid: an expired hold is ended by the client
 --         that finds it (R8).
 UPDATE leasehold_lock AS l SET

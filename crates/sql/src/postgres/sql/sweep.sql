@@ -1,7 +1,7 @@
 -- A part of all names, sorted.
 -- In:     the name after which it begins; how many names.
--- Out:    name; whether its row has carried no information for an hour; whether it has something expired that its
---         owner has not ended.
+-- Out:    name; whether its row has carried no information for an hour; whether it has an expired claim or hold
+--         that its client has not ended.
 SELECT l.name,
     l.holder IS NULL AND l.claims = 0 AND l.ended_until < t.now AND l.token < t.now - 3600000000,
     (l.holder IS NOT NULL AND l.expires <= t.now)
