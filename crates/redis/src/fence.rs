@@ -1,5 +1,5 @@
-//! A fence around data on the server: in one step it compares the token of a holder and writes, so it refuses the
-//! writes of a holder that was overtaken by a newer one.
+//! A fence around data on the server: in one step it compares the token of a holder with the largest token so far and
+//! writes. So it refuses the writes of a holder after a newer holder has shown its larger token.
 
 use std::sync::Arc;
 
@@ -57,8 +57,8 @@ impl Fence {
     }
 
     /// Shows the fence this token, then runs `commands`, each a list of words, in one step; it runs none of them if a
-    /// larger token was shown before. A command that the server refuses ends the step; the commands before it stay
-    /// done.
+    /// larger token was shown before this one. A command that the server refuses ends the step; the commands before it
+    /// stay done.
     ///
     /// Without commands this is the *seal*: done before the first read, it ensures that a holder that was overtaken can
     /// no longer change what is read.

@@ -15,8 +15,8 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls at most. It polls again while its own poll wakes the task, because a call
-/// passes two queues of the connection.
+/// How often the thread of a caller polls at most. After a poll that woke the task, the thread polls again, because a
+/// call passes two queues of the connection.
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
@@ -64,7 +64,7 @@ impl SharedTask {
         result
     }
 
-    /// Polls until a poll wakes nothing. False if the task must be woken, because work may be left.
+    /// Polls until a poll does not wake the task. Returns false if the task must be woken, because work may be left.
     fn poll_while_woken(&self) -> bool {
         for _ in 0..MAX_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
@@ -108,7 +108,8 @@ impl ConnectionTask {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // After a panic the unfinished work is dropped, as by a runtime, which ends the waits for its answers.
+            // After a panic the unfinished work is dropped, as a runtime would do; then no caller waits for an answer
+            // any more.
             Err(_) => true,
         };
         if is_done {
@@ -132,7 +133,7 @@ impl Wake for ConnectionTask {
         self.wake_by_ref();
     }
 
-    /// A wake-up by the thread that polls the task is only noted: that thread then polls again.
+    /// If the thread that polls the task wakes it, the wake-up is only recorded: that thread then polls again.
     fn wake_by_ref(self: &Arc<Self>) {
         let is_polled_here = POLLED_TASK.try_with(|polled| {
             let (task, _) = polled.get();
