@@ -21,7 +21,7 @@ local MAX_ENTRIES = 1024   -- the most entries of one owner whose keys are read,
 local MAX_FAIR_QUEUE = 100 -- the most waiters of Redisson's own queue that are read
 local OUR_ENTRY = '00000000-0000-0000-0000-000000000000:0' -- the one entry of all our claims in Redisson's queue
 local FAIR_WAIT = 300000 -- by how much later than the waiter before it a waiter in Redisson's queue times out, in ms
-local MAX_TIME_AS_HEAD = 15000 -- how long our entry may be the head there, in ms: many poll intervals of our first waiter
+local MAX_TIME_AS_HEAD = 15000 -- how long our entry may be the head there, in ms: many of our poll intervals
 
 -- Builds the name of a key in the same way as Redisson's clients.
 local function prefixed(what, lock)
@@ -223,7 +223,7 @@ local function write_lock(name, ms)
     call('SET', timeout_key(name.lock, field, 1), '1', 'PX', int(ms))
   end
   if life then
-    call('PEXPIRE', name.lock, life) -- first: if the user lacks this right, no lock without an expiry is left
+    call('PEXPIRE', name.lock, life) -- before HSET, too: without this right, no lock without an expiry is left
   end
   if name.field and name.field ~= field then
     call('HDEL', name.lock, name.field)

@@ -39,7 +39,7 @@
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local MAX_HOLDERS = 16384
-local PRUNED_AT_ONCE = 1000  -- the most expired entries that one script removes
+local PRUNED_AT_ONCE = 1000  -- how many expired entries one step removes at most
 local SEEN_LIFE = 300000     -- how long a foreign lock is remembered, in ms
 local SEVERITY = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 

@@ -1,4 +1,4 @@
-//! Servers that stop, or that are replaced while a client relies on holds there.
+//! Servers that stop, or are replaced, while a client has holds there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -106,7 +106,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, owner + 3);
 }
 
-/// The node has only one slot, so the redirection moves all its slots before the client asks for the owners.
+/// The node has only one slot. So the redirection already takes all slots from the node in the client's map, before the
+/// client asks for the owners.
 #[test]
 fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -162,7 +163,8 @@ fn a_restarted_master_puts_its_holds_in_doubt() {
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// The Sentinels notice the change only half a minute later. Until then no server is known to be the master.
+/// The Sentinels notice only half a minute later that the master refuses writes. Until then the client knows no server
+/// that is the master.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let mut rig = SentinelRig::new(late_failover());
