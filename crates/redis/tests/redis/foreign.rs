@@ -133,7 +133,8 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
-        // The foreign lock exists again when this claim asks, as if another program acquired it at once.
+        // The foreign lock still exists when this claim asks, as if other programs always acquired the name again at
+        // once.
         receives_recheck(&rig, &alive, &next_claim, 0).await;
     });
 }
@@ -158,7 +159,7 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
     rig.command(&["DEL", "lock:a"]);
     rig.command(&["LPUSH", "lock:a", "x"]);
-    // The renewal finds the loss before the deadline.
+    // The renewal reports the loss long before the deadline.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
@@ -206,7 +207,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
         rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-        // The renewal finds the loss before the deadline.
+        // The renewal reports the loss long before the deadline.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
@@ -215,8 +216,8 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     }
 }
 
-/// After many hand-overs in a row comes a gap: during the gap other programs can acquire the name, and afterwards the
-/// head of the queue must ask again.
+/// A gap comes when the name has passed from one of our claims to the next for long enough: during the gap other
+/// programs can acquire the name, and after the gap the head of the queue must ask again.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {
     with_longer_leases(Duration::from_millis(200), "the requests were made within the gap", |gap| {
@@ -235,7 +236,7 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
             panic!("it is free")
         };
         assert!(matches!(second_client.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
-        // There were too few hand-overs for a gap: the name is handed over at once.
+        // The name has not passed between our claims for long enough for a gap: so it is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
             id: claim.id,

@@ -103,7 +103,7 @@ fn renewals_and_releases_do_not_read_a_whole_huge_value() {
 fn huge_keys_hide_no_name_from_a_list() {
     let rig = Rig::new();
     let locks = rig.locks();
-    // The ttl is long, because the server cannot renew while it writes the keys below.
+    // The ttl is long, because the server answers no renewal while it writes the keys below.
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
     rig.command(&["EVAL", long, "1", "lock:"]);

@@ -143,7 +143,7 @@ fn a_release_wakes_every_kind_of_redisson_waiter() {
     assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// A hand-over from one of our claims to the next must not wake a waiter of Redisson.
+/// A hand-over from one of our claims to the next wakes no waiter of Redisson, because none could acquire the lock.
 #[test]
 fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();

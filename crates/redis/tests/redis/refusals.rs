@@ -163,8 +163,7 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
             drop(waiting.join().unwrap());
             return false;
         }
-        // The hand-over is a part of the release, whose first write needs no memory, so the server does not refuse the
-        // release.
+        // The hand-over is a part of the release, and the server refuses no release for lack of memory.
         let next = waiting.join().unwrap().unwrap();
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();

@@ -404,8 +404,8 @@ fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     }
 }
 
-/// Two holds expired since the last request, each at its own time. The earlier one was broken, the later one only
-/// lapsed: the next grant must report the end of the later one.
+/// Several holds expired since the last request, each at its own time. If a broken hold expired before one that only
+/// lapsed, the next grant does not report the break, but the later end.
 #[test]
 fn holds_that_expired_between_two_requests_end_in_order() {
     let mut real = RealServer::new();
