@@ -8,8 +8,8 @@
 --   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
 -- foreign is 1 while another program holds the lock, 2 while the lock key has a value that is no lock and has no
--- expiry, 3 while leasehold holds the name in its other layout, else 0. Invariant: ask creates nothing; a dead claim is
--- answered gone; no claim overtakes a live claim in the queue.
+-- expiry, 3 while leasehold holds the name in its other layout, else 0.
+-- Invariant: ask creates nothing; a dead claim is answered gone; no claim overtakes a live claim in the queue.
 local function claim_item(i)
   local request, id = request_of(i), ARGV[3 * i - 1]
   local action, ttl, entry_life = request.action, tonumber(request.ttl), tonumber(request.entry_life)

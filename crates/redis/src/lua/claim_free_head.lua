@@ -15,7 +15,7 @@ end
 
 -- Mints this many consecutive tokens, or only `least` of them if with more the counter would be ahead of the clock.
 -- Returns the first token and the number of tokens. nil if even `least` tokens are too many: next_tokens() in head.lua
--- handles this case. A counter that is lost, or older than this connection, continues from the clock, as in mint() in
+-- handles this case. A counter that is lost, or not above the floor, continues from the clock, as in mint() in
 -- name.lua.
 local function mint(counter, tokens, least)
   local newest = call('INCRBY', counter, int(tokens))

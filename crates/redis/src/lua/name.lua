@@ -29,12 +29,12 @@
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
--- Invariant: only settle() grants to the queue, or hand_over() in release_quick.lua where it would do the same, and
--- every verb that may have freed the name runs it. Only the server's clock decides what has expired. Only new claims
--- may be refused for lack of memory: once a script has written, the server refuses none of its further writes for that.
+-- Invariant: only settle() grants to waiters, or hand_over() in release_quick.lua where settle() would do the same;
+-- every verb that may have freed the name runs one of them. Only the server's clock decides what has expired. Only new
+-- claims may be refused for lack of memory: after its first write, no further write of a script is refused for that.
 --
--- KEYS[1] is the counter in every script; the locks follow. In a cluster the other keys of each name come after them,
--- all that a verb may touch: a server that has only some of them does nothing. The counter is then that of the slot.
+-- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
+-- keys of each name follow, all that the verb may use: a server that has only some of them does nothing.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms

@@ -6,8 +6,9 @@
 --      was seen · optional: the waiters to wake, see wake_waiters(); and at the end the server's microseconds when the
 --      connection was made
 -- Answers {server time in us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout,
--- or the server's error}. Invariant: a release changes only its own claim, and leaves nothing of it; freed means that
--- the hold with the given token ended, if a token is given; the head of the queue is granted before the answer leaves.
+-- or the server's error}.
+-- Invariant: a release changes only its own claim, and leaves nothing of it; freed means that the hold with the given
+-- token ended, if a token is given; the head of the queue is granted before the answer leaves.
 
 -- The name passes between our claims for so many times the length of a gap before a gap comes: so gaps take about a
 -- tenth of the time.

@@ -2,9 +2,11 @@
 -- releases. claim_node.lua says why these scripts declare no keys, and what the first command about a missing key
 -- proves.
 --
--- KEYS none ARGV for each release: tag (4 letters), <id>.<token>, a blank, lock Answers in one text: 0 in place of the
--- server time, because this script does not read the clock; then for each release 1 if it freed the name, or 0 if
--- nothing was done, and the client must use the whole script. Invariant: as in release.lua.
+-- KEYS none
+-- ARGV for each release: tag (4 letters), <id>.<token>, a blank, lock
+-- Answers in one text: 0 in place of the server time, because this script does not read the clock; then for each
+-- release 1 if it freed the name, or 0 if nothing was done, and the client must use the whole script.
+-- Invariant: as in release.lua.
 local call, answers = redis.call, { '0' }
 
 -- Releases one name; returns its answer. The tag and the id take 36 bytes, so the blank is at byte 38 or later; 4095 is

@@ -1,9 +1,11 @@
 -- Ends a shared hold or permits with only two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 the set of the holds of the name, with their ends ARGV as in release.lua, for one release Answers
--- {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the release
--- must be sent again later. Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next
--- verb that sees all keys removes it.
+-- KEYS 1 lock · 2 the set of the holds of the name, with their ends
+-- ARGV as in release.lua, for one release
+-- Answers {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the
+-- release must be sent again later.
+-- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
+-- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local now_ms = math.floor(now_us / 1000)

@@ -1,8 +1,9 @@
 -- Extends a shared hold or permits with only two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 the set of the holds of the name, with their ends ARGV as in renew.lua, for one hold Answers {server
--- time in us, extended, gone, or the server's error}. Invariant: as in renew_lock.lua. Only the id is compared: the
--- token is in another key, and no two claims share an id.
+-- KEYS 1 lock · 2 the set of the holds of the name, with their ends
+-- ARGV as in renew.lua, for one hold
+-- Answers {server time in us, extended, gone, or the server's error}.
+-- Invariant: as in renew_lock.lua. Only the id is compared: the token is in another key, and no two claims share an id.
 local lock, holds, id, ttl = KEYS[1], KEYS[2], ARGV[2]:match('^%x+'), tonumber(ARGV[3])
 local now_ms = math.floor(now_us / 1000)
 local value = string_at(lock, redis.pcall)

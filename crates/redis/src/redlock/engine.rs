@@ -29,7 +29,7 @@ const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
 /// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long, at the first contact, the engine waits for nodes beyond the majority.
+/// How long, when it connects for the first time, the engine waits for more nodes than a majority.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
@@ -88,7 +88,7 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    /// How long, at the first contact, the engine waits for nodes beyond the majority.
+    /// How long, when it connects for the first time, the engine waits for more nodes than a majority.
     pub(super) fn first_contact_timeout(&self) -> Duration {
         self.config.node_timeout.unwrap_or(FIRST_CONTACT_TIMEOUT)
     }

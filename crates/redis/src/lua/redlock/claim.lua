@@ -3,14 +3,15 @@
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<action> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms>
 --      <channel> <owner>"
 --   action   "create", or "ask", which creates nothing
---   first    a token to write in the same step, if it is larger than the present one; 0 for none
---   waits    1: if the name is taken, notify this claim of the release; 2: an earlier request of it asked for that
+--   first    a token to write in the same step, if it is larger than the newest token here; 0 for none
+--   waits    1: if the name is taken, notify this claim of the release; 2: an earlier request of the claim asked for
+--   that
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms>
 --      <remaining ms>"
 --   word     "locked", "relocked" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
 --            (the value is no string)
 --   first    the first token of the block that is written here for this claim; 0 if there is none
---   remaining  of the lock that is in the way; -1 if it never ends
+--   remaining  how long the lock that is in the way still lasts; -1 if it has no expiry
 -- Never writes a foreign key.
 local data_age, longest_known -- as text, the same for all items
 
