@@ -2,11 +2,13 @@
 -- the whole script, and leaves every other case to the whole script.
 --
 -- KEYS 1 counter
--- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua Answers as
--- claim_node.lua.
--- Invariant: as in claim.lua. By the number of the claim, n: its lock, its id, its request (false if the name is not
--- free). `side_keys` has two entries for each claim: the record and the tombstones. `total_tokens`: the tokens of all
--- claims. `request`: the latest request.
+-- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
+-- Answers as claim_node.lua.
+-- Invariant: as in claim.lua.
+
+-- By the number of the claim, n: its lock, its id, its request (false if the name is not free). `side_keys` has two
+-- entries for each claim: the record and the tombstones. `total_tokens`: the tokens of all claims. `request`: the
+-- latest request.
 local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
 local total_tokens, request, n = 0, nil, 0
 -- Making a string takes a tenth of the time of a command: so no string is made twice, or only to become a part of
