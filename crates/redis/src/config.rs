@@ -34,7 +34,7 @@ pub struct Config {
     pub(crate) connect_timeout: Duration,
     /// How long a name is left to other programs, see [`gap`](Self::gap); `None` for the default.
     pub(crate) gap: Option<Duration>,
-    /// The program whose waiters a release wakes, and its description for the scripts.
+    /// The program whose waiters a release wakes, and the words that tell the scripts which program it is.
     pub(crate) wake: Option<(Wake, String)>,
     /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
@@ -156,8 +156,8 @@ impl Config {
         Ok(())
     }
 
-    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_waiters()` in
-    /// `lua/wake.lua` and `lua/wake_redisson.lua`.
+    /// The words that tell the scripts which program's waiters a release wakes: see `wake_waiters()` in `lua/wake.lua`
+    /// and `lua/wake_redisson.lua`.
     pub(crate) fn wake_words(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
@@ -262,7 +262,8 @@ impl Config {
     /// their attempts. Readers that follow each other without a break leave no gap.
     ///
     /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
-    /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which our claims always wait.
+    /// With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims of ours
+    /// wait all the time.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = Some(gap.min(MAX_GAP));

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
-/// is well below the shortest claim time, so that pushed grants can be dated.
+/// is well below the shortest claim time: so for a pushed grant the client knows when it was made.
 const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
@@ -140,7 +140,8 @@ impl Conn {
         self.outbox.evidence.set_evidence_limit(evidence_limit);
     }
 
-    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if configured.
+    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if the URL asks for
+    /// that (`wait=`).
     pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;
@@ -207,7 +208,7 @@ async fn pulse(
         if !listener.is_wanted() {
             listener.demand.begun().await;
         }
-        // An error also shows that the server is alive. A broken connection ends its driver.
+        // An error shows as well as an answer that the server is alive. If the connection is broken, its driver ends.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {

@@ -28,7 +28,7 @@ const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(250)..=Duration::from_secs(2);
 /// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock
 /// before another process does. A hand-over to another process costs as much as some hundred hand-overs within a
-/// process: with 64 tokens the hand-overs to other processes took most of the time.
+/// process: when a grant had only 64 tokens, the hand-overs to other processes took most of the time.
 const TOKENS_PER_GRANT: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
@@ -72,7 +72,7 @@ impl RedisEngine {
         Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
     }
 
-    /// The keys of a name; an error if the prefix, the layout or the slots exclude the name.
+    /// The keys of a name; an error if no lock can have this name with this prefix and layout, or on a Redis Cluster.
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         let config = &self.client.config;
         let mut keys = Keys::of(&config.prefix, name)?;
@@ -168,7 +168,8 @@ impl RedisEngine {
         answer
     }
 
-    /// Returns the grant when the configured number of replicas has it. Releases a grant that too few replicas have.
+    /// Returns the grant when the configured number of replicas has stored it. Releases a grant that too few replicas
+    /// have stored.
     async fn wait_for_replicas(
         &self,
         route: &Route,

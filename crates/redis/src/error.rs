@@ -5,13 +5,13 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::server::{Address, Server};
 
-/// Why the call of a script failed, as far as the caller reacts to it.
+/// Why the call of a script failed: one variant for each reaction of the caller.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// Nothing was done: the slot belongs to another server, at the address `to`, from now on.
     Moved { to: String, error: EngineError },
-    /// Nothing was done: the slot is migrating, and the keys are on the other server, at the address `to`, if they
-    /// exist.
+    /// Nothing was done: the slot is migrating from this server to the one at the address `to`, and the keys are not
+    /// here: if they exist, they are there.
     Ask { to: String, error: EngineError },
     /// Nothing was done: some of the keys are on another server already.
     Split(EngineError),

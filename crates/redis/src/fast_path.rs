@@ -83,7 +83,7 @@ impl RedisEngine {
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
-    /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the
+    /// Groups releases by the route of the fast path. The last group has the releases without a route: they need the
     /// whole script.
     pub(crate) fn group_by_route(
         releases: &[Release],

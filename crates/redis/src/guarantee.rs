@@ -1,5 +1,6 @@
-//! The guarantee that a Redis server gives as it is configured now. What lowers it is a finding: the server's
-//! persistence, its replicas, its behaviour when memory is full, and the clocks.
+//! The guarantee that a Redis server gives as it is configured now. Each setting that lowers the level is a finding:
+//! the persistence, the replicas, and what the server does when its memory is full. A difference of the clocks is a
+//! note.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -26,7 +27,7 @@ struct ServerReport {
     info: HashMap<String, String>,
     /// The setting `appendfsync`; `None` if the user has no right to read it.
     fsync: Option<String>,
-    /// Whether the server stops syncing while it rewrites the append-only file.
+    /// Whether the server does not sync the append-only file to disk while it rewrites that file.
     fsync_pauses: bool,
     /// How many connected replicas the server needs to accept a write; `None` if the user has no right to read the
     /// setting.
@@ -90,8 +91,8 @@ async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     }
 }
 
-/// Adds the findings and notes of the `others` to `all`: the guarantee that all masters of a Redis Cluster give
-/// together.
+/// Adds the findings and notes of the `others` to `all`: then `all` is the guarantee that all masters of a Redis
+/// Cluster give together.
 pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let is_new = |finding: &Finding| !all.findings.contains(finding);

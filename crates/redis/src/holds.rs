@@ -88,8 +88,8 @@ impl RedisEngine {
         in_request_order(&batches, answers, || Released::Unknown(missing_answer()))
     }
 
-    /// Groups items by the slots of their names, into batches of which each fits one request. All batches are sent at
-    /// once, so those for one node leave together.
+    /// Groups items by the slots of their names, into batches that fit into one request each. The callers send all
+    /// batches at the same time, so the batches for one node leave together.
     fn group_by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (position, item) in all.iter().enumerate() {

@@ -15,12 +15,13 @@ pub(crate) const RESERVED_PREFIX: &str = "leasehold:{";
 /// of the lock keys.
 pub(crate) const COMMON_COUNTER_PREFIX: &str = "leasehold:{}";
 
-/// The keys of one name. The lock key is the prefix and the name, because other programs use that key.
+/// The keys of one name. The lock key is the prefix and the name, without anything of leasehold, because other programs
+/// use that key too.
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) name: &'a str,
-    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, whatever
-    /// braces the lock key has.
+    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, even if the
+    /// lock key has braces itself.
     pub(crate) tag: &'static str,
     /// The letter after the tag in the side keys, which names the layout; empty for plain locks.
     pub(crate) layout_letter: &'static str,

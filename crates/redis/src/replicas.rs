@@ -46,8 +46,8 @@ struct ReplicaWaiter {
 }
 
 impl Replicas {
-    /// Connects. Also returns the work to run beside the main connection; without replicas to wait for, that work never
-    /// ends.
+    /// Connects. Also returns the work to run beside the main connection; if no replicas must be waited for, that work
+    /// never ends.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -71,7 +71,7 @@ impl Replicas {
             );
             return Err(EngineError::new(Fault::Denied, message));
         };
-        // Several servers may be behind one host name, and the replicas of another server prove nothing.
+        // Several servers may be behind one host name, and the replicas of another server prove nothing about this one.
         if *main_run_id != wait_run_id {
             let message =
                 format!("two connections to {address} led to two servers: a fail-over may be under way");

@@ -13,7 +13,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// One of the servers of a URL, and the login there.
+/// One of the servers of a URL, and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) address: Address,

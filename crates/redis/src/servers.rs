@@ -6,7 +6,7 @@ use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
-/// The servers that store the locks, and how the server that has them now is found.
+/// The servers that store the locks, and how the server to ask is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Servers {

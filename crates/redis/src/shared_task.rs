@@ -1,6 +1,6 @@
-//! The task of a connection, which the thread of a caller can poll too: after the caller has queued a call, and while
-//! no other thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for
-//! the answer.
+//! The task of a connection. The thread of a caller can poll this task too, after the caller has queued a call, and
+//! while no other thread polls it. The request then leaves from the caller's thread, and the keeper's thread is woken
+//! only for the answer.
 
 use std::{
     cell::Cell,
@@ -20,7 +20,7 @@ use futures_util::task::AtomicWaker;
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
-    /// The task that this thread polls, by its address (0: none), and whether it was woken meanwhile.
+    /// The task that this thread polls, by its address (0: none), and whether the task was woken since the poll began.
     static POLLED_TASK: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct SharedTask(Arc<ConnectionTask>);
 struct ConnectionTask {
     /// The work; `None` when it is done.
     work: Mutex<Option<ConnectionWork>>,
-    /// Wakes the returned task of [`SharedTask::new`].
+    /// Wakes the task that [`SharedTask::new`] returns.
     task: AtomicWaker,
     /// The task was woken but could not poll, because a thread of a caller was polling.
     missed_wake: AtomicBool,
@@ -71,7 +71,7 @@ impl SharedTask {
             POLLED_TASK.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
-            // Checked after the work is unlocked: the task sets the flag before it tries to lock the work.
+            // The flag is checked after the work is unlocked: the task sets the flag before it tries to lock the work.
             if self.0.missed_wake.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }

@@ -23,7 +23,7 @@ if #ARGV == 4 then
     if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
       return '0 0'
     end
-    -- A client that begins with '}' (125) has a channel of the slot, without the text up to its tag.
+    -- If `client` begins with '}' (125), its channel is one of the slot: the text up to the tag is left out.
     local channel_start = client:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
     call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
       .. channel_start .. client, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; '%d': faster than '%.0f'

@@ -12,9 +12,9 @@
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
 -- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then a
 -- number for each claim: its first token, negative if it got only that one token; 0 if nothing was done, and the client
--- must use the whole script. Invariant: as in claim.lua. In the variables below, after `answers`, are the words of the
--- latest request: `life` is the lifetime of a record, `tagged` is true if the channel in `client` lacks the text up to
--- its tag.
+-- must use the whole script.
+-- Invariant: as in claim.lua. In the variables below, after `answers`, are the words of the latest request: `life` is
+-- the lifetime of a record, `tagged` is true if the channel in `client` lacks the text up to its tag.
 local answers, ttl, tokens, client, life, tagged = { int(now_us) }, nil, nil, nil, nil, false
 
 -- Claims one name; returns its answer.

@@ -59,8 +59,8 @@ local function others_may_wait(name)
   return call('EXISTS', name.side .. 's' .. name.lock) == 1
 end
 
--- True if the value under the key is one of our locks in the other layout: see lock_redisson.lua. Users of this layout
--- do not need the right to its commands.
+-- True if the value under the key is one of our locks in the other layout: see lock_redisson.lua. A user of this layout
+-- may lack the right to the commands for hashes: then the answer is false.
 local function is_other_layout(name)
   local size = name.is_no_lock and redis.pcall('HLEN', name.lock)
   local fields = type(size) == 'number' and size <= MAX_SEARCHED_FIELDS and redis.pcall('HKEYS', name.lock)

@@ -8,15 +8,14 @@
 --   run, rest  since when the name has passed from one of our claims to the next; until when it is left to other
 --              programs; both in server ms
 --   nonce      the id in "shared.<id>"
--- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder but a
--- minimum hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time
--- in ms.
+-- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder: a minimum
+-- hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time in ms.
 --
 -- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
 -- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else, of any type, is a foreign lock, and never touched.
+--                            Expires with the hold. Anything else, of any type, is a foreign lock: never changed.
 --                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
 --   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
 --                            while a claim holds or waits (msgpack, or words: head.lua).

@@ -78,7 +78,7 @@ local function release_item(i)
 
   -- Ends the hold or the wait of the claim; returns the answer.
   local function free()
-    -- The holder in the record, if it is this claim; otherwise the claim has an entry, or nothing.
+    -- The holder in the record, if that is this claim. A claim that is not this holder has an entry, or nothing.
     local exclusive = record.mode == 'x' and record.holder.id == id and record.holder.state ~= 'kept' and record.holder
     local holder = exclusive or read_entry(name, id)
     if not holder then

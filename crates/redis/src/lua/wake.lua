@@ -8,7 +8,8 @@ local function wake_waiters(name, wake_words)
     local signal = 'lock-signal:' .. lock_name
     steps = { { 'DEL', signal }, { 'LPUSH', signal, '1' }, { 'PEXPIRE', signal, '1000' } }
   elseif kind == 'walrus' then
-    -- The releases of walrus set no expiry. With an expiry, an unused event wakes no later waiter.
+    -- The releases of walrus set no expiry. Ours do: an event that no waiter uses then does not wake a waiter much
+    -- later.
     local event = 'lock.event:' .. lock_name
     steps = { { 'LPUSH', event, '1' }, { 'LTRIM', event, '0', '0' }, { 'PEXPIRE', event, int(ENDED_LIFE) } }
   elseif kind == 'spring' then

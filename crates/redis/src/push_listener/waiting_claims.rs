@@ -46,7 +46,7 @@ impl WaitingClaims {
         lock_mutex(&self.watched).entry(lock).or_default().insert(claim);
     }
 
-    /// Removes the watches of this lock, and returns their claims.
+    /// Removes all watches of this lock, and returns the claims that watched it.
     pub(crate) fn take_watchers(&self, lock: &str) -> HashSet<ClaimId> {
         lock_mutex(&self.watched).remove(lock).unwrap_or_default()
     }

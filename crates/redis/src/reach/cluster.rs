@@ -1,4 +1,4 @@
-//! A Redis Cluster: the known owner of each slot, and the reaction when the owner turns out to be another node.
+//! A Redis Cluster: the known owner of each slot, and what is done when another node turns out to be the owner.
 
 use std::{
     pin::pin,

@@ -22,7 +22,7 @@ pub(crate) struct MapTask {
     is_running: bool,
     /// A caller asked for the owners after the running attempt began.
     is_requested: bool,
-    /// The error of the last attempt; `None` if it read the map.
+    /// The error of the last attempt; `None` if that attempt read the map.
     last_error: Option<(Fault, String)>,
 }
 
@@ -38,7 +38,8 @@ impl MapTask {
                 return;
             }
         }
-        // Not under the lock: a runtime that is shutting down drops the task at once.
+        // Started after the lock is released: a runtime that is shutting down drops the task at once, and the drop
+        // takes the lock.
         runtime::detach(MapReader { cluster: Weak::clone(cluster), is_idle: false }.run());
     }
 

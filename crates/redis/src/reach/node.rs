@@ -48,7 +48,7 @@ pub(crate) struct Node {
 
 /// Makes the connections to a node, and a new one each time the connection breaks.
 struct NodeDialer {
-    /// The cluster of the node, which learns that the node may have been replaced.
+    /// The cluster of the node, which is told when the node may have been replaced.
     cluster: Weak<ClusterState>,
     /// Connects to one server, whatever its setup.
     dialer: Dialer,

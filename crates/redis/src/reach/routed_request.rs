@@ -1,4 +1,4 @@
-//! One request: sent to the server that has its keys, and redirected if they have moved.
+//! One request: it is sent to the server that has its keys, and redirected if the keys have moved.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -33,7 +33,8 @@ pub(crate) struct RoutedRequest<'a> {
     redirections: u32,
     /// The node that was asked last.
     last_node: Option<Arc<Node>>,
-    /// The node to ask next, to which the slot is migrating: the node that has the slot named it (`ASK`).
+    /// The node to which the slot is migrating, if that node is to be asked next: the owner of the slot named it
+    /// (`ASK`).
     importer: Option<Arc<Node>>,
 }
 

@@ -51,7 +51,7 @@ struct MasterDialer {
     listener: Arc<PushListener>,
     /// The Sentinels of the URL.
     sentinels: Sentinels,
-    /// Created at the first connection, because it needs the runtime.
+    /// Created at the first attempt to connect, because it needs a runtime.
     poller: OnceLock<Arc<SentinelPoller>>,
     /// Why there is no connection, while there is none.
     last_error: Mutex<Option<EngineError>>,

@@ -293,7 +293,7 @@ fn handle_frame(
             }
             subscriptions.answer_oldest(Ok(()));
         }
-        // Not the answer to a request: the slot has moved to another node.
+        // This frame answers no request: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = subscriptions.slot(channel)?;
             subscriptions.lock().subscribed.remove(&slot);
@@ -345,7 +345,7 @@ mod tests {
         Frame::List(vec![bytes(kind), bytes(channel), Frame::Text("1".to_owned())])
     }
 
-    /// The client library would mistake such a notification for the answer to the oldest request, and pass each later
+    /// The client library would take such a notification for the answer to the oldest request, and pass every later
     /// answer to the wrong request.
     #[test]
     fn a_message_that_a_slot_has_left_answers_no_request() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::offset::ClockLead;
 
-/// The clocks of nodes that decide together may differ by at most the ttl divided by this.
+/// The clocks of nodes whose votes are counted together may differ by at most the ttl divided by this.
 const TOLERANCE_DIVISOR: u32 = 20;
-/// The clocks of nodes that decide together may differ by this at most, also for a long ttl.
+/// The clocks of nodes whose votes are counted together may differ by this at most, however long the ttl is.
 const MAX_TOLERANCE: Duration = Duration::from_millis(200);
 
 /// The tolerance: by how much the clocks of nodes that together grant a claim of this ttl may differ.

@@ -249,8 +249,8 @@ impl RedlockEngine {
     }
 
     /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster
-    /// by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree
-    /// with the node.
+    /// by a hundredth, and so much longer that every forgotten token is smaller than the time of each node whose clock
+    /// agrees with this node's.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN

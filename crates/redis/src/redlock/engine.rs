@@ -19,8 +19,8 @@ use leasehold_core::{
 use super::{config::RedlockConfig, node::Node};
 use crate::{engine::REQUEST_LIFE, keys::Keys, lock_mutex, scripts::millis};
 
-/// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
-/// waiters.
+/// The poll intervals of waiting claims. A release notifies some waiters, so polling is only for expired leases and for
+/// the waiters that are not notified.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(250);
 /// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock

@@ -1,4 +1,4 @@
-//! Renewals and releases on a Redlock: of many holds at once, on all nodes, decided by a majority.
+//! Renewals and releases on a Redlock: many holds at once, on all nodes; the answers of a majority decide.
 
 use std::{
     sync::{

@@ -308,7 +308,7 @@ fn is_foreign(report: &NodeReport) -> bool {
 
 /// The holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
-    // The lock ends when so many of its votes have ended that no majority is left.
+    // The hold ends when the lock has expired on so many nodes that no majority is left.
     let mut ttls_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
     ttls_left.sort_unstable_by_key(|ttl_left| Reverse(*ttl_left));
     // The remaining validity, as the holder itself computes it.
@@ -416,8 +416,8 @@ mod tests {
         assert_eq!(view.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 
-    /// The reports of nodes about a hold that two of them renewed, and a claim that was refused: the lock and the
-    /// guessed token of the claim are on the third node.
+    /// Three nodes report: two have the lock of a hold. The third has the lock and the guessed token of a claim that
+    /// was refused.
     #[test]
     fn a_refused_claim_does_not_hide_the_hold() {
         let name = Name::new("a").unwrap();

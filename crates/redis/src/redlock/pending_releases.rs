@@ -99,8 +99,8 @@ impl Node {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // A claim that may try again needs no tombstone: a lock that a late request of this attempt sets
-                // becomes the lock of a later attempt, or the release of the claim ends it.
+                // A claim that may make another attempt needs no tombstone. If a late request of this attempt sets the
+                // lock, a later attempt takes that lock over, or the release of the claim removes it.
                 Some(_) => !end.may_retry && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));

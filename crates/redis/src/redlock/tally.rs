@@ -73,7 +73,7 @@ pub(super) enum Decision {
     Write { first_token: u64, tokens: Option<u32> },
     /// Other locks are in the way. Asking again may succeed after this time, if it is known.
     Taken(Option<Duration>),
-    /// The nodes do not know the claim, or it was released.
+    /// The nodes do not know the claim, or the claim was released.
     Gone,
     /// There is no majority.
     Failed(EngineError),

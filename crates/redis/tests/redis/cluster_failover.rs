@@ -158,7 +158,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let _ = from;
 }
 
-/// The master of one slot is gone; the masters of other slots are available.
+/// The master of one slot is dead; the masters of the other slots work.
 #[test]
 fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);

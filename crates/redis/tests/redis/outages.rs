@@ -217,7 +217,8 @@ fn a_dead_waiter_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// I7: the server sends nothing at the end of a minimum hold time, so the head of the queue must know that moment.
+/// I7: the server sends nothing at the end of a minimum hold time, so the head of the queue must know when that is, and
+/// ask then.
 #[test]
 fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
     let rig = Rig::new();

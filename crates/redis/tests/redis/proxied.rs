@@ -92,7 +92,7 @@ fn a_late_claim_after_its_release_creates_nothing() {
     });
 }
 
-/// I7: a lost push delays a grant by at most one poll interval.
+/// I7: if the push of a grant is lost, the waiter learns of the grant at most one poll interval later.
 #[test]
 fn a_lost_push_is_found_by_asking() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Redisson's layout: exclusive holds of Redisson and of leasehold exclude each other.
+//! Redisson's layout: while Redisson has an exclusive hold, leasehold cannot acquire the lock, and vice versa.
 
 use std::{
     thread::{JoinHandle, spawn},

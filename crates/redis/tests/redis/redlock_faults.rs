@@ -94,7 +94,7 @@ fn a_late_success_of_a_node_leaves_no_lock() {
     rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
-/// A claim that holds `a` on two nodes; the third node was not reached.
+/// A claim that holds `a` by the votes of two nodes; its requests did not reach the third node.
 fn held_by_two(
     rig: &RedlockRig,
 ) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {

@@ -105,7 +105,7 @@ fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
-    // A replica of an unreachable server keeps its data.
+    // A node that is made a replica of an unreachable server keeps its data.
     let break_node = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
     break_node(0);
     let guard = acquire(&locks, "a");

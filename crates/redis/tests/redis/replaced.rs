@@ -45,8 +45,8 @@ async fn ignores_a_late_answer(
     tokio::time::timeout(PATIENCE, again).await.expect("the hold is renewed: no server replaced this one");
 }
 
-/// An answer of a master counts for half of `down-after-milliseconds`, here 2 s. After 3 s the client connects again in
-/// any case.
+/// An answer of a master counts only within half of `down-after-milliseconds`, here 2 s. A client that gets no answer
+/// for 3 s connects again in any case.
 #[test]
 fn a_late_answer_of_a_stopped_master_is_not_valid() {
     let rig =
@@ -119,8 +119,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
-/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The
-/// restart of the replica lost none of our data.
+/// The client asks a restarted replica for the owners of the slots, because the master is stopped. Our holds are on the
+/// master, so the restart of the replica puts none of them in doubt.
 #[test]
 fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);

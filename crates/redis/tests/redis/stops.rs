@@ -81,7 +81,7 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     prop::collection::vec((pause, stop, event), 1..80)
 }
 
-/// One server for all histories, with a clock that the test sets.
+/// One server for all histories; the test sets its clock.
 struct RealServer {
     server: RedisServer,
     seconds: i64,

@@ -35,7 +35,7 @@ fn blocked_program(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     blocked
 }
 
-/// Asserts that the woken program can take the lock.
+/// Asserts that the woken program can acquire the lock.
 fn is_free(rig: &Rig) {
     assert_eq!(rig.command(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
     rig.command(&["DEL", "lock:a"]);
