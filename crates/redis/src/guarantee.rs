@@ -1,6 +1,6 @@
-//! The guarantee that a Redis server gives as it is configured now. Each setting that lowers the level is a finding:
-//! the persistence, the replicas, and what the server does when its memory is full. A difference of the clocks is a
-//! note.
+//! The guarantee that a Redis server gives as it is configured now. What lowers the level is a finding: the server's
+//! role and version, its persistence, its replicas, and what it does when its memory is full. A difference of the
+//! clocks is a note.
 
 use std::{collections::HashMap, time::Duration};
 

@@ -2,8 +2,8 @@
 -- the whole script, and leaves every other case to the whole script.
 --
 -- KEYS 1 counter
--- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua Answers as
--- claim_node.lua.
+-- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
+-- Answers as claim_node.lua.
 -- Invariant: as in claim.lua.
 
 -- By the number of the claim, n: its lock, its id, its request (false if the name is not free). `side_keys` has two
