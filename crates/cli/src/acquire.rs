@@ -8,13 +8,13 @@ use nix::sys::signal::Signal;
 use crate::{
     cgroup::Group,
     cmd::run::{lock_label, wait_failure, wait_interrupted},
+    event_loop::{EventLoop, now},
     exit::{self, Failure},
     plan::{Run, Wait, WantedMode},
     progress::WaitMessages,
-    signals::ends_wait,
+    signals::interrupts_wait,
     sweep::{self, sweep},
     text,
-    waiter::{Waiter, now},
 };
 
 /// The time limit for finding out who holds a lock that is taken. It is short because the engine has just answered.
@@ -49,17 +49,17 @@ pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
 pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     deadline: Option<Duration>,
 ) -> Result<Guard, Failure> {
     let mut was_granted = false;
     loop {
-        let Some(guard) = acquire(plan, locks, waiter, deadline, was_granted)? else { continue };
+        let Some(guard) = acquire(plan, locks, event_loop, deadline, was_granted)? else { continue };
         was_granted = true;
         if guard.remaining().is_none_or(|remaining| remaining > plan.ttl / 2) {
             return Ok(guard);
         }
-        if confirm(plan, locks, waiter, &guard, deadline)? {
+        if confirm(plan, locks, event_loop, &guard, deadline)? {
             return Ok(guard);
         }
     }
@@ -69,15 +69,15 @@ pub(crate) fn acquire_confirmed(
 fn confirm(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     guard: &Guard,
     deadline: Option<Duration>,
 ) -> Result<bool, Failure> {
     loop {
         let mut ended_by = None;
-        let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
+        let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
         let remaining = deadline.map_or(CONFIRM_LIMIT, |deadline| deadline.saturating_sub(now()));
-        let answer = waiter.block_on(guard.confirm(), Some(remaining), stop).map_err(wait_failure)?;
+        let answer = event_loop.block_on(guard.confirm(), Some(remaining), stop).map_err(wait_failure)?;
         if let Some(signal) = ended_by {
             return Err(wait_interrupted(plan, locks, signal));
         }
@@ -105,16 +105,21 @@ fn confirm(
             ));
         }
         // The keeper renews the hold meanwhile.
-        pause(plan, locks, waiter, deadline)?;
+        pause(plan, locks, event_loop, deadline)?;
     }
 }
 
 /// Waits before the next request to the engine, for as long as the limit allows. A signal ends the wait with an error.
-fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, deadline: Option<Duration>) -> Result<(), Failure> {
+fn pause(
+    plan: &Run,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    deadline: Option<Duration>,
+) -> Result<(), Failure> {
     let remaining =
         deadline.map_or(CONFIRM_PAUSE, |deadline| deadline.saturating_sub(now()).min(CONFIRM_PAUSE));
-    match waiter.wait(Some(remaining)).map_err(wait_failure)? {
-        Some(signal) if ends_wait(signal) => Err(wait_interrupted(plan, locks, signal)),
+    match event_loop.wait(Some(remaining)).map_err(wait_failure)? {
+        Some(signal) if interrupts_wait(signal) => Err(wait_interrupted(plan, locks, signal)),
         _ => Ok(()),
     }
 }
@@ -124,28 +129,28 @@ fn pause(plan: &Run, locks: &Locks, waiter: &Waiter, deadline: Option<Duration>)
 fn acquire(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     deadline: Option<Duration>,
     was_granted: bool,
 ) -> Result<Option<Guard>, Failure> {
     let parent_group = ParentGroup { locks, group: OnceCell::new() };
-    let mut result = wait_for_lock(plan, locks, waiter, deadline, &parent_group)?;
+    let mut result = wait_for_lock(plan, locks, event_loop, deadline, &parent_group)?;
     if let (Err(error), Wait::Not) = (&result, plan.wait)
         && error.is_taken()
         && let Some(parent_group) = parent_group.group()
         && sweep::kill_orphans(parent_group, plan.verbose > 0)
     {
         // With `--nonblock` the run ends what was left behind, and then tries once more.
-        if let Some(signal) = sweep(parent_group, false, waiter, ends_wait).map_err(wait_failure)? {
+        if let Some(signal) = sweep(parent_group, false, event_loop, interrupts_wait).map_err(wait_failure)? {
             return Err(wait_interrupted(plan, locks, signal));
         }
         result =
-            wait_for_lock(plan, locks, waiter, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
+            wait_for_lock(plan, locks, event_loop, deadline, &ParentGroup { locks, group: OnceCell::new() })?;
     }
     match result {
-        Err(error) if error.is_taken() => Err(not_acquired(plan, locks, waiter, &error)?),
+        Err(error) if error.is_taken() => Err(not_acquired(plan, locks, event_loop, &error)?),
         Err(error) if error.is_refused() && was_granted => {
-            pause(plan, locks, waiter, deadline)?;
+            pause(plan, locks, event_loop, deadline)?;
             if deadline.is_some_and(|deadline| now() >= deadline) { Err(error.into()) } else { Ok(None) }
         }
         result => result.map(Some).map_err(Into::into),
@@ -173,7 +178,7 @@ impl ParentGroup<'_> {
 fn wait_for_lock(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     deadline: Option<Duration>,
     parent_group: &ParentGroup<'_>,
 ) -> Result<Result<Guard, Error>, Failure> {
@@ -186,10 +191,10 @@ fn wait_for_lock(
     let mut wait_messages = WaitMessages::new(plan, locks);
     let mut next_sweep = now().saturating_add(FIRST_SWEEP);
     loop {
-        if let Poll::Ready(result) = waiter.poll(acquire.as_mut()) {
+        if let Poll::Ready(result) = event_loop.poll(acquire.as_mut()) {
             return Ok(result);
         }
-        let mut next_wake_up = wait_messages.print_when_due(waiter);
+        let mut next_wake_up = wait_messages.print_when_due(event_loop);
         if plan.wait != Wait::Not
             && let Some(parent_group) = parent_group.group()
         {
@@ -200,10 +205,10 @@ fn wait_for_lock(
             let remaining = next_sweep.saturating_sub(now());
             next_wake_up = Some(next_wake_up.map_or(remaining, |next| next.min(remaining)));
         }
-        match waiter.wait(next_wake_up).map_err(wait_failure)? {
+        match event_loop.wait(next_wake_up).map_err(wait_failure)? {
             // Returning drops the future, and that removes the claim from the queue.
-            Some(signal) if ends_wait(signal) => return Err(wait_interrupted(plan, locks, signal)),
-            Some(Signal::SIGTSTP) => waiter.signals().stop().map_err(wait_failure)?,
+            Some(signal) if interrupts_wait(signal) => return Err(wait_interrupted(plan, locks, signal)),
+            Some(Signal::SIGTSTP) => event_loop.signals().stop().map_err(wait_failure)?,
             _ => {}
         }
     }
@@ -222,12 +227,17 @@ fn request(plan: &Run, locks: &Locks) -> Request {
 }
 
 /// The failure for a lock that was not acquired. It names the holder if the engine answers soon.
-fn not_acquired(plan: &Run, locks: &Locks, waiter: &Waiter, error: &Error) -> Result<Failure, Failure> {
+fn not_acquired(
+    plan: &Run,
+    locks: &Locks,
+    event_loop: &EventLoop,
+    error: &Error,
+) -> Result<Failure, Failure> {
     if plan.quiet {
         return Ok(Failure::silent(plan.not_acquired_code));
     }
     let limit = if plan.wait == Wait::Not { SHOW_LIMIT } else { SHOW_LIMIT_AFTER_WAIT };
-    let shown = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
+    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let error = error.to_string();
     let holder_text = match shown.map_err(wait_failure)? {
         Some(Ok(view)) => text::held_by(&view),

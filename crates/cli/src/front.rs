@@ -29,6 +29,7 @@ use nix::{
 
 use crate::{
     cgroup::Group,
+    event_loop::EventLoop,
     exit::{self, Failure},
     orphan,
     plan::Run,
@@ -36,7 +37,6 @@ use crate::{
     spawn::fork,
     text::print_message,
     tree,
-    waiter::Waiter,
 };
 
 /// How often the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
@@ -52,13 +52,13 @@ const MAX_MESSAGE_BYTES: u64 = 4096;
 /// Which of the two processes this one is.
 pub(crate) enum Role {
     Front(Front),
-    Guardian(FrontLink, Waiter),
+    Guardian(FrontLink, EventLoop),
 }
 
 /// The state of the front.
 pub(crate) struct Front {
     guardian: Pid,
-    waiter: Waiter,
+    event_loop: EventLoop,
     socket: UnixStream,
 }
 
@@ -87,15 +87,15 @@ pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role
     let (front_socket, guardian_socket) = UnixStream::pair()?;
     front_socket.set_nonblocking(true)?;
     let front_link = FrontLink { pid: getpid(), group: getpgrp(), socket: guardian_socket };
-    let guardian_waiter =
-        Waiter::new(signals.for_forked_process()?, Some(front_link.socket.as_fd().try_clone_to_owned()?))?;
-    let front_waiter = Waiter::new(signals, None)?;
+    let guardian_loop =
+        EventLoop::new(signals.for_forked_process()?, Some(front_link.socket.as_fd().try_clone_to_owned()?))?;
+    let front_loop = EventLoop::new(signals, None)?;
     tree::become_subreaper()?;
     if let Some(guardian) = fork()? {
-        return Ok(Role::Front(Front { guardian, waiter: front_waiter, socket: front_socket }));
+        return Ok(Role::Front(Front { guardian, event_loop: front_loop, socket: front_socket }));
     }
     // An open copy of the near end would hide the end of the front.
-    drop((front_socket, front_waiter));
+    drop((front_socket, front_loop));
     // Signals to the process group of the front, KILL included, must not reach the guardian. Neither must a signal to
     // every process named leasehold.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
@@ -103,7 +103,7 @@ pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role
     tree::become_subreaper()?;
     // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
     set_pdeathsig(Signal::SIGCONT)?;
-    Ok(Role::Guardian(front_link, guardian_waiter))
+    Ok(Role::Guardian(front_link, guardian_loop))
 }
 
 impl FrontLink {
@@ -178,7 +178,7 @@ impl Front {
                 Some(_) => continue,
                 None => {}
             }
-            match self.waiter.wait(None).map_err(failed)? {
+            match self.event_loop.wait(None).map_err(failed)? {
                 None | Some(Signal::SIGCHLD) => {}
                 Some(signal) => self.forward(signal),
             }
@@ -202,8 +202,8 @@ impl Front {
     /// have stopped it; then continues the guardian.
     fn handle_stop(&self, by: Signal) -> Result<(), Errno> {
         match by {
-            Signal::SIGTSTP => self.waiter.signals().stop()?,
-            Signals::STOP_WITH_GROUP => self.waiter.signals().stop_group()?,
+            Signal::SIGTSTP => self.event_loop.signals().stop()?,
+            Signals::STOP_WITH_GROUP => self.event_loop.signals().stop_group()?,
             // Another process stopped the guardian. It is continued at once, or the lock would be lost.
             _ => {}
         }
@@ -225,7 +225,7 @@ impl Front {
             );
             return Failure::new(exit::BUG, message);
         };
-        let free = match is_gone && orphan::free_name(plan, &claim, &self.waiter) {
+        let free = match is_gone && orphan::free_name(plan, &claim, &self.event_loop) {
             true => "now",
             false => "when its lease has run out",
         };
@@ -257,7 +257,7 @@ impl Front {
                 }
             }
             // If waiting for events fails, the loop only checks more often.
-            let _ = self.waiter.wait(Some(TREE_CHECK_INTERVAL));
+            let _ = self.event_loop.wait(Some(TREE_CHECK_INTERVAL));
         }
         // Fails, and leaves the group, while a process in it runs.
         let _ = leaf.map(|leaf| leaf.remove());

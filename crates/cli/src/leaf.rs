@@ -18,7 +18,7 @@ use nix::{
     unistd::{Pid, Uid, mkdir},
 };
 
-use crate::{cgroup::Group, delegation, spawn::Entrance, waiter::now};
+use crate::{cgroup::Group, delegation, event_loop::now, spawn::Entrance};
 
 /// The mode of a leaf in use. Only its owner can open it, so only the owner can lock it. Processes of other users that
 /// run in it can still read its files by name.

@@ -1,8 +1,8 @@
 //! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
-//! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `waiter` (the loop), `nested`
-//! and `acquire` (the lock), `progress` and `log` (the messages meanwhile), `start`, `spawn`, `terminal`, `child` and
-//! `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (its control group), `enforce` (when CMD must stop, as a
-//! pure machine) and `supervise`, which brings them together.
+//! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `event_loop` (the loop),
+//! `nested` and `acquire` (the lock), `progress` and `log` (the messages meanwhile), `start`, `spawn`, `terminal`,
+//! `child` and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (its control group), `enforce` (when CMD must
+//! stop, as a pure machine) and `supervise`, which brings them together.
 
 mod acquire;
 mod args;
@@ -12,6 +12,7 @@ mod cmd;
 mod delegation;
 mod enforce;
 mod engines;
+mod event_loop;
 mod exit;
 mod front;
 mod help;
@@ -34,7 +35,6 @@ mod terminal;
 mod text;
 mod tree;
 mod usage;
-mod waiter;
 
 use std::process::ExitCode;
 

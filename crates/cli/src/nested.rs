@@ -7,10 +7,10 @@ use leasehold::{Guard, Locks, Mode, Name};
 use crate::{
     args::Nested,
     cmd::run::{lock_label, wait_failure},
+    event_loop::{EventLoop, now},
     exit::{self, Failure},
     plan::{Run, Wait, WantedMode},
-    signals::ends_wait,
-    waiter::{Waiter, now},
+    signals::interrupts_wait,
 };
 
 /// The time limit for the check whether this process was started under the hold that it asks for.
@@ -85,7 +85,7 @@ impl Hold {
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     deadline: Option<Duration>,
 ) -> Result<Option<Hold>, Failure> {
     let outer_holds: Vec<_> =
@@ -96,7 +96,7 @@ pub(crate) fn nested(
     // Another engine or prefix may have the same name, so the claim has to be compared. A user without the right to
     // look at locks waits as usual.
     let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
-    let shown = waiter.block_on(locks.show(plan.name.as_str()), Some(limit), ends_wait);
+    let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };
     let is_exclusive = view.mode == Some(Mode::Exclusive) || plan.mode == WantedMode::Exclusive;
     let is_held = |hold: &Hold| view.holders.iter().any(|holder| holder.id == hold.claim);

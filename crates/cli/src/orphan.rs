@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use leasehold::{Connect, Error, Locks};
 
-use crate::{plan::Run, signals::ends_wait, waiter::Waiter};
+use crate::{event_loop::EventLoop, plan::Run, signals::interrupts_wait};
 
 /// The time limit for ending the hold. Without an answer the name is free when the lease runs out.
 const BREAK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Ends the hold of `claim`, on a new connection, because the connection of the guardian has ended. Returns whether the
 /// name is certainly free.
-pub(crate) fn free_name(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
+pub(crate) fn free_name(plan: &Run, claim: &str, event_loop: &EventLoop) -> bool {
     // The kernel has released a lock of the file engine with its process.
     if plan.url.starts_with("file:") {
         return true;
@@ -23,7 +23,7 @@ pub(crate) fn free_name(plan: &Run, claim: &str, waiter: &Waiter) -> bool {
     }
     let Ok(locks) = Connect::default().connect(&plan.url) else { return false };
     matches!(
-        waiter.block_on(end_hold(&locks, plan.name.as_str(), claim), Some(BREAK_LIMIT), ends_wait),
+        event_loop.block_on(end_hold(&locks, plan.name.as_str(), claim), Some(BREAK_LIMIT), interrupts_wait),
         Ok(Some(Ok(())))
     )
 }

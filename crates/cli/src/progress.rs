@@ -14,10 +14,10 @@ use nix::unistd::{Pid, geteuid, getpid};
 use crate::{
     child::Child,
     cmd::run::lock_label,
+    event_loop::{EventLoop, now},
     log,
     plan::{Run, Wait},
     text::{held_by, short_duration},
-    waiter::{Waiter, now},
 };
 
 /// A run that acquires the lock sooner than this prints nothing about waiting.
@@ -47,11 +47,11 @@ impl<'a> WaitMessages<'a> {
     }
 
     /// When a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
-    /// until the next message is due; the answer may wake `waiter` earlier.
-    pub(crate) fn print_when_due(&mut self, waiter: &Waiter) -> Option<Duration> {
+    /// until the next message is due; the answer may wake `event_loop` earlier.
+    pub(crate) fn print_when_due(&mut self, event_loop: &EventLoop) -> Option<Duration> {
         loop {
             if let Some(request) = &mut self.show_request {
-                let Poll::Ready(shown) = waiter.poll(request.as_mut()) else { return None };
+                let Poll::Ready(shown) = event_loop.poll(request.as_mut()) else { return None };
                 self.show_request = None;
                 self.next_message_at = Some(now().saturating_add(MESSAGE_INTERVAL));
                 self.print(shown);

@@ -128,6 +128,6 @@ impl AsFd for Signals {
 }
 
 /// Whether a signal ends the wait for the lock. The other signals matter only to CMD or to job control.
-pub(crate) fn ends_wait(signal: Signal) -> bool {
+pub(crate) fn interrupts_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

@@ -15,17 +15,17 @@ use crate::{
     cgroup::Group,
     child::Child,
     cmd::run::{wait_failure, wait_interrupted},
+    event_loop::EventLoop,
     exit::{self, Failure},
     front::FrontLink,
     leaf::Leaf,
     nested::Hold,
     plan::Run,
-    signals::ends_wait,
+    signals::interrupts_wait,
     spawn::{Spawn, Spawned, spawn},
     sweep::sweep,
     terminal::Terminal,
     tree::wait_for_all,
-    waiter::Waiter,
 };
 
 /// The most bytes of a script's first line: the kernel reads no more.
@@ -87,18 +87,18 @@ pub(crate) fn start(
     plan: &Run,
     locks: &Locks,
     guard: &Guard,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     front_link: &FrontLink,
 ) -> Result<Child, Failure> {
     let failed = |error: std::io::Error| not_started(plan, error);
-    let mut leaf = make_leaf(plan, locks, waiter, front_link)?;
+    let mut leaf = make_leaf(plan, locks, event_loop, front_link)?;
     let terminal = Terminal::find(front_link.group());
     let Spawned { pid, move_error } = spawn(Spawn {
         program: plan.program.clone(),
         arguments: plan.arguments.clone(),
         variables: Hold::of(&plan.name, guard).variables(),
         pass_url: plan.pass_url,
-        initial_mask: waiter.signals().initial_mask(),
+        initial_mask: event_loop.signals().initial_mask(),
         lock: if plan.pass_descriptor { lock_file_descriptor(locks, guard).map_err(failed)? } else { None },
         terminal: match &terminal {
             Some(terminal) => terminal.descriptor_for_cmd().map_err(failed)?,
@@ -122,14 +122,16 @@ pub(crate) fn start(
 fn make_leaf(
     plan: &Run,
     locks: &Locks,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     front_link: &FrontLink,
 ) -> Result<Result<Leaf, String>, Failure> {
     let parent_group = match Group::of_this_process() {
         Ok(parent_group) => parent_group,
         Err(why) => return Ok(Err(why)),
     };
-    if let Some(signal) = sweep(&parent_group, plan.verbose > 0, waiter, ends_wait).map_err(wait_failure)? {
+    if let Some(signal) =
+        sweep(&parent_group, plan.verbose > 0, event_loop, interrupts_wait).map_err(wait_failure)?
+    {
         return Err(wait_interrupted(plan, locks, signal));
     }
     let leaf = Leaf::create(parent_group, front_link.pid());

@@ -9,12 +9,12 @@ use nix::{errno::Errno, sys::signal::Signal};
 use crate::{
     child::{Change, Child},
     enforce::{Action, Enforcer},
+    event_loop::{EventLoop, now},
     exit,
     plan::Run,
     terminal::TakeBack,
     text::print_message,
     tree,
-    waiter::{Waiter, now},
 };
 
 /// How often the loop checks whether CMD's tree has ended, after CMD has ended and the lock is lost. The end of a child
@@ -46,7 +46,7 @@ type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 /// Supervises one CMD under one guard.
 pub(crate) struct Supervisor<'a> {
     guard: &'a Guard,
-    waiter: &'a Waiter,
+    event_loop: &'a EventLoop,
     child: Child,
     grace: Duration,
     enforcer: Enforcer,
@@ -70,10 +70,16 @@ pub(crate) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(crate) fn new(plan: &Run, lock: String, guard: &'a Guard, waiter: &'a Waiter, child: Child) -> Self {
+    pub(crate) fn new(
+        plan: &Run,
+        lock: String,
+        guard: &'a Guard,
+        event_loop: &'a EventLoop,
+        child: Child,
+    ) -> Self {
         Self {
             guard,
-            waiter,
+            event_loop,
             child,
             grace: plan.grace,
             enforcer: Enforcer::new(plan.grace),
@@ -116,7 +122,7 @@ impl<'a> Supervisor<'a> {
             }
             let next =
                 [self.enforcer.time_to_next_action(now()), self.start_keeper()].into_iter().flatten().min();
-            if let Some(signal) = self.waiter.wait(next)? {
+            if let Some(signal) = self.event_loop.wait(next)? {
                 self.handle_signal(signal);
             }
             if self.front_is_gone {
@@ -149,24 +155,24 @@ impl<'a> Supervisor<'a> {
             if !self.child.is_any_running() {
                 return Ok(End::Held { code: exit::code_of_signal(Signal::SIGKILL), left_processes: false });
             }
-            self.waiter.wait(Some(TREE_CHECK_INTERVAL))?;
+            self.event_loop.wait(Some(TREE_CHECK_INTERVAL))?;
         }
     }
 
     /// Polls for a loss, and for the answer to the confirmation.
     fn poll_for_loss(&mut self) {
         if self.loss.is_none()
-            && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
+            && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
         {
             self.loss = Some(loss);
         }
         if let Some(confirmation) = &mut self.confirmation
-            && self.waiter.poll(confirmation.as_mut()).is_ready()
+            && self.event_loop.poll(confirmation.as_mut()).is_ready()
         {
             // A confirmation that finds a loss reports it to the guard first, so the loss can be polled now if it was
             // not before.
             if self.loss.is_none()
-                && let Poll::Ready(loss) = self.waiter.poll(self.lost.as_mut())
+                && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
             {
                 self.loss = Some(loss);
             }
@@ -244,8 +250,8 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             // The terminal stopped only CMD's process group. The shell waits for the whole group of the front.
-            Some(TakeBack::FromCmd) => self.waiter.signals().stop_with_group()?,
-            Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.waiter.signals().stop()?,
+            Some(TakeBack::FromCmd) => self.event_loop.signals().stop_with_group()?,
+            Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.event_loop.signals().stop()?,
         }
         // Either this process was continued by SIGCONT, which is pending and will be passed on. Or it was never stopped
         // because no process could have continued it: then a stop from the terminal must not last either.
@@ -278,7 +284,7 @@ impl<'a> Supervisor<'a> {
         };
         while let Some(kill_at) = self.enforcer.kill_at().filter(|_| self.child.is_any_running()) {
             let time_left = kill_at.saturating_sub(now());
-            if let Some(signal) = self.waiter.wait(Some(time_left.min(TREE_CHECK_INTERVAL)))? {
+            if let Some(signal) = self.event_loop.wait(Some(time_left.min(TREE_CHECK_INTERVAL)))? {
                 self.handle_signal(signal);
             }
             self.enforce();
@@ -291,7 +297,7 @@ impl<'a> Supervisor<'a> {
     fn move_leftovers_out(&mut self) -> Result<(), Errno> {
         let give_up_at = now() + MOVE_LIMIT;
         while !self.child.move_leftovers_out() && now() < give_up_at {
-            if let Some(signal) = self.waiter.wait(Some(LEFTOVERS_CHECK_INTERVAL))? {
+            if let Some(signal) = self.event_loop.wait(Some(LEFTOVERS_CHECK_INTERVAL))? {
                 self.handle_signal(signal);
             }
         }
@@ -314,7 +320,7 @@ impl<'a> Supervisor<'a> {
                 ));
                 return Ok(());
             }
-            self.waiter.wait(Some(TREE_CHECK_INTERVAL))?;
+            self.event_loop.wait(Some(TREE_CHECK_INTERVAL))?;
         }
         Ok(())
     }

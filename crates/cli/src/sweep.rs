@@ -7,10 +7,10 @@ use nix::{errno::Errno, sys::signal::Signal};
 
 use crate::{
     cgroup::Group,
+    event_loop::{EventLoop, now},
     leaf::{LeafState, leaf_state},
     log,
     text::print_message,
-    waiter::{Waiter, now},
 };
 
 /// How often the sweep checks whether killed processes have ended.
@@ -26,7 +26,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) fn sweep(
     parent_group: &Group,
     verbose: bool,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     stop: impl Fn(Signal) -> bool,
 ) -> Result<Option<Signal>, Errno> {
     let mut orphans = orphans(parent_group, verbose);
@@ -41,7 +41,7 @@ pub(crate) fn sweep(
             ));
             break;
         }
-        if let Some(signal) = waiter.wait(Some(CHECK_INTERVAL))?.filter(|signal| stop(*signal)) {
+        if let Some(signal) = event_loop.wait(Some(CHECK_INTERVAL))?.filter(|signal| stop(*signal)) {
             return Ok(Some(signal));
         }
     }

@@ -73,8 +73,8 @@ impl Config {
     }
 
     /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then its
-    /// create revision times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the token
-    /// is the create revision, as in other programs, and each task of the process claims the name for itself. All
+    /// create revision times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the
+    /// token is the create revision, as in other programs, and each task of the process claims the name for itself. All
     /// programs that share a fence need the same setting.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {

@@ -230,4 +230,4 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(count.try_into().unwrap_or(0))
 }
 
-leasehold_core::forward_inspect!(EtcdEngine, guarantee::examine);
+leasehold_core::forward_inspect!(EtcdEngine, guarantee by guarantee::examine);

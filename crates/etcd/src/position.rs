@@ -144,8 +144,8 @@ impl Client {
         (own_key, blocker): (Vec<u8>, &Blocker),
     ) {
         let (span, begin, own_begin) = match blocker {
-            // Only the watch of the blocker reports missed changes. The read that follows such a report also covers changes
-            // that the watch of the own key missed.
+            // Only the watch of the blocker reports missed changes. The read that follows such a report also covers
+            // changes that the watch of the own key missed.
             Blocker::Key { key, .. } => (
                 (key.clone(), Vec::new()),
                 WatchStart::Now { read_revision },

@@ -53,8 +53,8 @@ pub(crate) enum WatchStart {
     /// a tenth of a second.
     After(i64),
     /// From when the server receives the request; the server reports changes at once. The client has read the data at
-    /// revision `read_revision`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and the
-    /// client reads once what changed in between. Such a watch is never behind: the server serves watches that are
+    /// revision `read_revision`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and
+    /// the client reads once what changed in between. Such a watch is never behind: the server serves watches that are
     /// behind only ten times a second.
     Now { read_revision: i64 },
     /// As `Now`, but changes between `read_revision` and the beginning of the watch do not matter.
@@ -209,8 +209,8 @@ impl Watches {
 }
 
 impl Tables {
-    /// Records the newest change of a reply. Returns the target of its watch, the revision up to which the target has read,
-    /// and whether it wants to know of missed changes; `None` for an unknown watch.
+    /// Records the newest change of a reply. Returns the target of its watch, the revision up to which the target has
+    /// read, and whether it wants to know of missed changes; `None` for an unknown watch.
     fn record(&mut self, response: &WatchResponse) -> Option<(Option<WatchTarget>, i64, bool)> {
         let watch = self.watches.get_mut(&response.watch_id)?;
         let newest = response.events.iter().map(revision_of).max();

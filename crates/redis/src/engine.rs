@@ -228,7 +228,7 @@ impl RedisEngine {
             channel,
             claim.owner,
         );
-        Ok(Item::new(keys).id(claim.id).words(arguments))
+        Ok(Item::new(keys).id(claim.id).formatted(arguments))
     }
 }
 

@@ -51,7 +51,7 @@ impl RedisEngine {
             None => Cow::Borrowed(&*self.client.channel),
             Some(_) => Box::pin(route.channel(&self.client)).await?,
         };
-        let item = Item::fast_claim(keys, claim.id).words(format_args!(
+        let item = Item::fast_claim(keys, claim.id).formatted(format_args!(
             "={} {tokens} {} {}",
             millis(claim.ttl),
             after_tag(&channel),

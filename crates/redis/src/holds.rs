@@ -213,7 +213,7 @@ impl RedisEngine {
             self.in_flight.release(release.id, route.conn.number, now, now.after(REQUEST_LIFE));
         let (end_letter, min_hold) = (letter(release.ended), millis(release.min_hold.unwrap_or_default()));
         let words = format_args!("{end_letter} {min_hold} {} {}", u8::from(wants_tombstone), self.for_others);
-        Ok(Item::new(&keys).grant(release.id, release.token).words(words))
+        Ok(Item::new(&keys).grant(release.id, release.token).formatted(words))
     }
 
     /// Releases while the slot is migrating, like [`renew_while_migrating`](Self::renew_while_migrating). The other

@@ -189,16 +189,16 @@ impl Item {
         self
     }
 
-    /// Appends these words, and ends the part.
-    pub(crate) fn words(mut self, words: fmt::Arguments<'_>) -> Self {
+    /// Appends this formatted text, and ends the part.
+    pub(crate) fn formatted(mut self, text: fmt::Arguments<'_>) -> Self {
         // Writing to memory cannot fail.
-        let _ = self.bytes.write_fmt(words);
+        let _ = self.bytes.write_fmt(text);
         self.text(b"")
     }
 
     /// Appends this number, and ends the part.
     pub(crate) fn number(self, number: u64) -> Self {
-        self.words(format_args!("{number}"))
+        self.formatted(format_args!("{number}"))
     }
 
     /// Appends this id, and ends the part.
@@ -211,7 +211,7 @@ impl Item {
     pub(crate) fn grant(self, id: ClaimId, token: Option<Token>) -> Self {
         let item = self.hex_id(id);
         match token {
-            Some(token) => item.words(format_args!(".{}", token.number)),
+            Some(token) => item.formatted(format_args!(".{}", token.number)),
             None => item.text(b"."),
         }
     }

@@ -170,6 +170,8 @@ impl ClaimRow {
             since: instant(self.since),
             expires: instant(self.expires),
             claim_time: Duration::from_micros(u64::try_from(self.claim_time).unwrap_or(0)),
+            // A pushed grant that is not confirmed in time goes back to its place in the queue: since when it waited,
+            // and until when its queue entry lasts.
             queue_entry: (kind == EntryKind::Pushed)
                 .then(|| (instant(self.place_since), instant(self.place_expires))),
             client: self.client,

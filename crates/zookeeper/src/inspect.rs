@@ -213,4 +213,4 @@ async fn read_node(conn: &Conn, directory: &str, name: &str) -> Result<Option<St
     }
 }
 
-leasehold_core::forward_inspect!(ZookeeperEngine, guarantee::examine);
+leasehold_core::forward_inspect!(ZookeeperEngine, guarantee by guarantee::examine);

@@ -21,7 +21,8 @@ const MIN_WORDS: usize = 4;
 const FILES_WITHOUT_MESSAGES: [&str; 6] =
     ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
 /// The text before a string that only programmers see.
-const BEFORE_TEXT_FOR_PROGRAMMERS: [&str; 4] = ["expect(", "reason =", "must_use =", "unreachable!("];
+const BEFORE_TEXT_FOR_PROGRAMMERS: [&str; 5] =
+    ["expect(", "expect_err(", "reason =", "must_use =", "unreachable!("];
 /// Words of servers that the code looks for, cases of a message that is explained as a whole, and assertions of the
 /// compiler.
 const NO_MESSAGES: [&str; 13] = [

@@ -8,17 +8,17 @@ use nix::{errno::Errno, sys::signal::Signal};
 use crate::{
     acquire::{acquire_confirmed, wait_deadline},
     engines,
+    event_loop::EventLoop,
     exit::{self, Failure},
     front::{FrontLink, Outcome, Role, split_into_front_and_guardian},
     log,
     nested::{Hold, nested},
     plan::Run,
     progress::{Steps, UnansweredRenewals},
-    signals::{Signals, ends_wait},
+    signals::{Signals, interrupts_wait},
     spawn::become_cmd,
     start::{lock_is_inherited, not_started, start},
     supervise::{End, Supervisor},
-    waiter::Waiter,
 };
 
 /// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
@@ -38,7 +38,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
     match split_into_front_and_guardian(signals)
         .map_err(|error| Failure::system("cannot start the guardian", error))?
     {
-        Role::Guardian(front_link, waiter) => run_as_guardian(&plan, &front_link, &waiter),
+        Role::Guardian(front_link, event_loop) => run_as_guardian(&plan, &front_link, &event_loop),
         Role::Front(front) => match front.wait_for_end(&plan)? {
             Outcome::Code(code) => Ok(code),
             Outcome::BecomeCmd(claim) => {
@@ -53,10 +53,11 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
 }
 
 /// The guardian's part of the run: acquires the lock, runs CMD, releases the lock.
-fn run_as_guardian(plan: &Run, front_link: &FrontLink, waiter: &Waiter) -> Result<u8, Failure> {
+fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -> Result<u8, Failure> {
     log::start(plan.verbose);
     let owner = plan.owner.clone().unwrap_or_else(|| front_link.owner());
     let mut connect = Connect::default().owner(owner.label());
+    // The keeper of the connection; its thread starts later, if CMD still runs then.
     let keeper = deferred_keeper(plan);
     if let Some(keeper) = &keeper {
         connect = connect.keeper(keeper.clone());
@@ -67,20 +68,20 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, waiter: &Waiter) -> Resul
     let locks = connect.connect(&plan.url)?;
     let mut steps = Steps::begin(plan);
     let deadline = wait_deadline(plan);
-    if let Some(hold) = nested(plan, &locks, waiter, deadline)? {
+    if let Some(hold) = nested(plan, &locks, event_loop, deadline)? {
         front_link
             .send_become_cmd(&hold.claim)
             .map_err(|error| Failure::system("cannot start CMD", error))?;
         return Ok(exit::DONE);
     }
-    let guard = acquire_confirmed(plan, &locks, waiter, deadline)?;
+    let guard = acquire_confirmed(plan, &locks, event_loop, deadline)?;
     front_link
         .send_hold(&guard.id().to_string())
         .map_err(|error| Failure::system("cannot start CMD", error))?;
     steps.granted(&locks, &guard);
-    let child = start(plan, &locks, &guard, waiter, front_link)?;
+    let child = start(plan, &locks, &guard, event_loop, front_link)?;
     steps.started(&locks, &child, front_link.pid());
-    let end = Supervisor::new(plan, lock_label(plan, &locks), &guard, waiter, child)
+    let end = Supervisor::new(plan, lock_label(plan, &locks), &guard, event_loop, child)
         .with_deferred_keeper(keeper)
         .wait_for_end()
         .map_err(wait_failure)?;
@@ -92,7 +93,7 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, waiter: &Waiter) -> Resul
         }
         End::Held { code, left_processes } => {
             let inherited = left_processes && lock_is_inherited(plan, &locks, &guard);
-            let code = release(plan, &locks, guard, waiter, code, inherited)?;
+            let code = release(plan, &locks, guard, event_loop, code, inherited)?;
             if !inherited {
                 steps.ended(&locks);
             }
@@ -101,8 +102,8 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, waiter: &Waiter) -> Resul
     }
 }
 
-/// A deferred keeper for the file engine. A hold of that engine needs no keeper in its first moments, and many a CMD
-/// ends before that time: then no thread is started.
+/// A keeper whose thread is not started at once, for the file engine; `None` for other engines. A hold of that engine
+/// needs no keeper in its first moments, and many a CMD ends before that time: then no thread is started.
 fn deferred_keeper(plan: &Run) -> Option<Keeper> {
     let is_soon_due = plan.max_hold.is_some() || plan.ttl < MIN_TTL_TO_DEFER_KEEPER;
     (engines::name_of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
@@ -114,13 +115,13 @@ fn release(
     plan: &Run,
     locks: &Locks,
     guard: Guard,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
     code: u8,
     inherited: bool,
 ) -> Result<u8, Failure> {
     if locks.profile().life == Life::Process {
         // A hold of a process is checked only now and then. Other holds report a loss when they are released.
-        let confirmed = waiter.block_on(guard.confirm(), Some(CONFIRM_LIMIT), ends_wait);
+        let confirmed = event_loop.block_on(guard.confirm(), Some(CONFIRM_LIMIT), interrupts_wait);
         if let Some(Err(error)) = confirmed.map_err(wait_failure)?
             && let ErrorKind::Lost(loss) = error.kind()
         {
@@ -135,15 +136,15 @@ fn release(
     let renewal_error = guard.trouble();
     let released = match plan.at_least {
         Some(at_least) if code == exit::DONE && !locks.profile().supports_min_hold => {
-            match hold_for_at_least(locks, guard, at_least, waiter).map_err(wait_failure)? {
+            match hold_for_at_least(locks, guard, at_least, event_loop).map_err(wait_failure)? {
                 MinHold::Interrupted(signal) => return Err(min_hold_interrupted(plan, locks, signal, code)),
                 MinHold::Released(released) => Ok(released),
             }
         }
         Some(at_least) if code == exit::DONE => {
-            waiter.block_on(guard.release_at_least(at_least), Some(RELEASE_LIMIT), ends_wait)
+            event_loop.block_on(guard.release_at_least(at_least), Some(RELEASE_LIMIT), interrupts_wait)
         }
-        _ => waiter.block_on(guard.release(), Some(RELEASE_LIMIT), ends_wait),
+        _ => event_loop.block_on(guard.release(), Some(RELEASE_LIMIT), interrupts_wait),
     };
     let why = match released.map_err(wait_failure)? {
         Some(Ok(())) => return Ok(code),
@@ -179,16 +180,16 @@ fn hold_for_at_least(
     locks: &Locks,
     guard: Guard,
     at_least: Duration,
-    waiter: &Waiter,
+    event_loop: &EventLoop,
 ) -> Result<MinHold, Errno> {
     let mut release_later = pin!(guard.release_at_least(at_least));
     let mut ended_by = None;
-    let stop = |signal| ends_wait(signal) && ended_by.replace(signal).is_none();
-    let released = waiter.block_on(release_later.as_mut(), Some(at_least + RELEASE_LIMIT), stop)?;
+    let stop = |signal| interrupts_wait(signal) && ended_by.replace(signal).is_none();
+    let released = event_loop.block_on(release_later.as_mut(), Some(at_least + RELEASE_LIMIT), stop)?;
     let Some(signal) = ended_by else { return Ok(MinHold::Released(released)) };
-    waiter.block_on(locks.close(Duration::ZERO), Some(RELEASE_LIMIT), |_| false)?;
+    event_loop.block_on(locks.close(Duration::ZERO), Some(RELEASE_LIMIT), |_| false)?;
     // `close` sends the pending release at once; this waits for its answer.
-    waiter.block_on(release_later, Some(RELEASE_LIMIT), |_| false)?;
+    event_loop.block_on(release_later, Some(RELEASE_LIMIT), |_| false)?;
     Ok(MinHold::Interrupted(signal))
 }
 

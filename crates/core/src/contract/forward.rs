@@ -42,10 +42,10 @@ macro_rules! forward_engine {
 }
 
 /// Implements [`Inspect`](crate::Inspect) for a type with the field `client`, by the client's functions of the same
-/// names.
+/// names, except the guarantee, which the given function finds out.
 #[macro_export]
 macro_rules! forward_inspect {
-    ($engine:ty, $guarantee:path) => {
+    ($engine:ty, guarantee by $guarantee:path) => {
         impl $crate::Inspect for $engine {
             fn ping(&self) -> $crate::BoxFuture<'_, Result<(), $crate::EngineError>> {
                 Box::pin(self.client.ping())

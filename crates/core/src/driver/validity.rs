@@ -137,7 +137,7 @@ impl Validity {
     }
 
     /// Reports to the guard, once, that its hold is lost; false if the loss was reported before.
-    pub(crate) fn lose(&self, loss: Loss) -> bool {
+    pub(crate) fn mark_lost(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
         let is_first_report = self.loss.set(loss).is_ok();
@@ -237,7 +237,7 @@ mod tests {
         validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.granted()), (lease.deadline(), secs(20)));
         assert_eq!(validity.loss(at(150)), None);
-        assert!(validity.lose(Loss::Broken) && !validity.lose(Loss::Gone), "reported once");
+        assert!(validity.mark_lost(Loss::Broken) && !validity.mark_lost(Loss::Gone), "reported once");
         lease.renewed(at(100), at(110), Some(secs(30)), None);
         validity.copy_ends(&lease);
         assert_eq!((validity.deadline(), validity.loss(at(150))), (at(0), Some(Loss::Broken)));

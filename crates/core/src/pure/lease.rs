@@ -165,7 +165,7 @@ impl Lease {
     }
 
     /// Ends the lease for this reason, unless it has ended for another.
-    pub fn lose(&mut self, loss: Loss) {
+    pub fn mark_lost(&mut self, loss: Loss) {
         self.lost.get_or_insert(loss);
     }
 

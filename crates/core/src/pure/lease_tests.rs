@@ -118,8 +118,8 @@ fn a_lost_lease_stays_lost() {
     );
 
     let mut broken = lease(0);
-    broken.lose(Loss::Broken);
-    broken.lose(Loss::Gone);
+    broken.mark_lost(Loss::Broken);
+    broken.mark_lost(Loss::Gone);
     broken.renewed(at(10), at(20), Some(TTL), None);
     assert_eq!(broken.step(at(30)), LeaseAction::Lost(Loss::Broken));
 }
@@ -219,7 +219,7 @@ proptest! {
                         latest_deadline = deadline(at(sent_at), Duration::from_millis(granted));
                     }
                 }
-                LeaseEvent::Lost => lease.lose(Loss::Gone),
+                LeaseEvent::Lost => lease.mark_lost(Loss::Gone),
                 LeaseEvent::RenewalStopped => lease.stop_renewal(),
                 LeaseEvent::Doubted => {
                     lease.doubt(at(now));

@@ -1,8 +1,8 @@
 //! Blocks of tokens on a server that numbers the claims itself: etcd by a revision, ZooKeeper by a zxid.
 //!
-//! A hold that is handed over inside a process needs a new token for each task, but the server gave its claim one number
-//! only. So the tokens of a claim are a block: the number of the claim times [`HAND_OVER_TOKENS`], plus the step within
-//! the block. A later claim has a larger number, so all tokens of its block are larger.
+//! A hold that is handed over inside a process needs a new token for each task, but the server gave its claim one
+//! number only. So the tokens of a claim are a block: the number of the claim times [`HAND_OVER_TOKENS`], plus the step
+//! within the block. A later claim has a larger number, so all tokens of its block are larger.
 
 use std::time::Duration;
 

@@ -88,7 +88,7 @@ impl ClaimRequest<'_> {
             Waits::Now => 1,
             Waits::Still => 2,
         };
-        Item::new(keys).id(*id).words(format_args!(
+        Item::new(keys).id(*id).formatted(format_args!(
             "{how} {} {} {} {tokens} {waits} {} {} {owner}",
             self.attempt,
             millis(*ttl),
@@ -147,7 +147,7 @@ pub(super) fn write_item(
     first_token: u64,
     tokens: u32,
 ) -> Item {
-    Item::new(keys).id(claim.id).words(format_args!("{attempt} {first_token} {tokens} {}", claim.owner))
+    Item::new(keys).id(claim.id).formatted(format_args!("{attempt} {first_token} {tokens} {}", claim.owner))
 }
 
 /// Reads the answer to a request to write a block: whether it is written, the node's time, and its newest token.
@@ -186,7 +186,7 @@ impl ClaimEnd {
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
         Item::new(keys)
             .id(self.id)
-            .words(format_args!("{attempt} {token} {ended} {tombstone} {}", millis(quarantine)))
+            .formatted(format_args!("{attempt} {token} {ended} {tombstone} {}", millis(quarantine)))
     }
 }
 
@@ -208,7 +208,7 @@ pub(super) fn renew_item(
     quarantine: Duration,
 ) -> Item {
     let (token, ttl) = (hold.token.number, millis(hold.ttl));
-    Item::new(keys).id(hold.id).words(format_args!(
+    Item::new(keys).id(hold.id).formatted(format_args!(
         "{token} {ttl} {} {}",
         u8::from(missing_lock == MissingLock::SetAgain),
         millis(quarantine)

@@ -54,7 +54,7 @@ impl Shared {
         let mut lost_holds = 0;
         for mut shard in self.table.shards() {
             for hold in shard.values_mut().flat_map(|state| &mut state.holds) {
-                hold.lose(loss);
+                hold.mark_lost(loss);
                 lost_holds += 1;
             }
         }

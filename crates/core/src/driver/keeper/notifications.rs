@@ -23,7 +23,7 @@ impl Shared {
                         control.wake.notify_one();
                     }
                 }
-                Notification::Lost { name, id, loss } => self.lose(&name, id, loss),
+                Notification::Lost { name, id, loss } => self.mark_lost(&name, id, loss),
                 Notification::Doubt => self.doubt_all(),
                 Notification::AskAll => self.ask_all(),
             }

@@ -22,7 +22,7 @@ pub(crate) fn renew_due(shared: &Arc<Shared>, due: Vec<(Name, TimerKey)>) {
     for (name, timer) in due {
         match shared.next_lease_step(&name, timer) {
             Some(LeaseStep::Renew(hold)) => holds.push(hold),
-            Some(LeaseStep::Lost(id, loss)) => shared.lose(&name, id, loss),
+            Some(LeaseStep::Lost(id, loss)) => shared.mark_lost(&name, id, loss),
             None => {}
         }
     }
@@ -67,7 +67,7 @@ async fn renew(shared: &Arc<Shared>, holds: &[Hold]) -> Result<(), EngineError> 
                 extended += 1;
                 shared.apply_renewal(&hold.name, hold.id, sent_at, ttl);
             }
-            Some(Renewed::Lost(loss)) => shared.lose(&hold.name, hold.id, loss),
+            Some(Renewed::Lost(loss)) => shared.mark_lost(&hold.name, hold.id, loss),
             Some(Renewed::Unknown(error)) => {
                 unknown += 1;
                 shared.note_failed_renewal(&hold.name, hold.id, single_line(&mut shared_text, &error));
@@ -180,7 +180,9 @@ impl Shared {
         let mut in_use = false;
         for validity in &hold.guards {
             match validity.loss(now) {
-                Some(loss) => drop(validity.lose(loss)),
+                Some(loss) => {
+                    validity.mark_lost(loss);
+                }
                 None => in_use = true,
             }
         }

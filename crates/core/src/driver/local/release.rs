@@ -182,14 +182,14 @@ impl Shared {
     }
 
     /// Reports a lost hold to its guards, and starts a claim for a local waiter.
-    pub(crate) fn lose(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
+    pub(crate) fn mark_lost(self: &Arc<Self>, name: &Name, id: ClaimId, loss: Loss) {
         let (newly_reported, renewal_error, prepared) = {
             let mut shard = self.table.shard(name);
             let Some(state) = shard.get_mut(name) else { return };
             let Some(hold) = state.hold(id) else { return };
             // Its guards may know of the loss already, by their own `max_hold`; that the name is free for waiters is
             // new all the same.
-            let newly_reported = hold.lose(loss);
+            let newly_reported = hold.mark_lost(loss);
             let renewal_error = hold
                 .guards
                 .iter()

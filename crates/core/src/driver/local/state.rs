@@ -122,9 +122,9 @@ impl LocalHold {
     }
 
     /// Ends the lease and reports the loss to every guard; false if it was reported to all before.
-    pub(crate) fn lose(&mut self, loss: crate::Loss) -> bool {
-        self.lease.lose(loss);
-        self.guards.iter().filter(|validity| validity.lose(loss)).count() > 0
+    pub(crate) fn mark_lost(&mut self, loss: crate::Loss) -> bool {
+        self.lease.mark_lost(loss);
+        self.guards.iter().filter(|validity| validity.mark_lost(loss)).count() > 0
     }
 
     /// The hold as an argument of the engine's `renew`.

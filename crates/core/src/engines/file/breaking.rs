@@ -63,10 +63,10 @@ impl FileEngine {
         stored: &StoredRecord,
     ) -> Result<Broken, EngineError> {
         let (record, pid) = (&stored.record, stored.record.process.pid);
-        let reason = "a kernel lock ends only with its holder";
+        let why = "a kernel lock ends only with its holder";
         if !(record.stops_on_term && record.process.is_running()) {
             return Err(denied_error(format!(
-                "pid {pid} ({}) holds it and does not stop on request: {reason}; end that process",
+                "pid {pid} ({}) holds it and does not stop on request: {why}; end that process",
                 record.owner
             )));
         }
@@ -75,7 +75,7 @@ impl FileEngine {
             // lock.
             if !self.has_flock(lock_file, pid) {
                 return Err(denied_error(format!(
-                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {reason}; find \
+                    "pid {pid} ({}) holds it by the state file, but the kernel shows no lock of that process on its file: {why}; find \
                      out who holds it",
                     record.owner
                 )));

@@ -22,7 +22,7 @@ use nix::{
 use crate::signals::Signals;
 
 /// Waits for a signal, for any future polled through it, or until a time has passed.
-pub(crate) struct Waiter {
+pub(crate) struct EventLoop {
     signals: Signals,
     /// Readable when a future that was polled can make progress.
     eventfd: Arc<EventFdWaker>,
@@ -32,7 +32,7 @@ pub(crate) struct Waiter {
     front_is_gone: Cell<bool>,
 }
 
-/// The index of the socket to the front among the descriptors that [`Waiter::wait`] polls.
+/// The index of the socket to the front among the descriptors that [`EventLoop::wait`] polls.
 const FRONT_INDEX: usize = 2;
 
 /// Wakes the loop from another thread.
@@ -46,7 +46,7 @@ impl Wake for EventFdWaker {
     }
 }
 
-impl Waiter {
+impl EventLoop {
     /// A loop that reads `signals` and, in the guardian, watches the socket to the front.
     ///
     /// # Errors
