@@ -17,8 +17,8 @@ pub const DEFAULT_PREFIX: &str = "lock:";
 /// The longest prefix, in bytes. A name adds up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap (time in which a name is left to other programs), the same value as in `lua/head.lua`. The queue
-/// entry of a silent client lives longer than this.
+/// The longest gap (the time for which a name is left to other programs), the same value as in `lua/head.lua`. The
+/// queue entry of a claim that sends no request lives longer than this.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
@@ -34,13 +34,13 @@ pub struct Config {
     pub(crate) connect_timeout: Duration,
     /// How long a name is left to other programs, see [`gap`](Self::gap); `None` for the default.
     pub(crate) gap: Option<Duration>,
-    /// The program whose waiters a release wakes, and its description for the scripts.
+    /// The program whose waiters a release wakes, and the words that tell the scripts which program it is.
     pub(crate) wake: Option<(Wake, String)>,
     /// How many replicas must have a grant before it is returned.
     pub(crate) wait: u32,
     /// How a lock is stored: as a string, or as a hash of Redisson.
     pub(crate) layout: Layout,
-    /// The connection must be encrypted; the TLS settings are still to be given.
+    /// The URL demands encryption: the TLS settings must still be given.
     pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
@@ -84,8 +84,8 @@ impl Config {
         }
     }
 
-    /// Parses the part of a URL after the scheme (`redis`, `rediss` (then also call `tls`), `redis+unix`,
-    /// `redis+sentinel` or `redis+cluster`) and before the query, still percent-encoded:
+    /// Parses the part of a URL after the scheme and before the query, still percent-encoded. The scheme is `redis`,
+    /// `rediss` (then also call `tls`), `redis+unix`, `redis+sentinel` or `redis+cluster`; the part is:
     /// `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`,
     /// `//[user][:password]@sentinel[:port],.../master[/db]`, `//[user][:password]@node[:port],...`.
     ///
@@ -108,7 +108,7 @@ impl Config {
         self
     }
 
-    /// The login at the Sentinels, if there are any. They never receive the login of the servers.
+    /// The login at the Sentinels, if there are any. The Sentinels never receive the login of the servers.
     #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: impl Into<Password>) -> Self {
         if let Servers::Sentinel(sentinels) = &mut self.servers {
@@ -128,8 +128,8 @@ impl Config {
         self
     }
 
-    /// Returns a grant, and counts a renewal, only when this many replicas have it (`WAIT`); none by default. A
-    /// fail-over then loses a lock more rarely, but still can lose one. The user needs the right to `WAIT` and `INFO`.
+    /// A grant or a renewal succeeds only when so many replicas have stored it (`WAIT`); 0 by default. A fail-over then
+    /// loses a lock more rarely, but still can lose one. The user needs the right to `WAIT` and `INFO`.
     #[must_use]
     pub fn wait(mut self, replicas: u32) -> Self {
         self.wait = replicas;
@@ -138,9 +138,8 @@ impl Config {
 
     /// How a lock is stored; as a plain string by default.
     ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for another layout together with a [`wake`](Self::wake): the two
-    /// are for locks of different programs.
+    /// # Errors [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a
+    /// [`wake`](Self::wake): they are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.check_wake()?;
@@ -157,8 +156,8 @@ impl Config {
         Ok(())
     }
 
-    /// The description of the waiters that a release wakes, as the scripts read it: see `wake_waiters()` in
-    /// `lua/wake.lua` and `lua/wake_redisson.lua`.
+    /// The words that tell the scripts which program's waiters a release wakes: see `wake_waiters()` in `lua/wake.lua`
+    /// and `lua/wake_redisson.lua`.
     pub(crate) fn wake_words(&self) -> &str {
         match (self.layout, &self.servers) {
             (Layout::Redisson, Servers::Cluster(_)) => "redisson s",
@@ -174,7 +173,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connection; for a server on a host and port.
+    /// Encrypts the connections to servers on a host and port.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
@@ -217,7 +216,7 @@ impl Config {
     }
 
     /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes
-    /// 3 s at most, also with zero, which sets no limit of its own.
+    /// 3 s at most, whatever this limit is; with a limit of zero only the 3 s apply.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -242,8 +241,8 @@ impl Config {
         }
     }
 
-    /// Whenever one of our locks becomes free, also wakes the waiters of another program: those that sleep until a
-    /// wake-up, instead of polling. Mutual exclusion does not depend on the wake-up.
+    /// Whenever leasehold frees a lock, it also wakes waiters of another lock program, whose waiters do not poll, but
+    /// sleep until that program's wake-up. Mutual exclusion does not depend on the wake-up.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys with this
@@ -257,12 +256,14 @@ impl Config {
         Ok(self)
     }
 
-    /// How long, in whole milliseconds, a name is left to other programs after it has passed from one of our claims to
-    /// the next for ten times as long; 10 s at most. Other programs are not in our queue, but retry from time to time:
-    /// choose the pause between their attempts. Readers that follow each other without a break leave no gap.
+    /// How long, in whole milliseconds, a name is left to other programs (a gap); 10 s at most. A gap comes after a
+    /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap.
+    /// Other programs are not in our queue, but retry from time to time: choose a gap as long as the pause between
+    /// their attempts. Readers that follow each other without a break leave no gap.
     ///
     /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
-    /// With [`Duration::ZERO`] there are no gaps: other programs may never get a name for which our claims always wait.
+    /// With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims of ours
+    /// wait all the time.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = Some(gap.min(MAX_GAP));

@@ -34,23 +34,25 @@ use crate::{
 };
 
 /// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
-/// is well below the shortest claim time, so that pushed grants can be dated.
+/// is well below the shortest claim time: so for a pushed grant the client knows when it was made.
 const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
 
 /// One connection.
 pub(crate) struct Conn {
-    /// The serial number of the connection. Requests on one connection are applied in order.
+    /// The serial number of the connection. The server executes the requests of one connection in the order of their
+    /// sending.
     pub(crate) number: u64,
     pub(crate) address: String,
-    /// Sends commands other than scripts.
+    /// Sends commands other than calls of scripts.
     mux: MultiplexedConnection,
     /// Sends the calls of scripts.
     outbox: Outbox,
     /// The task that runs the connection; the calling thread can poll it too.
     shared: SharedTask,
-    /// Confirms that replicas have a grant before the grant counts; `None` if no replicas are waited for.
+    /// Waits until replicas have stored a grant, before the grant counts; `None` if the URL does not ask for that
+    /// (`wait=`).
     replicas: Option<Replicas>,
     /// The connection is gone: no request may use it.
     dead: Arc<AtomicBool>,
@@ -115,7 +117,7 @@ impl Conn {
                     () = pulse => {}
                     () = confirming => {}
                     () = watch => {
-                        // The flag first: renewals that the doubt causes must not use this connection.
+                        // The flag is set first: the doubt causes renewals, and these must not use this connection.
                         is_dead.store(true, Ordering::Release);
                         mailbox.push(Notification::Doubt);
                     }
@@ -138,7 +140,8 @@ impl Conn {
         self.outbox.evidence.set_evidence_limit(evidence_limit);
     }
 
-    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if configured.
+    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if the URL asks for
+    /// that (`wait=`).
     pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;
@@ -153,7 +156,7 @@ impl Conn {
         self.replicas.is_some()
     }
 
-    /// Waits until the configured number of replicas has all earlier writes of this connection.
+    /// Waits until the configured number of replicas has stored all writes so far of this connection.
     pub(crate) async fn wait_for_replicas(&self, to: Destination) -> Result<(), EngineError> {
         match &self.replicas {
             Some(replicas) => replicas.wait_for_all(to).await,
@@ -178,7 +181,8 @@ impl Conn {
     }
 }
 
-/// Refuses a server that was a master and is a replica now: its host name will soon lead to another server.
+/// Returns an error to retry if the server was a master and is a replica now: its host name will soon lead to another
+/// server.
 fn still_master(
     identity: &Identity,
     wanted: ServerKind,
@@ -204,7 +208,7 @@ async fn pulse(
         if !listener.is_wanted() {
             listener.demand.begun().await;
         }
-        // An error also shows that the server is alive. A broken connection ends its driver.
+        // An error shows as well as an answer that the server is alive. If the connection is broken, its driver ends.
         let time = async {
             let sent = clock.now();
             if let Ok(time) = redis::cmd("TIME").query_async(&mut mux).await {

@@ -10,8 +10,8 @@ use leasehold_core::Instant;
 
 /// How long a slot counts as contended after one of its names was wanted by several claims, or needed the whole script.
 const CONTENTION_MEMORY: Duration = Duration::from_secs(5);
-/// The number of entries, which slots share: a name of a slot that wrongly counts as contended only misses the fast
-/// path.
+/// The number of entries: several slots share one entry, so a slot can wrongly count as contended. The only effect is
+/// that requests about its names do not use the fast path.
 const ENTRIES: usize = 1024;
 
 /// For each entry the moment until which it counts as contended, in nanoseconds.

@@ -22,19 +22,21 @@ use crate::{
     token_counter::LINEAGE,
 };
 
-/// The poll intervals of waiting claims. Grants are pushed, so polling only covers lost pushes and foreign locks.
+/// The range of the poll interval of a waiting claim. A release pushes the grant to the next waiter, so polling is
+/// needed only if a push is lost, or while another program holds the lock.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(250)..=Duration::from_secs(2);
 /// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock
 /// before another process does. A hand-over to another process costs as much as some hundred hand-overs within a
-/// process: with 64 tokens the hand-overs to other processes took most of the time.
+/// process: when a grant had only 64 tokens, the hand-overs to other processes took most of the time.
 const TOKENS_PER_GRANT: u32 = 1 + 256;
 /// How long a request may take before its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often a claim is sent again because its client was not subscribed to notifications yet. More attempts are needed
-/// only while a slot moves to and fro, and polling covers that case.
+/// How often at most a claim is sent again because its client was not yet subscribed to notifications. More attempts
+/// are needed only while a slot moves back and forth; in that case polling finds the grant.
 const MAX_LISTEN_RETRIES: u32 = 3;
-/// How long after its sending a request may still be applied. `lua/name.lua` stores tombstones for the same time.
+/// How long after it was sent a request may still arrive at the server and be executed. `lua/name.lua` stores
+/// tombstones for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
 /// Locks on one Redis server.
@@ -52,7 +54,7 @@ pub struct RedisEngine {
 }
 
 impl RedisEngine {
-    /// Creates a client of the server. The first request makes the first contact.
+    /// Creates a client of the server. The first request connects to the server.
     ///
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
@@ -70,7 +72,7 @@ impl RedisEngine {
         Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
     }
 
-    /// The keys of a name; an error if the prefix, the layout or the slots exclude the name.
+    /// The keys of a name; an error if no lock can have this name with this prefix and layout, or on a Redis Cluster.
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         let config = &self.client.config;
         let mut keys = Keys::of(&config.prefix, name)?;
@@ -105,10 +107,10 @@ impl RedisEngine {
     /// Claims a name with the whole script.
     async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut request = self.reach.request(keys.slot);
-        // A waiter must receive notifications: a grant passes over a claim whose client does not listen. Where a
-        // subscription costs a request, a claim is first tried without one; only a claim that must wait subscribes and
-        // asks again.
-        // A claim that asks again waits already, so it must listen.
+        // A waiter must receive notifications: a release grants nothing to a claim whose client does not listen. Where
+        // a subscription costs a request, the claim is first sent without a subscription. If the claim must wait, the
+        // client subscribes and sends the claim again. With `How::Ask` the claim may be waiting already, so the client
+        // must listen.
         let (mut must_listen, mut retries) = (how == How::Ask, 0);
         let (route, reply) = loop {
             let route = request.route().await?;
@@ -133,7 +135,8 @@ impl RedisEngine {
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
-                    // Once more, now listening: notifications since the first attempt may have been missed.
+                    // The claim is sent again once the client listens: a notification between the first attempt and the
+                    // subscription may have been missed.
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait
                         && retries < MAX_LISTEN_RETRIES
@@ -165,7 +168,8 @@ impl RedisEngine {
         answer
     }
 
-    /// Returns the grant when the configured number of replicas has it. Releases a grant that too few replicas have.
+    /// Returns the grant when the configured number of replicas has stored it. Releases a grant that too few replicas
+    /// have stored.
     async fn wait_for_replicas(
         &self,
         route: &Route,
@@ -185,8 +189,8 @@ impl RedisEngine {
     }
 
     /// Asks the server to report changes of a lock that another program holds; for a claim near the head of the queue.
-    /// If the server cannot report them, polling finds the change. Not only the first claim watches: its process may
-    /// hang, or its machine may have failed without notice.
+    /// If the server cannot report them, polling finds the change. Several claims near the head of the queue watch the
+    /// lock: the process of the head may hang, or its machine may have failed without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
@@ -196,8 +200,8 @@ impl RedisEngine {
         }
     }
 
-    /// The script's arguments for a claim. `is_listening`: the client is subscribed to `channel`, so the claim may be
-    /// enqueued.
+    /// The arguments of the claim script for a claim. `is_listening`: the client is subscribed to `channel`, so the
+    /// claim may be enqueued.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
@@ -271,7 +275,7 @@ fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, Eng
         "taken" => Ok(Answer::Taken(read_hint(words, layout).ok_or_else(unreadable)?)),
         "gone" => Ok(Answer::Gone),
         "clash" => {
-            // The limit of the present kind of lock; 0 for a mutex or read-write lock.
+            // The limit of the lock that is there now; 0 for a mutex or read-write lock.
             let present_kind = match words.next() {
                 None | Some("0") => "a mutex or read-write lock".to_owned(),
                 Some(limit) => format!("a semaphore of {limit}"),

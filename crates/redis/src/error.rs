@@ -5,13 +5,13 @@ use redis::{ErrorKind, RedisError, Value};
 
 use crate::server::{Address, Server};
 
-/// Why the call of a script failed, as far as the caller reacts to it.
+/// Why the call of a script failed: one variant for each reaction of the caller.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// Nothing was done: the slot belongs to another server, at the address `to`, from now on.
     Moved { to: String, error: EngineError },
-    /// Nothing was done: the slot is migrating, and the keys are on the other server, at the address `to`, if they
-    /// exist.
+    /// Nothing was done: the slot is migrating from this server to the one at the address `to`, and the keys are not
+    /// here: if they exist, they are there.
     Ask { to: String, error: EngineError },
     /// Nothing was done: some of the keys are on another server already.
     Split(EngineError),
@@ -47,7 +47,7 @@ impl Refused {
         }
     }
 
-    /// A copy, for another caller that waits for the same answer.
+    /// A copy without the source of the error, for another caller that waits for the same answer.
     pub(crate) fn without_source(&self) -> Self {
         match self {
             Self::Moved { to, error } => Self::Moved { to: to.clone(), error: error.without_source() },
@@ -87,8 +87,8 @@ pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
         Value::SimpleString(text) => text,
         _ => return None,
     };
-    // The answers of our scripts begin with a small letter. Errors of servers before 7.0 begin with the position in the
-    // script.
+    // The answers of our scripts begin with a small letter. An error begins with a capital letter, or, on servers
+    // before 7.0, with the position in the script.
     if !text.starts_with(|c: char| c.is_ascii_uppercase()) && !text.starts_with(SCRIPT_NAME) {
         return None;
     }
@@ -118,7 +118,7 @@ pub(crate) fn unreachable(address: &Address, error: &std::io::Error) -> EngineEr
 /// Classifies an error at the start of a connection: no request was sent yet.
 pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineError {
     if error.kind() == ErrorKind::Parse {
-        // At this port answers another program, or a server that requires TLS.
+        // Another kind of program answers at this port, or a server that requires TLS.
         let reason = format!(
             "the answer is not of a Redis server: check host and port of the URL{}",
             tls_hint_if_closed(server)
@@ -129,8 +129,8 @@ pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineE
     let classified = classify(error);
     let cause = classified.source.as_ref().map(ToString::to_string);
     let (fault, reason) = match (classified.fault, cause) {
-        // A server refuses our certificate in this form, after the connection was made. By then its error type is
-        // hidden.
+        // A server that refuses our certificate sends a TLS alert after the connection was made. Here the alert is
+        // inside an I/O error of the client library, so only its text shows that it is an alert.
         #[cfg(feature = "tls")]
         (Fault::Unknown, Some(cause)) if leasehold_tls::is_alert(&cause) => (Fault::Misconfigured, cause),
         (Fault::Unknown, cause) => {
@@ -168,13 +168,13 @@ pub(crate) fn is_foreign_type(text: &str) -> bool {
     code_and_detail(text).0 == "WRONGTYPE"
 }
 
-/// Whether the error is about missing rights, in the texts of Redis 6, of Redis 8 and of Valkey.
+/// Whether the error says that the user lacks a right, in the words of Redis 6, of Redis 8 and of Valkey.
 fn is_about_rights(detail: &str) -> bool {
     let words = ["can't run this command", "can't access at least one", "ACL failure in script"];
     words.iter().any(|words| detail.contains(words))
 }
 
-/// Whether the error is about a key of a script in another slot, in the texts of Redis 7 and of Redis 6.
+/// Whether the error says that a script used a key in another slot, in the words of Redis 7 and of Redis 6.
 fn is_about_slots(detail: &str) -> bool {
     let words = ["non local key", "hash to the same slot", "undeclared key"];
     words.iter().any(|words| detail.contains(words))
@@ -202,7 +202,7 @@ fn error_of(code: &str, detail: &str) -> EngineError {
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
         ),
-        // Inside a script the error has only this text.
+        // The error of a command inside a script has no error code, only this text.
         _ if is_about_rights(detail) => (
             Fault::Denied,
             "the user of the URL may not do this: give it the rights of docs/engines/redis.md",
@@ -232,7 +232,7 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
-    // Cut off before the arguments of the command, which may be a whole script.
+    // The text without the arguments of the command, which may contain a whole script.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message =
         if detail.is_empty() { explanation.to_owned() } else { format!("{explanation} ({code} {detail})") };
@@ -254,8 +254,8 @@ fn code_of(error: &RedisError) -> Option<String> {
 /// How errors name a script; a line number follows.
 const SCRIPT_NAME: &str = "@user_script:";
 
-/// The code of an error and the text after it. In an error of a script, servers before 7.0 have the code within the
-/// text.
+/// The code of an error and the text after the code. For an error inside a script, servers before 7.0 write the code
+/// within the text.
 fn code_and_detail(text: &str) -> (String, &str) {
     let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
     let inner = text_in_script(text).map(|inner| inner.split(' ').next().unwrap_or_default());

@@ -1,6 +1,6 @@
 //! Judges which answers prove the current state of the locks (are evidence). A server that was stopped or cut off does
-//! not know that another server has replaced it: when it runs again, it answers earlier requests, and those in its
-//! socket, as if it still had the locks.
+//! not know that another server has replaced it: when it runs again, it answers the requests that it had received
+//! before, and those that waited in its socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,8 +9,8 @@ use std::{
 
 use leasehold_core::{EngineError, Fault, Instant};
 
-/// Answers to requests sent within this time after a slow answer are no evidence either: a server that runs again needs
-/// a moment to learn of its successor.
+/// Answers to requests sent within this time after a slow answer are no evidence either: a stopped server that runs
+/// again needs a moment to learn that another server has replaced it.
 const DOUBT_AFTER_SLOW_ANSWER: Duration = Duration::from_millis(200);
 
 /// Judges the answers of one connection.

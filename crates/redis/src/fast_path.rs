@@ -1,7 +1,7 @@
-//! The fast path: short scripts claim free names, and release names without waiters, which are most names. The whole
-//! scripts handle all other items. A short script needs fewer arguments, and accepts names in any slots of one server,
-//! so names of several slots of a Redis Cluster share one request; a request of a whole script is about one slot. A
-//! short script changes nothing for an item that it leaves to the whole script.
+//! The fast path: short scripts claim free names, and release names without waiters. Most names are free or have no
+//! waiters. The whole scripts handle all other items. A short script needs fewer arguments, and accepts names in any
+//! slots of one server, so names of several slots of a Redis Cluster share one request; a request of a whole script is
+//! about one slot. A short script changes nothing for an item that it leaves to the whole script.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -29,7 +29,7 @@ impl RedisEngine {
         if self.reach.shares_slots() { for_cluster_node } else { for_single_server }
     }
 
-    /// Whether to try the short script: if no other claim is known to have wanted a name of this slot lately.
+    /// Whether to try the short script first: for a new exclusive claim, if no name of this slot was contended lately.
     pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
@@ -69,7 +69,8 @@ impl RedisEngine {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
-        // The first token; negative if the claim got only that one; 0 if the claim is left to the whole script.
+        // The first token; a negative number if the claim got only that one token; 0 if the claim is left to the whole
+        // script.
         let first_token = Reply::new(reply).number()?;
         if first_token == 0 {
             self.contention.note(keys.slot, self.client.clock.now());
@@ -82,7 +83,7 @@ impl RedisEngine {
         Ok(Some(Grant { token, tokens, ttl, previous: Previous::Clean }))
     }
 
-    /// Groups releases by the route of the fast path. The last group is of the releases without a route: they need the
+    /// Groups releases by the route of the fast path. The last group has the releases without a route: they need the
     /// whole script.
     pub(crate) fn group_by_route(
         releases: &[Release],

@@ -1,5 +1,5 @@
-//! A fence around data on the server: in one step it compares the token of a holder and writes, so it refuses the
-//! writes of a holder that was overtaken by a newer one.
+//! A fence around data on the server: in one step it compares the token of a holder with the largest token so far and
+//! writes. So it refuses the writes of a holder after a newer holder has shown its larger token.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use crate::{
 /// Guards a resource on the server that holds the locks: the fence stores the largest token that it was shown, and
 /// refuses writes with a smaller token (Kleppmann, "How to do distributed locking", 2016).
 ///
-/// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, holds that token and never
-/// expires; delete it together with the resource.
+/// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, stores that token and never
+/// expires; delete the key together with the resource.
 #[derive(Clone, Debug)]
 pub struct Fence {
     engine: Arc<RedisEngine>,
@@ -57,15 +57,14 @@ impl Fence {
     }
 
     /// Shows the fence this token, then runs `commands`, each a list of words, in one step; it runs none of them if a
-    /// larger token was shown before. A command that the server refuses ends the step; the commands before it stay
-    /// done.
+    /// larger token was shown before this one. A command that the server refuses ends the step; the commands before it
+    /// stay done.
     ///
-    /// Without commands this is the *seal*: done before the first read, it ensures that a holder that was overtaken can
+    /// Without commands this is the *seal*: done before the first read, it ensures that holders with smaller tokens can
     /// no longer change what is read.
     ///
-    /// # Errors
-    /// As for a claim. If the answer to a step was lost, it is unknown whether the step was done; a repeated step
-    /// applies its commands again.
+    /// # Errors The same errors as for a claim. If the answer to a step was lost, it is unknown whether the step was
+    /// done; a repeated step applies its commands again.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
         let item = |_: &Route| {
             let mut item = Item::of_key(&self.key).number(token);

@@ -10,7 +10,7 @@ const PART_OVERHEAD: u64 = 64;
 /// The longest line with a number, in bytes. Servers write neither blanks nor zeros before a number.
 const MAX_NUMBER_LINE: usize = 32;
 
-/// Follows the replies of a connection: how far the present reply is read.
+/// Follows the replies of a connection: how much of the present reply has arrived.
 #[derive(Debug)]
 pub(crate) struct ReplyFrames {
     /// How many bytes of memory the reply may still need.
@@ -54,7 +54,7 @@ impl ReplyFrames {
         self.memory_left.take(1)?;
         match &mut self.part {
             Part::Start => {
-                // The room for its parts was taken with the header of the list.
+                // For a part of a list, this room was taken when the header of the list was read.
                 if self.lists.is_empty() {
                     self.memory_left.take(PART_OVERHEAD)?;
                 }
@@ -230,7 +230,7 @@ mod tests {
             let shown = &reply[..reply.len().min(40)];
             assert_eq!(followed(reply.as_bytes(), 7).err(), Some(TooLong), "{shown:?}");
         }
-        // A smaller reply passes, and each reply has the whole bound.
+        // A smaller reply passes, and the bound applies to each reply separately.
         let long = format!("$30000000\r\n{}\r\n", "x".repeat(30_000_000));
         assert!(followed(long.repeat(3).as_bytes(), 8192).is_ok());
     }

@@ -1,5 +1,6 @@
-//! The guarantee that a Redis server gives as it is configured now. What lowers it is a finding: the server's
-//! persistence, its replicas, its behaviour when memory is full, and the clocks.
+//! The guarantee that a Redis server gives as it is configured now. What lowers the level is a finding: the server's
+//! role and version, its persistence, its replicas, and what it does when its memory is full. A difference of the
+//! clocks is a note.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -11,27 +12,29 @@ use crate::{
     reply::unreadable,
 };
 
-/// The oldest server that supports everything that the scripts use.
+/// The oldest version of Redis that supports everything that the scripts use.
 const OLDEST_VERSION: (u32, u32) = (6, 0);
 /// The version from which on `min-replicas-to-write` applies to scripts too, not only to single commands.
 const SCRIPT_REPLICAS_VERSION: (u32, u32) = (7, 0);
 
-/// A larger difference of the clocks is reported: clocks that are synchronised by a time server differ by far less.
+/// The largest difference of our clock and the server's that is not reported: clocks that are synchronised by a time
+/// server differ by far less.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(1);
 
-/// What a guarantee is judged by: what the server reports about itself, and how it is reached.
+/// What decides the guarantee: what the server reports about itself, and how this client reaches the server.
 struct ServerReport {
     /// The answer to `INFO`.
     info: HashMap<String, String>,
-    /// The setting `appendfsync`; `None` if the user may not read it.
+    /// The setting `appendfsync`; `None` if the user has no right to read it.
     fsync: Option<String>,
-    /// Whether the server stops syncing while it rewrites the append-only file.
+    /// Whether the server does not sync the append-only file to disk while it rewrites that file.
     fsync_pauses: bool,
-    /// How many replicas the server needs for a write; `None` if the user may not read the setting.
+    /// How many connected replicas the server needs to accept a write; `None` if the user has no right to read the
+    /// setting.
     min_replicas: Option<u32>,
-    /// For how many seconds a replica counts after its last sign of life.
+    /// For how many seconds after its last sign of life a replica counts as connected (`min-replicas-max-lag`).
     max_lag: String,
-    /// The server's clock beside ours.
+    /// The server's wall clock, and ours.
     clocks: Clocks,
     topology: Topology,
 }
@@ -78,7 +81,7 @@ pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Gu
     }))
 }
 
-/// Reads the settings whose names match the pattern; none if the user may not call `CONFIG`.
+/// Reads the settings whose names match the pattern; none if the user has no right to call `CONFIG`.
 async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(pattern);
@@ -88,8 +91,8 @@ async fn read_settings(conn: &Conn, pattern: &str) -> HashMap<String, String> {
     }
 }
 
-/// Adds the findings and notes of the `others` to `all`: the guarantee that all masters of a Redis Cluster give
-/// together.
+/// Adds the findings and notes of the `others` to `all`: then `all` is the guarantee that all masters of a Redis
+/// Cluster give together.
 pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     for other in others {
         let is_new = |finding: &Finding| !all.findings.contains(finding);
@@ -130,7 +133,7 @@ fn parse_info(text: &str) -> HashMap<String, String> {
     fields.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
 }
 
-/// The guarantee by the report of one server.
+/// The guarantee that follows from the report of one server.
 fn judge_server(report: &ServerReport) -> Guarantee {
     let info = |key: &str| report.info.get(key).map_or("", String::as_str);
     let mut guarantee = Guarantee::new(Level::LeaseBounded, &[]);
@@ -239,7 +242,8 @@ fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guaran
 }
 
 impl Clocks {
-    /// A note if the clocks differ by more than the time that the answer took.
+    /// A note for the operator if the clocks differ by more than [`MAX_CLOCK_DIFFERENCE`], besides the time that the
+    /// answer took.
     fn note(&self) -> Option<String> {
         let ahead = self.server.saturating_sub(self.ours_after);
         let behind = self.ours_before.saturating_sub(self.server);

@@ -1,5 +1,6 @@
 //! Renewals and releases of many holds at once. Where servers share the slots, each request is about one slot; while a
-//! slot is migrating, about one hold, and only about the keys that matter most.
+//! slot is migrating, each request is about one hold, and uses only the lock key and, for shared holds and permits, the
+//! set of the holds.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ impl RedisEngine {
         in_request_order(&batches, answers, || Renewed::Unknown(missing_answer()))
     }
 
-    /// Releases by the fast path where possible. If all releases go to one server, they share its requests.
+    /// Releases by the fast path where possible. If all releases go to one server, they share requests.
     pub(crate) async fn release_now(&self, releases: &[Release]) -> Vec<Released> {
         let routes: Vec<_> = releases.iter().map(|release| self.fast_path_route(release)).collect();
         if let Some(Some(route)) = routes.first()
@@ -54,8 +55,8 @@ impl RedisEngine {
         in_request_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
-    /// Releases on one server by the fast path, then what it has not released by the whole script. `None` as the route:
-    /// only by the whole script.
+    /// Releases on one server by the fast path, then by the whole script what the fast path has not released. Without a
+    /// route, releases only by the whole script.
     async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match route {
             Some(route) => self.release_fast(route, releases).await,
@@ -87,12 +88,12 @@ impl RedisEngine {
         in_request_order(&batches, answers, || Released::Unknown(missing_answer()))
     }
 
-    /// Groups items by the slots of their names, into batches of which each fits one request. All batches are sent at
-    /// once, so those for one node leave together.
+    /// Groups items by the slots of their names, into batches that fit into one request each. The callers send all
+    /// batches at the same time, so the batches for one node leave together.
     fn group_by_slot<T: Clone>(&self, all: &[T], name: impl Fn(&T) -> &Name) -> Vec<Batch<T>> {
         let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (position, item) in all.iter().enumerate() {
-            // A name that no claim can have has no slot, and any server may answer for it.
+            // A name that `keys` refuses has no slot: any server can answer for it, because no claim has that name.
             slots.entry(self.keys(name(item)).map_or(0, |keys| keys.slot)).or_default().push(position);
         }
         let positions = slots.values().flat_map(|positions| positions.chunks(MAX_BATCH_ITEMS));
@@ -105,7 +106,7 @@ impl RedisEngine {
         first.map_or(Ok(0), |name| self.keys(name).map(|keys| keys.slot))
     }
 
-    /// The script's arguments for a renewal.
+    /// The arguments of the renewal script for a hold.
     fn renewal_item(&self, hold: &Hold) -> Result<Item, EngineError> {
         let keys = self.keys(&hold.name)?;
         Ok(Item::new(&keys).grant(hold.id, Some(hold.token)).number(millis(hold.ttl)))
@@ -143,8 +144,8 @@ impl RedisEngine {
         }
     }
 
-    /// Renews while the slot is migrating, only by the lock and the set of the holds: each of these keys is certainly
-    /// on one of the two servers.
+    /// Renews while the slot is migrating, with only the lock key and, for shared holds and permits, the set of the
+    /// holds: each of these keys is certainly on one of the two servers.
     async fn renew_while_migrating(&self, hold: &Hold) -> Renewed {
         let script = if hold.mode == Mode::Exclusive { Script::RenewLock } else { Script::RenewShared };
         let replies = async {
@@ -158,8 +159,8 @@ impl RedisEngine {
         }
     }
 
-    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. A name
-    /// that no claim can have is answered as not there.
+    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. The
+    /// answer for a name that `keys` refuses is [`Released::NotThere`].
     async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
         let is_valid_name = |release: &&Release| self.keys(&release.name).is_ok();
         let valid: Vec<Release> = releases.iter().filter(is_valid_name).cloned().collect();
@@ -205,7 +206,7 @@ impl RedisEngine {
         }
     }
 
-    /// The script's arguments for a release: see `lua/release.lua`.
+    /// The arguments of the release script for a release: see `lua/release.lua`.
     fn release_item(&self, route: &Route, release: &Release) -> Result<Item, EngineError> {
         let (keys, now) = (self.keys(&release.name)?, self.client.clock.now());
         let wants_tombstone =
@@ -234,7 +235,7 @@ impl RedisEngine {
         }
     }
 
-    /// Reads the script's answer to a release. A certain answer also ends the record of its requests in flight.
+    /// Reads the script's answer to a release. A certain answer also ends the record of the claim's requests in flight.
     fn read_released(&self, word: &str, release: &Release) -> Released {
         let released = match word {
             "freed" => Released::Freed,

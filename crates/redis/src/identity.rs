@@ -22,10 +22,10 @@ pub(crate) struct Identity {
     pub(crate) groups: Vec<String>,
 }
 
-/// The kind of server that a connection must lead to, by the URL.
+/// The kind of server to which a connection must lead, as the URL says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerKind {
-    /// A single server, or one behind a name: neither a node of a Cluster nor a Sentinel.
+    /// A single server, or the server to which a host name leads: neither a node of a Cluster nor a Sentinel.
     Single,
     /// A node of a Redlock: an independent master, one of several.
     RedlockNode,
@@ -76,7 +76,7 @@ impl Identity {
         Ok(Self { server_mode: server_mode.to_owned(), role: role.to_owned(), ..Self::default() })
     }
 
-    /// Refuses a server of another kind, and names the right URL.
+    /// Refuses a server of another kind than the wanted one; the error names the right URL.
     pub(crate) fn check_kind(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
         let address = &server.address;
         let scheme = if server.is_encrypted() { "rediss" } else { "redis" };

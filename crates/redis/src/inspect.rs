@@ -21,8 +21,8 @@ use leasehold_core::{
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
-    /// Asks all servers for their time: a user without the right to `TIME` cannot lock, while a right to `PING` proves
-    /// nothing.
+    /// Asks all servers for their time: a user without the right to `TIME` cannot lock; an answer to `PING` would not
+    /// prove that the user can.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for route in self.reach.routes_to_all().await? {
             route.conn.ask(&redis::cmd("TIME")).await?;
@@ -38,7 +38,7 @@ impl RedisEngine {
         read_view(name, keys.lock(), &mut reply).map_err(Refused::Failed)
     }
 
-    /// The names below a prefix that have holders or waiters.
+    /// The names that begin with a prefix and have holders or waiters.
     async fn list_now(&self, prefix: &str) -> Result<Vec<View>, EngineError> {
         let lock_prefix = &self.client.config.prefix;
         let start = format!("{lock_prefix}{prefix}");
@@ -60,14 +60,14 @@ impl RedisEngine {
         for lock in locks {
             let name = lock.strip_prefix(lock_prefix).map(Name::new);
             let Some(Ok(name)) = name else { continue };
-            // Other keys below the prefix: our side keys, and Redisson's own keys.
+            // Other keys that begin with the same text: our side keys, and Redisson's own keys.
             if self.keys(&name).is_err() {
                 continue;
             }
             match self.show_now(&name).await {
                 Ok(view) if view.holders.is_empty() && view.waiters.is_empty() => {}
                 Ok(view) => views.push(view),
-                // Its keys are migrating to another server.
+                // The keys of the name are migrating to another server.
                 Err(Refused::Split(error)) => views.push(View::unreadable(name, lock, &error)),
                 // A key of another type, or an unreadable record: it blocks claims of this name, but must not block the
                 // list of the other names.
@@ -83,7 +83,7 @@ impl RedisEngine {
         Ok(views)
     }
 
-    /// Calls `on_key` for every key that matches the pattern, perhaps twice for some.
+    /// Calls `on_key` for every key that matches the pattern; for some keys perhaps twice.
     async fn scan(&self, pattern: &str, mut on_key: impl FnMut(&str)) -> Result<(), EngineError> {
         for route in self.reach.routes_to_all().await? {
             self.scan_one(route, pattern, &mut on_key).await?;

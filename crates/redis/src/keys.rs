@@ -6,20 +6,22 @@ use leasehold_core::{ClaimId, EngineError, Fault, Name};
 /// The hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
 pub(crate) const SLOTS: usize = 16_384;
-/// The prefix of all our keys and channels besides the locks: the side keys.
+/// The prefix of all keys and channels of leasehold except the lock keys.
 pub(crate) const SIDE_PREFIX: &str = "leasehold:";
 /// The prefix of the side keys of names, before the tag. No lock key may begin with it.
 pub(crate) const RESERVED_PREFIX: &str = "leasehold:{";
 
-/// The token counter that all slots share, without the prefix of the locks at its end: the tag is empty.
+/// The beginning of the key of the token counter that all slots share (its tag is empty): then come `t` and the prefix
+/// of the lock keys.
 pub(crate) const COMMON_COUNTER_PREFIX: &str = "leasehold:{}";
 
-/// The keys of one name. The lock key is the prefix and the name, because other programs use that key.
+/// The keys of one name. The lock key is the prefix and the name, without anything of leasehold, because other programs
+/// use that key too.
 pub(crate) struct Keys<'a> {
     pub(crate) prefix: &'a str,
     pub(crate) name: &'a str,
-    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, whatever
-    /// braces the lock key has.
+    /// The text between the braces of the side keys. It places the side keys in the slot of the lock key, even if the
+    /// lock key has braces itself.
     pub(crate) tag: &'static str,
     /// The letter after the tag in the side keys, which names the layout; empty for plain locks.
     pub(crate) layout_letter: &'static str,
@@ -55,9 +57,9 @@ fn is_side_key(prefix: &str, name: &str) -> bool {
     }
 }
 
-/// The key of the token counter of a prefix and slot. Each prefix has its own, so that a user with access to the locks
-/// of one prefix needs no other counter. Where servers share the slots, there is one counter for each slot; otherwise
-/// `slot` is `None`, and there is one for all.
+/// The key of the token counter of a prefix and slot. Each prefix of lock keys has its own counter, so that a user who
+/// has rights only on the keys of one prefix needs no counter of another prefix. Where servers share the slots, there
+/// is one counter for each slot; otherwise `slot` is `None`, and there is one counter for all slots.
 pub(crate) fn counter_key(prefix: &str, slot: Option<u16>) -> String {
     format!("{RESERVED_PREFIX}{}}}t{prefix}", slot.map_or("", tag))
 }
@@ -83,7 +85,8 @@ pub(crate) fn slot_channel(client: &str, slot: u16) -> String {
     format!("{RESERVED_PREFIX}{}}}{}", tag(slot), client.strip_prefix(SIDE_PREFIX).unwrap_or(client))
 }
 
-/// The part of a slot's channel after the tag, which is the same in all slots; the whole of any other channel.
+/// The part of a slot's channel after the tag: this part is the same in all slots. For any other channel, the whole
+/// name.
 pub(crate) fn after_tag(channel: &str) -> &str {
     let start = RESERVED_PREFIX.len() + TAG_LENGTH;
     if channel.starts_with(RESERVED_PREFIX) { channel.get(start..).unwrap_or_default() } else { channel }

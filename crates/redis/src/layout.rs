@@ -1,4 +1,4 @@
-//! How a lock is stored on the server: as the string of every other client, or as the hash of Redisson.
+//! How a lock is stored on the server: as a string, as by most lock programs, or as a hash, as by Redisson.
 
 use std::sync::OnceLock;
 
@@ -28,8 +28,8 @@ const REDISSON_PREFIX: &str = "redisson_";
 const READER_KEY_PART: &str = ":rwlock_timeout:";
 
 impl Layout {
-    /// The letter after the tag in a side key: a name that is locked in both layouts has two records, which do not
-    /// mention each other.
+    /// The letter after the tag in a side key. It differs between the layouts: a name that is used in both layouts has
+    /// a separate record for each.
     pub(crate) const fn layout_letter(self) -> &'static str {
         match self {
             Self::Plain => "",
@@ -55,8 +55,8 @@ impl Layout {
     }
 
     /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
-    /// migrating, the server then refuses every such script, even if all other declared keys are present: needed for
-    /// scripts that also read keys that are not known in advance.
+    /// migrating, the server then refuses every such script, even if all other declared keys are present: this is
+    /// needed for scripts that also read keys that are not known in advance.
     pub(crate) const fn declares_absent_key(self) -> bool {
         matches!(self, Self::Redisson)
     }
@@ -93,7 +93,7 @@ impl Layout {
         }
     }
 
-    /// The obstacle that is reported for a key that other programs may use for something else.
+    /// The obstacle that is reported for a lock key whose value is probably no lock.
     pub(crate) const fn obstacle_not_a_lock(self) -> &'static str {
         match self {
             Self::Plain => {

@@ -1,9 +1,10 @@
 //! The Redis engine: locks on Redis, Valkey or another compatible server.
 //!
-//! By default a lock is the plain token lock that every other client uses (`SET key id NX PX`), so our locks and those
-//! of programs in any language exclude each other. Waiting, fairness, hand-over and inspection use further keys beside
-//! the lock. A release grants the freed name to the head of the queue inside the same script, and pushes the grant to
-//! its client (`lua/name.lua` documents the keys and the rules). Documentation for users: `docs/engines/redis.md`.
+//! By default a lock is a string with an expiry, as most lock programs in any language set it (`SET key id NX PX`):
+//! while leasehold holds such a lock, those programs cannot acquire it, and vice versa. Waiting, fairness, hand-over
+//! and inspection use further keys beside the lock key. A release grants the freed name to the head of the queue inside
+//! the same script, and notifies the client of that waiter of the grant (`lua/name.lua` documents the keys and the
+//! rules). Documentation for users: `docs/engines/redis.md`.
 
 mod config;
 mod conn;

@@ -17,8 +17,8 @@ use crate::{
     stream,
 };
 
-/// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. The order of
-/// commands holds only while no command waits for room in the queue.
+/// The capacity of the client library's queue of unwritten commands: far more than are ever in flight. Commands leave
+/// in the order of the calls only as long as no command must wait for room in the queue.
 const MAX_QUEUED_COMMANDS: usize = 65_536;
 
 /// Whether to ask for the server's run id. A user without the right to read it does not ask again.
@@ -121,8 +121,8 @@ fn lacks_resp3(error: &RedisError) -> bool {
 }
 
 impl Dialed {
-    /// Turns on pushes. Returns the server's identity, and its time in microseconds. A server of the wrong kind is
-    /// refused before its other answers are used.
+    /// Turns on pushes. Returns the server's identity, and the server's time in microseconds. A server of the wrong
+    /// kind is refused before any other answer of it is used.
     pub(crate) async fn prepare(
         &mut self,
         channel: &str,
@@ -160,7 +160,7 @@ async fn listen(mux: &MultiplexedConnection, channel: &str) -> RedisResult<()> {
     }
 }
 
-/// The answer to `TIME`, in microseconds. A server may send any numbers.
+/// The answer to `TIME`, in microseconds. The sum is bounded, because a wrong server may send any numbers.
 pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }

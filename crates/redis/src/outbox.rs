@@ -1,5 +1,5 @@
 //! The outbox of one connection: it sends calls of scripts in the order in which they were queued. Consecutive calls of
-//! the same script are joined into one: half of the cost of a short script is its call.
+//! the same script are joined into one: for a short script, half of the cost is the call itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +26,9 @@ use crate::{
     shared_task::SharedTask,
 };
 
-/// The most items of one call. More items would hardly make each cheaper, and the server answers no item before it has
-/// executed all: with 100 items the server was idle while we read its answers, and we were idle while it wrote them.
+/// The most items of one call. With more items each item would hardly become cheaper, and the server answers no item
+/// before it has executed all: with 100 items the server was idle while the client read the answers, and the client was
+/// idle while the server wrote them.
 pub(crate) const MAX_BATCH_ITEMS: usize = 32;
 /// The capacity of the queue of calls; further calls wait in their own tasks.
 const MAX_QUEUED_CALLS: usize = 4096;
@@ -40,14 +41,14 @@ pub(crate) type Items = SmallVec<[Item; 1]>;
 /// The values of one reply.
 pub(crate) type Values = SmallVec<[Value; 1]>;
 
-/// The end at which calls are queued.
+/// The end of the outbox at which callers queue their calls.
 pub(crate) struct Outbox {
     calls: mpsc::Sender<Call>,
     /// Judges which answers prove the state of the locks.
     pub(crate) evidence: Arc<Evidence>,
 }
 
-/// The end that sends the calls.
+/// The end of the outbox that sends the queued calls.
 pub(crate) struct Sender {
     calls: mpsc::Receiver<Call>,
     mux: MultiplexedConnection,
@@ -138,8 +139,8 @@ impl Sender {
                         return;
                     }
                     for load in loads(batches(queued.drain(..))) {
-                        // The request is built at the first poll, which leaves out calls without a waiting caller: so a
-                        // claim that was given up is not sent after its release.
+                        // The request is built at the first poll, without the calls whose callers no longer wait: so a
+                        // claim whose caller gave up is not sent after the release of the claim.
                         in_flight.push(self.send(load));
                     }
                 }
@@ -169,7 +170,7 @@ impl Sender {
     }
 }
 
-/// Groups consecutive calls of one script for the same destination, up to a bound.
+/// Groups consecutive calls of one script for the same destination, up to a bound on the items of a batch.
 fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
     let mut batches: Vec<CallBatch> = Vec::new();
     let mut items = 0;
@@ -191,7 +192,8 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
 }
 
 /// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to
-/// [`MAX_BATCH_ITEMS`] slots share one write: half of the cost of a request on this side is its sending and receiving.
+/// [`MAX_BATCH_ITEMS`] slots share one write: half of what a request costs the client is sending the request and
+/// receiving the reply.
 fn loads(batches: Vec<CallBatch>) -> Vec<Load> {
     let mut loads: Vec<Load> = Vec::new();
     for batch in batches {
@@ -237,7 +239,7 @@ impl From<RedisError> for CallError {
     }
 }
 
-/// What sending and reading needs besides the connection.
+/// What sending a request and reading its reply need besides the connection.
 struct CallContext<'a> {
     client: &'a Client,
     listener: &'a PushListener,
@@ -254,7 +256,7 @@ impl CallContext<'_> {
     ) {
         reply = self.with_loaded_script(mux, reply, &mut batch).await;
         if reply.as_ref().is_err_and(|error| error.code() == Some("NOPERM")) && batch.len() > 1 {
-            // The user has no rights on one of the locks, so the server did nothing for any of them: each is sent
+            // The user has no rights on one of the locks, so the server did nothing for any of them: each call is sent
             // alone.
             for call in batch {
                 let mut alone = vec![call];
@@ -367,7 +369,8 @@ impl CallContext<'_> {
     }
 }
 
-/// Sends the command. A server to which a slot is migrating answers for it only directly after `ASKING`.
+/// Sends the command. A server to which a slot is migrating answers requests about the slot only directly after
+/// `ASKING`.
 async fn send_command(
     mux: &mut MultiplexedConnection,
     to: Destination,

@@ -1,5 +1,5 @@
-//! Waits until replicas have a grant, on a separate connection, so that the wait delays no other request. One wait
-//! covers all earlier grants.
+//! Waits until replicas have stored a grant. The wait is on a separate connection, so that it delays no other request.
+//! One wait covers all grants before it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
     server::Server,
 };
 
-/// How long one `WAIT` lasts at most: replicas are some round trips away, and the master does not notice at once that a
-/// replica is gone.
+/// How long one `WAIT` lasts at most: longer than the few round trips to a replica. The master does not notice at once
+/// that a replica is gone, so a wait without a limit could last long.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(crate) struct Replicas(mpsc::Sender<WaitCall>);
 
 /// The request of a caller that waits for replicas.
 struct WaitCall {
-    /// The slot whose replicas must have the grant, on a Redis Cluster.
+    /// On a Redis Cluster, the slot of the name: the replicas of the slot's master must have the grant.
     destination: Destination,
     /// Gets the result.
     result: oneshot::Sender<Result<(), EngineError>>,
@@ -46,8 +46,8 @@ struct ReplicaWaiter {
 }
 
 impl Replicas {
-    /// Connects. Also returns the work to run beside the main connection; without replicas to wait for, that work never
-    /// ends.
+    /// Connects. Also returns the work to run beside the main connection; if no replicas must be waited for, that work
+    /// never ends.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -71,7 +71,7 @@ impl Replicas {
             );
             return Err(EngineError::new(Fault::Denied, message));
         };
-        // Several servers may be behind one host name, and the replicas of another server prove nothing.
+        // Several servers may be behind one host name, and the replicas of another server prove nothing about this one.
         if *main_run_id != wait_run_id {
             let message =
                 format!("two connections to {address} led to two servers: a fail-over may be under way");
@@ -89,10 +89,9 @@ impl Replicas {
         Ok((Some(Self(calls)), Box::pin(waiting_work)))
     }
 
-    /// Waits until the configured number of replicas has all earlier writes.
+    /// Waits until the configured number of replicas has stored all writes before this call.
     ///
-    /// # Errors
-    /// Too few replicas have it, or it is unknown.
+    /// # Errors Too few replicas have stored these writes, or it is unknown how many have.
     pub(crate) async fn wait_for_all(&self, destination: Destination) -> Result<(), EngineError> {
         let (result, result_receiver) = oneshot::channel();
         let broken_error =
@@ -104,8 +103,8 @@ impl Replicas {
     }
 }
 
-/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Checked at the connection,
-/// so that a missing right is reported before the first grant.
+/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Called when the connection
+/// is made, so that a missing right is reported before the first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
     match reply.map_err(classify) {
@@ -120,7 +119,7 @@ impl ReplicaWaiter {
     async fn run(self, mut queued_calls: mpsc::Receiver<WaitCall>) {
         let mut calls = Vec::new();
         while queued_calls.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {
-            // All callers have keys of this server: any slot of it will do.
+            // The keys of all callers are on this server, so the slot of any caller will do.
             let result = self.wait_once(calls[0].destination).await;
             for call in calls.drain(..) {
                 let result = result.as_ref().copied().map_err(EngineError::without_source);

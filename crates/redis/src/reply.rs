@@ -76,7 +76,7 @@ impl Reply {
     }
 }
 
-/// The error for an answer that has not the expected form.
+/// The error for an answer that does not have the expected form.
 pub(crate) fn unreadable() -> EngineError {
     EngineError::new(
         Fault::Internal,

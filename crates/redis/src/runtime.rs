@@ -1,5 +1,5 @@
-//! The runtime shim of this crate, for everything but the connections to servers with locks: background work, pauses
-//! and time limits.
+//! The runtime shim of this crate, for everything but the connections to the servers that store locks (for these see
+//! `conn.rs`): background work, pauses and time limits.
 #![expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")]
 
 use std::time::Duration;

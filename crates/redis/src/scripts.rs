@@ -26,13 +26,15 @@ pub(crate) enum Script {
     Names,
     /// Writes behind a fence.
     Fence,
-    /// While a slot is migrating: acts on an exclusive hold by its lock alone.
+    /// While a slot is migrating: renews an exclusive hold, with no other key than the lock key.
     RenewLock,
-    /// While a slot is migrating: as [`RenewLock`](Self::RenewLock).
+    /// While a slot is migrating: releases an exclusive hold, with no other key than the lock key.
     ReleaseLock,
-    /// While a slot is migrating: acts on a shared hold or permits by the lock and the set of the holds.
+    /// While a slot is migrating: renews a shared hold or permits, with only two keys: the lock key and the set of the
+    /// holds.
     RenewShared,
-    /// While a slot is migrating: as [`RenewShared`](Self::RenewShared).
+    /// While a slot is migrating: releases a shared hold or permits, with the keys of
+    /// [`RenewShared`](Self::RenewShared).
     ReleaseShared,
     /// The fast path on one server: claims free names.
     ClaimFree,
@@ -43,11 +45,11 @@ pub(crate) enum Script {
     /// As [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
     // The scripts on one node of a Redlock: `lua/redlock`.
-    /// Sets locks on the node for claims.
+    /// Sets lock keys on the node for claims.
     LockNode,
-    /// Writes the tokens of claims that have locked the node.
+    /// Writes the tokens of claims whose lock key is set on the node.
     WriteToken,
-    /// Extends the locks on the node.
+    /// Extends the lifetime of lock keys on the node.
     RenewNode,
     /// Ends claims on the node.
     ReleaseVote,
@@ -112,12 +114,12 @@ fn digest(index: usize) -> String {
     sha1_smol::Sha1::from(TEXTS[index]).digest().to_string()
 }
 
-/// One item of a call: a lock, and the script's arguments for that lock. All parts share one allocation, because calls
-/// are frequent.
+/// One item of a call: a lock key, and the script's arguments for that lock. All parts of an item share one allocation,
+/// because calls are frequent.
 #[derive(Debug)]
 pub(crate) struct Item {
     bytes: Vec<u8>,
-    /// The end of each part in `bytes`: of the lock, then of each argument.
+    /// The end of each part in `bytes`: of the lock key, then of each argument.
     ends: SmallVec<[u32; 4]>,
 }
 
@@ -146,12 +148,12 @@ impl Item {
         Self { bytes: Vec::with_capacity(ITEM_BYTES), ends: SmallVec::new() }.text(key.as_bytes())
     }
 
-    /// A claim as the scripts of the fast path read it: tag, id and lock. The caller adds the request text.
+    /// A claim as the scripts of the fast path read it: tag, id and lock key. The caller adds the request text.
     pub(crate) fn fast_claim(keys: &Keys<'_>, id: ClaimId) -> Self {
         Self::starting_with_tag(keys).hex_id(id).with_lock(keys)
     }
 
-    /// A release as the scripts of the fast path read it: tag, `<id>.<token>`, a blank and the lock.
+    /// A release as the scripts of the fast path read it: tag, `<id>.<token>`, a blank and the lock key.
     pub(crate) fn fast_release(keys: &Keys<'_>, id: ClaimId, token: Option<Token>) -> Self {
         let mut item = Self::starting_with_tag(keys).hex_id(id);
         // Writing to memory cannot fail.
@@ -166,13 +168,13 @@ impl Item {
         item
     }
 
-    /// Ends a part with the lock key.
+    /// Appends the lock key, and ends the part.
     fn with_lock(mut self, keys: &Keys<'_>) -> Self {
         self.bytes.extend_from_slice(keys.prefix.as_bytes());
         self.text(keys.name.as_bytes())
     }
 
-    /// Ends a part with the prefix of the side keys.
+    /// Appends the prefix of the side keys, and ends the part.
     fn with_side_key_prefix(mut self, tag: &str, layout_letter: &str) -> Self {
         for part in [RESERVED_PREFIX, tag, "}"] {
             self.bytes.extend_from_slice(part.as_bytes());
@@ -180,31 +182,32 @@ impl Item {
         self.text(layout_letter.as_bytes())
     }
 
-    /// Ends a part with this text.
+    /// Appends this text, and ends the part.
     pub(crate) fn text(mut self, text: &[u8]) -> Self {
         self.bytes.extend_from_slice(text);
         self.ends.push(self.bytes.len() as u32);
         self
     }
 
-    /// Adds this formatted text and ends the part.
+    /// Appends this formatted text, and ends the part.
     pub(crate) fn formatted(mut self, text: fmt::Arguments<'_>) -> Self {
         // Writing to memory cannot fail.
         let _ = self.bytes.write_fmt(text);
         self.text(b"")
     }
 
-    /// Ends a part with this number.
+    /// Appends this number, and ends the part.
     pub(crate) fn number(self, number: u64) -> Self {
         self.formatted(format_args!("{number}"))
     }
 
-    /// Ends a part with this id.
+    /// Appends this id, and ends the part.
     pub(crate) fn id(self, id: ClaimId) -> Self {
         self.hex_id(id).text(b"")
     }
 
-    /// A claim and its token, as in the lock key; the claim alone if the token is unknown.
+    /// Appends the id of a claim and its token, as in the value of the lock key, and ends the part. If the token is
+    /// unknown, appends the id and a dot.
     pub(crate) fn grant(self, id: ClaimId, token: Option<Token>) -> Self {
         let item = self.hex_id(id);
         match token {
@@ -213,7 +216,7 @@ impl Item {
         }
     }
 
-    /// Appends the 32 hexadecimal digits of an id, without an end of the part.
+    /// Appends the 32 hexadecimal digits of an id. Does not end the part.
     fn hex_id(mut self, id: ClaimId) -> Self {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [0; 32];
@@ -224,7 +227,7 @@ impl Item {
         self
     }
 
-    /// Declares these side keys of the lock, named by their letters. `key` is a buffer for one key.
+    /// Declares the side keys with these letters as keys of the command. `key` is a buffer for one key.
     fn declare(&self, side_letters: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
         let (Some(lock), Some(side_key_prefix)) = (parts.next(), parts.next()) else { return };
@@ -239,7 +242,7 @@ impl Item {
         }
     }
 
-    /// The lock, then each argument.
+    /// The lock key, then each argument.
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut begin = 0;
         self.ends.iter().map(move |&end| {
@@ -266,7 +269,7 @@ impl Script {
     }
 
     /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a
-    /// script accepts names in any slots, and declares none of their keys.
+    /// script accepts names in any slots, and declares no key of a name.
     pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
     }
@@ -281,8 +284,8 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The letters of the side keys that the script declares. Where servers share the slots, these are all keys that
-    /// the script may use.
+    /// The letters of the side keys that the script declares. Where servers share the slots, a script declares every
+    /// key that it may use.
     const fn side_keys(self, destination: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",
@@ -304,8 +307,8 @@ impl Script {
         matches!(self, Self::Claim | Self::Renew | Self::Release | Self::Break | Self::Look | Self::Fence)
     }
 
-    /// The call of the script for these items. `counter_key` is the key of the newest token, `floor` the server's time
-    /// when the connection was made, in microseconds.
+    /// The call of the script for these items. `counter_key` is the key of the token counter; `floor` is the server's
+    /// time when the connection was made, in microseconds.
     pub(crate) fn call<'a>(
         self,
         layout: Layout,
@@ -322,7 +325,7 @@ impl Script {
         let (side_letters, lock_count) =
             (self.side_keys(destination, layout), if self == Self::Names { 0 } else { item_count });
         let key_count = usize::from(self.has_counter()) + lock_count * (1 + side_letters.len());
-        // The length of a side key: the lock, its prefix and one letter.
+        // The length of a side key: the prefix of the side keys, one letter, and the lock key.
         let side_key_bytes = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
         let side_bytes = items.clone().map(side_key_bytes).sum::<usize>() * side_letters.len();
         // Room for all arguments, and for their bytes.
@@ -371,7 +374,7 @@ impl Script {
             Self::ClaimFree => command.arg(1).arg(counter_key).arg(floor).arg(""),
             _ => command.arg(1).arg(counter_key),
         };
-        // Most claims have the same request text, which is sent only when it changes.
+        // Most claims have the same request text. It is sent only if it differs from the text of the claim before.
         let mut last_request: &[u8] = b"";
         for item in items {
             let mut parts = item.parts();
@@ -394,7 +397,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs a script for claims on one lock, each with its last argument.
+    /// Runs a script for claims on one lock: each item is the id of a claim and the last argument.
     fn eval(server: &RedisServer, text: &str, items: &[(&str, &str)]) -> Vec<String> {
         let mut command = vec![
             "EVAL".to_owned(),
@@ -430,7 +433,7 @@ mod tests {
         assert!(claim("c", "2 3").starts_with("waiting"));
         let (a, b) = ("a".repeat(32) + ".", "b".repeat(32) + ".");
         // The first release leaves a minimum hold time of 5 ms, which ends while the second is released. The script
-        // counts by the time at its begin, so the permit stays taken.
+        // uses the time at which it began, so the permit of the first release stays taken.
         let freed = eval(&server, &release, &[(&a, "c 5 0 0"), (&b, "c 0 0 0")]);
         assert_eq!(freed, ["freed", "freed"]);
         assert!(claim("d", "2 3").starts_with("waiting"), "two permits were granted to the waiter");

@@ -13,7 +13,7 @@ pub enum Address {
     Unix(PathBuf),
 }
 
-/// One of the servers of a URL, and the login there.
+/// One of the servers of a URL, and how to connect to it.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) address: Address,
@@ -34,7 +34,7 @@ pub(crate) struct Login {
 }
 
 impl Server {
-    /// A server, one of `servers` that may be tried in turn: they share the time limit for connecting, `timeout`.
+    /// One of `servers` servers that may be tried in turn: all of them share the time limit for connecting, `timeout`.
     pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
         let limit = dial_limit(timeout, servers);
         Self {

@@ -6,11 +6,11 @@ use leasehold_core::{Endpoint, Error};
 
 use crate::server::{Address, Login};
 
-/// The servers that store the locks, and how the server that has them now is found.
+/// The servers that store the locks, and how the server to ask is found.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Servers {
-    /// One server, or the server that is behind its name at each connection.
+    /// One server. Its host name is resolved anew for each connection, and may then lead to another server.
     One(Address),
     /// The master of a group that Sentinels watch.
     Sentinel(Sentinels),
@@ -30,11 +30,12 @@ pub struct Sentinels {
     pub(crate) tls: Option<crate::Tls>,
 }
 
-/// Maps announced addresses to reachable ones: for servers behind address translation, or in containers.
+/// Maps addresses that servers announce to addresses at which this client reaches those servers: for servers behind
+/// address translation, or in containers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressMap(HashMap<Endpoint, Endpoint>);
 
-/// The port of an entry of an [`AddressMap`] that is for every port.
+/// The port in an entry of an [`AddressMap`] that applies to every port of its host.
 const ANY_PORT: u16 = 0;
 
 impl Sentinels {
@@ -52,7 +53,7 @@ impl Sentinels {
 }
 
 impl AddressMap {
-    /// Reads `announced:port=reachable:port,...`. An entry without ports is for all ports of the host.
+    /// Reads `announced:port=reachable:port,...`. An entry without ports applies to all ports of the host.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form.

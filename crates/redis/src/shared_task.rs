@@ -1,6 +1,6 @@
-//! The task of a connection, which the thread of a caller can poll too: after the caller has queued a call, and while
-//! no other thread polls. The request then leaves from the caller's thread, and the keeper's thread is woken only for
-//! the answer.
+//! The task of a connection. The thread of a caller can poll this task too, after the caller has queued a call, and
+//! while no other thread polls it. The request then leaves from the caller's thread, and the keeper's thread is woken
+//! only for the answer.
 
 use std::{
     cell::Cell,
@@ -15,12 +15,12 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls at most. It polls again while its own poll wakes the task, because a call
-/// passes two queues of the connection.
+/// How often the thread of a caller polls at most. After a poll that woke the task, the thread polls again, because a
+/// call passes two queues of the connection.
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
-    /// The task that this thread polls, by its address (0: none), and whether it was woken meanwhile.
+    /// The task that this thread polls, by its address (0: none), and whether the task was woken since the poll began.
     static POLLED_TASK: Cell<(usize, bool)> = const { Cell::new((0, false)) };
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct SharedTask(Arc<ConnectionTask>);
 struct ConnectionTask {
     /// The work; `None` when it is done.
     work: Mutex<Option<ConnectionWork>>,
-    /// Wakes the returned task of [`SharedTask::new`].
+    /// Wakes the task that [`SharedTask::new`] returns.
     task: AtomicWaker,
     /// The task was woken but could not poll, because a thread of a caller was polling.
     missed_wake: AtomicBool,
@@ -64,14 +64,14 @@ impl SharedTask {
         result
     }
 
-    /// Polls until a poll wakes nothing. False if the task must be woken, because work may be left.
+    /// Polls until a poll does not wake the task. Returns false if the task must be woken, because work may be left.
     fn poll_while_woken(&self) -> bool {
         for _ in 0..MAX_POLLS {
             let Some(mut work) = self.0.try_work() else { return false };
             POLLED_TASK.set((self.0.address(), false));
             let is_done = self.0.poll_work(&mut work);
             drop(work);
-            // Checked after the work is unlocked: the task sets the flag before it tries to lock the work.
+            // The flag is checked after the work is unlocked: the task sets the flag before it tries to lock the work.
             if self.0.missed_wake.swap(false, Ordering::SeqCst) || is_done {
                 return false;
             }
@@ -108,7 +108,8 @@ impl ConnectionTask {
         let poll = || future.as_mut().poll(&mut Context::from_waker(&waker));
         let is_done = match catch_unwind(AssertUnwindSafe(poll)) {
             Ok(polled) => polled.is_ready(),
-            // After a panic the unfinished work is dropped, as by a runtime, which ends the waits for its answers.
+            // After a panic the unfinished work is dropped, as a runtime would do; then no caller waits for an answer
+            // any more.
             Err(_) => true,
         };
         if is_done {
@@ -132,7 +133,7 @@ impl Wake for ConnectionTask {
         self.wake_by_ref();
     }
 
-    /// A wake-up by the thread that polls the task is only noted: that thread then polls again.
+    /// If the thread that polls the task wakes it, the wake-up is only recorded: that thread then polls again.
     fn wake_by_ref(self: &Arc<Self>) {
         let is_polled_here = POLLED_TASK.try_with(|polled| {
             let (task, _) = polled.get();

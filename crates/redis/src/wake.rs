@@ -1,24 +1,26 @@
-//! The option `wake=`: our releases wake the waiters of another program that sleep until a wake-up, instead of polling,
-//! in the same way as the releases of that program do.
+//! The option `wake=`: a release of leasehold wakes waiters of another lock program, whose waiters do not poll, but
+//! sleep until a wake-up. The wake-up is the same as by a release of that program.
 
 use std::str::FromStr;
 
 use leasehold_core::Error;
 
-/// The prefix of the keys of python-redis-lock and walrus.
+/// The prefix of the lock keys of python-redis-lock and of walrus.
 const LOCK_PREFIX: &str = "lock:";
 
 /// The program whose waiters a release wakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Wake {
-    /// python-redis-lock, in a URL `prl`: pushes an item to the list `lock-signal:NAME`, for a second. Keys begin with
-    /// `lock:`.
+    /// python-redis-lock, `prl` in a URL: a release pushes an item, which expires after a second, to the list
+    /// `lock-signal:NAME`. Leasehold's prefix of lock keys must begin with `lock:`.
     PythonRedisLock,
-    /// walrus: pushes an item to the list `lock.event:NAME`. Keys begin with `lock:`.
+    /// walrus: a release pushes an item to the list `lock.event:NAME`. Leasehold's prefix of lock keys must begin with
+    /// `lock:`.
     Walrus,
-    /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: publishes a message on the channel
-    /// `REGISTRY-channel:KEY`. The prefix is the registry key and a colon.
+    /// The type `PUB_SUB_LOCK` of Spring's `RedisLockRegistry`: a release publishes a message on the channel
+    /// `REGISTRY-channel:KEY`. Leasehold's prefix of lock keys must be `REGISTRY:`, the registry key and a colon; `KEY`
+    /// is the lock key.
     Spring,
 }
 
@@ -39,7 +41,8 @@ impl FromStr for Wake {
 }
 
 impl Wake {
-    /// The description for the scripts, for locks with this prefix. See `wake_waiters()` in `lua/wake.lua`.
+    /// The words that tell the scripts which program to wake, if lock keys have this prefix. See `wake_waiters()` in
+    /// `lua/wake.lua`.
     pub(crate) fn script_words(self, prefix: &str) -> Result<String, Error> {
         let refused = |required: &str| {
             Error::misconfigured(format!(
@@ -57,8 +60,8 @@ impl Wake {
         }
     }
 
-    /// Refuses, on a Redis Cluster, programs whose wake-up is a key in another slot than the lock, because no script
-    /// can write that key. A wake-up by a message is possible: messages reach all nodes.
+    /// Refuses, on a Redis Cluster, programs whose wake-up is a write to a key in another slot than the lock key,
+    /// because no script can write keys of two slots. A wake-up by a message is possible: messages reach all nodes.
     pub(crate) fn check_cluster(self) -> Result<(), Error> {
         let program = match self {
             Self::PythonRedisLock => "python-redis-lock",

@@ -1,4 +1,4 @@
--- Claims names, enqueues claims, or reports their state. Each claim is answered separately.
+-- Claims names, enqueues claims, or reports the state of claims. Each claim is answered separately.
 --
 -- KEYS 2.. a lock for each claim
 -- ARGV for each claim: side, id, and the request text: create or ask · mode x, s or p · count · limit (0 for x and s) ·
@@ -7,9 +7,9 @@
 -- Answers {server time in us, then for each claim one of:
 --   held <token> <tokens> <ttl ms> <how the previous hold ended> · waiting <ahead> <free in ms or -1> <foreign>
 --   taken <ahead> <free in ms or -1> <foreign> · gone · clash <limit> · full · counter · layout, or a server error}.
--- foreign is 1 while another program holds, 2 while a value that is no lock is there without an expiry, 3 while
--- leasehold holds the name in its other layout, else 0.
--- Invariant: ask creates nothing; a dead claim is gone; no claim passes a live claim in the queue.
+-- foreign is 1 while another program holds the lock, 2 while the lock key has a value that is no lock and has no
+-- expiry, 3 while leasehold holds the name in its other layout, else 0.
+-- Invariant: ask creates nothing; a dead claim is answered gone; no claim overtakes a live claim in the queue.
 local function claim_item(i)
   local request, id = request_of(i), ARGV[3 * i - 1]
   local action, ttl, entry_life = request.action, tonumber(request.ttl), tonumber(request.entry_life)
@@ -65,7 +65,8 @@ local function claim_item(i)
     channel = channel, owner = owner, since = now_us,
   }
 
-  -- The refusal of a claim whose kind of lock or limit differs from the present one; nil or false without.
+  -- The refusal of a claim whose kind of lock or limit differs from that of the present holders; nil or false if they
+  -- are the same.
   local function clash()
     return record.limit and record.limit ~= new.limit and 'clash ' .. record.limit
   end
@@ -81,7 +82,8 @@ local function claim_item(i)
     record.limit = new.limit
   end
 
-  -- A request of a waiter extends its queue entry; from now on its notifications go to the channel of this request.
+  -- A request of a waiter extends its queue entry; from now on the notifications of the waiter go to the channel of
+  -- this request.
   local function refresh_entry(entry)
     if entry.channel ~= new.channel then
       entry.channel = new.channel

@@ -1,19 +1,22 @@
 -- Claims free names without waiters, on one server: most claims. This script needs fewer arguments for each claim than
--- the whole script, and leaves every other case to it.
+-- the whole script, and leaves every other case to the whole script.
 --
 -- KEYS 1 counter
 -- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
 -- Answers as claim_node.lua.
 -- Invariant: as in claim.lua.
+
 -- By the number of the claim, n: its lock, its id, its request (false if the name is not free). `side_keys` has two
 -- entries for each claim: the record and the tombstones. `total_tokens`: the tokens of all claims. `request`: the
 -- latest request.
 local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
 local total_tokens, request, n = 0, nil, 0
--- A string costs a tenth of a command: none is made twice, or only as a part of another.
+-- Making a string takes a tenth of the time of a command: so no string is made twice, or only to become a part of
+-- another one.
 local sub, format = string.sub, string.format
 
--- Parses the request of the claims that follow: `tokens_part` and `client_part` are parts of their records.
+-- Parses the request of the claims that follow it: `tokens_part` and `client_part` are parts of the records of these
+-- claims.
 local function parse_request(text)
   local ttl, tokens, client_part = text:match('^=(%d+) (%d+) (.*)$')
   return {

@@ -1,6 +1,7 @@
--- Claims a free name without waiters, if it is alone in its request. Precedes claim_free_head.lua and claim_free.lua or
--- claim_node.lua, and has their arguments and answers; separate, because defining their functions costs more than this.
--- An error or a nil leaves the claim to those files.
+-- Claims a free name without waiters, if the claim is alone in its request. Comes before claim_free_head.lua and
+-- claim_free.lua or claim_node.lua, and has the same arguments and answers as claim_free.lua or claim_node.lua. It is a
+-- separate file, because defining the functions of those files takes longer than this whole file. After an error or a
+-- nil here, those files handle the claim.
 if #ARGV == 4 then
   local done, reply = pcall(function()
     local call, text, floor = redis.call, ARGV[4], tonumber(ARGV[1])
@@ -22,10 +23,10 @@ if #ARGV == 4 then
     if not call('SET', lock, id .. '.' .. token, 'NX', 'PX', ttl) then
       return '0 0'
     end
-    -- A client that begins with '}' (125) has a channel of the slot, without the text up to its tag.
+    -- If `client` begins with '}' (125), its channel is one of the slot: the text up to the tag is left out.
     local channel_start = client:byte() == 125 and 'leasehold:{' .. text:sub(1, 4) or ''
     call('SET', record, '1 ' .. clock[1] .. ' ' .. clock[2] .. ' ' .. token .. ' ' .. tokens .. ' ' .. id .. ' - '
-      .. channel_start .. client, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; small, and faster than '%.0f'
+      .. channel_start .. client, 'PX', string.format('%d', ttl + 3600000)) -- ENDED_LIFE; '%d': faster than '%.0f'
     return string.format('%.0f', now_us) .. ' ' .. token
   end)
   if done and reply then

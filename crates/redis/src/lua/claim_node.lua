@@ -1,19 +1,20 @@
 -- Claims free names without waiters, in any slots of one node of a cluster: most claims. A request can declare keys of
 -- one slot only, and half of the cost of a short script is its call, so this script declares none.
 --
--- While a slot is migrating to another node, some keys of a name may be there, and a command here about a missing key
--- is refused. So the first command about a name asks for keys that are missing if the name is free: if it is not
--- refused, the whole slot is here until the script ends. A refused claim, and every other case, is left to the whole
--- script, which declares its keys.
+-- While a slot is migrating to another node, some keys of a name may be at that node, and this node refuses a command
+-- about a key that is missing here. So the first command about a name asks for keys that are missing if the name is
+-- free: if this command is not refused, the whole slot is here until the script ends. A refused claim, and every other
+-- case, is left to the whole script, which declares its keys.
 --
 -- KEYS none
 -- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then
 --      texts of two kinds: "=" and the request of the claims after it: ttl ms, tokens, channel, owner, with the channel
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
--- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then
--- for each claim its first token, negative if it got only that one, or 0: nothing was done, ask with the whole script.
--- Invariant: as in claim.lua. After the answers the words of the latest request: `life` is the lifetime of a record,
--- `tagged` is true if the channel in `client` lacks the text up to its tag.
+-- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then a
+-- number for each claim: its first token, negative if it got only that one token; 0 if nothing was done, and the client
+-- must use the whole script.
+-- Invariant: as in claim.lua. In the variables below, after `answers`, are the words of the latest request: `life` is
+-- the lifetime of a record, `tagged` is true if the channel in `client` lacks the text up to its tag.
 local answers, ttl, tokens, client, life, tagged = { int(now_us) }, nil, nil, nil, nil, false
 
 -- Claims one name; returns its answer.

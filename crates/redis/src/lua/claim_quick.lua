@@ -1,6 +1,6 @@
 -- Claims free names without waiters, and enqueues claims of names that one of our claims holds alone: most claims.
--- Precedes name.lua and claim.lua, which handle every other case; separate, because defining their functions costs more
--- than this.
+-- Comes before name.lua and claim.lua, which handle every other case. It is a separate file, because defining the
+-- functions of those files takes longer than this whole file.
 
 -- Enqueues the claim with this number, if one of our claims holds the name and the record is in words. Returns the
 -- answer; nil if the whole script must handle the claim.
@@ -33,7 +33,8 @@ end
 
 -- Claims the free names together, and enqueues claims behind a holder; leaves `answers` empty for all other claims.
 local function fast_path()
-  -- The exclusive claims; their side keys, two for each: the record and the tombstones; the tokens of the free names.
+  -- The exclusive claims; two side keys for each of them, the record and the tombstones; the number of tokens for the
+  -- free names.
   local exclusive, side_keys, tokens = {}, {}, 0
   for i = 1, ITEM_COUNT do
     local request, side = request_of(i), ARGV[3 * i - 2]
@@ -55,7 +56,7 @@ local function fast_path()
       if existing == 0 then
         free[#free + 1] = item
       elseif existing == 1 then
-        -- A dead claim stays dead: a record is found here only if there are no tombstones.
+        -- One key exists, and enqueue_behind() needs a record: so there are no tombstones, and the claim is not dead.
         answers[item.i + 1] = enqueue_behind(item.i, item.record)
       end
     end

@@ -1,21 +1,21 @@
--- Functions for the fast paths and name.lua. Precedes all other files.
+-- Functions for the fast paths and name.lua. Comes before all other files of a script.
 --
--- Most grants and most queue entries are stored as words, which cost less to write than msgpack. The record of a name:
+-- Most records and most queue entries are stored as words, which cost less to write than msgpack. The record of a name:
 --   1 <server seconds> <micros> <token> <tokens> <id> <"?" unconfirmed or "-"> <channel> <owner>
--- and a waiter of mode x:
+-- and the queue entry of a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
-local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, in ms; also the reserve of records and counters
+local ENDED_LIFE = 3600000   -- how long an unclean end is remembered, and records and counters outlive their use, in ms
 local QUEUE_LIFE = 70000     -- lifetime of the keys of a queue, in ms: longer than the longest lease of an entry
-local MIN_QUEUE_LIFE = 62000 -- with less left, the lifetime is renewed
-local WATCHERS = 3           -- this many waiters from the head learn when the lease runs out
+local MIN_QUEUE_LIFE = 62000 -- if less than this is left, the lifetime is extended
+local WATCHERS = 3           -- so many waiters from the head on learn when the lease of the holder ends
 local MAX_WAITERS = 16384
-local MAX_LEAD = 10000       -- how far the token counter may be ahead of the clock, in us: less than a restart takes
+local MAX_LEAD = 10000       -- a counter further ahead of the clock gives no blocks, in us: less than a restart takes
 local MAX_TOKEN = 9000000000000000 -- all tokens are smaller: numbers here are exact up to 2^53
-local MAX_STRING_BYTES = 4096 -- all our strings are shorter: no more is read of a foreign value
+local MAX_STRING_BYTES = 4096 -- all our strings are shorter; of a foreign value only so much is read
 local MAX_GAP = 10000        -- how long a name is left to other programs at most, in ms
 
 local call = redis.call
-local ITEM_COUNT = (#ARGV - 1) / 3 -- of scripts for many items; in a cluster, more keys follow after the locks
+local ITEM_COUNT = (#ARGV - 1) / 3 -- in scripts for many items (in a cluster, other keys follow after the lock keys)
 local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2] -- the server's time, in microseconds
 local answers = { now_us } -- the server's time, then the answer to each item; nil: not answered yet
@@ -32,19 +32,19 @@ local function outlive(key, ms)
   end
 end
 
--- Like outlive(), but always writes: so a server that was replaced, and may not write, refuses the script.
+-- Like outlive(), but always writes: so a server that was replaced and accepts no writes refuses the script.
 local function prolong(key, ms)
   call('PEXPIRE', key, int(math.max(ms, call('PTTL', key))))
 end
 
--- The beginning of the string under a key; false if there is none. `caller` is redis.call or redis.pcall: for another
--- type the first raises the error, the second returns it.
+-- The beginning of the string under a key; false if there is none. `caller` is redis.call or redis.pcall: for a value
+-- of another type redis.call raises the error, redis.pcall returns it.
 local function string_at(key, caller)
   local text = caller('GETRANGE', key, 0, MAX_STRING_BYTES - 1)
   return (text ~= '' or call('EXISTS', key) == 1) and text
 end
 
--- The floor of the token counter: the server's microseconds when the connection was made. The number in the last
+-- The floor of the token counter: the server's microseconds when the connection was made. It is the number in the last
 -- argument.
 local function floor()
   return tonumber(ARGV[#ARGV]:match('^%d+'))
@@ -56,9 +56,9 @@ local function all_may_listen()
   return ARGV[#ARGV]:sub(-1) == 'm'
 end
 
--- Sends a notification, in a cluster to a channel of the slot; returns the number of listeners, or an error. Not sent
--- to replicas: this server does not count a client that still listens at a replica, such as a former master, so a
--- notification there would not belong to a valid grant.
+-- Sends a notification, in a cluster to a channel of the slot; returns the number of listeners, or an error. The
+-- notification is not sent to replicas: a client that still listens at a replica, such as a former master, does not
+-- count as a listener here, so a notification there would not belong to a valid grant.
 local function publish(channel, text)
   pcall(redis.set_repl, redis.REPL_NONE)
   local result = redis.pcall(channel:find('{', 1, true) and 'SPUBLISH' or 'PUBLISH', channel, text)
@@ -66,18 +66,18 @@ local function publish(channel, text)
   return result
 end
 
--- The values of the locks of all items. The value of a single item is read only up to the length of our own values. For
--- many items one MGET reads whole values, because one command for each item would cost more than the rest of the
+-- The values of the locks of all items. For a single item, the value is read only up to the length of our own values.
+-- For several items one MGET reads whole values, because one command for each item would cost more than the rest of the
 -- script.
 local function all_values()
   return ITEM_COUNT == 1 and { call('GETRANGE', KEYS[2], 0, MAX_STRING_BYTES - 1) }
     or call('MGET', unpack(KEYS, 2, ITEM_COUNT + 1))
 end
 
--- Mints consecutive tokens for several claims. Returns the last one, and whether each claim gets only one, because the
--- counter is ahead of the clock, from which it continues after a loss of data; one by one it falls behind. nil if the
--- counter is lost, or older than this connection: mint() in name.lua raises it; also nil if the counter has a foreign
--- value.
+-- Mints consecutive tokens for several claims. Returns the last token, and whether each claim gets only one token. That
+-- is so while the counter is ahead of the clock, because after a loss of data the counter continues from the clock;
+-- with one token for each claim the clock catches up. Returns nil if the counter is lost, or not above the floor: then
+-- mint() in name.lua raises it. Also nil if the counter has a foreign value.
 local function next_tokens(tokens, claims)
   local newest, one_each = call('INCRBY', KEYS[1], tokens), false
   if newest >= MAX_TOKEN then

@@ -6,9 +6,9 @@
 --   <uuid>:00:write             1       "shared.<id>" of permits
 --   <uuid>:00                   1       "shared.<id>" of shared holds: one reader for Redisson, with a reader's key:
 --                                       <timeout of the field>  STRING 1, lives as long as the longest of the holds
--- Redisson's fields are <uuid>:<thread>, or <uuid>:<thread>:write of a writer; no thread number begins with a zero.
--- Every exclusive value is a writer, because a writer excludes every kind of Redisson's locks. Other keys of
--- Redisson in use:
+-- Redisson's fields are <uuid>:<thread>, or <uuid>:<thread>:write of a writer; no thread number of Redisson begins with
+-- a zero. Every exclusive value is a writer, because a writer excludes every kind of Redisson's locks. Other keys of
+-- Redisson that this file uses:
 --   redisson_lock_queue:{<lock>}, redisson_lock_timeout:{<lock>}   waiters of a FairLock, and until when. Ours are one
 --                                                                  entry there: OUR_ENTRY
 --   redisson_lock_token:{<lock>}                                   the newest token of a FencedLock
@@ -16,14 +16,14 @@ local OWNER = '^(%x+)%-(%x+)%-(%x+)%-(%x+)%-(%x+):'
 local NIL_ID = ('0'):rep(32)
 local COUNTS = { [''] = '1', ['?'] = '2', ['!'] = '3' }
 local STATES = { ['1'] = '', ['2'] = '?', ['3'] = '!' }
-local MAX_FIELDS = 1024    -- of a hash with more fields, only our field is read
+local MAX_FIELDS = 1024    -- of a hash with more fields, only our own field is read
 local MAX_ENTRIES = 1024   -- the most entries of one owner whose keys are read, one key for each
-local MAX_FAIR_QUEUE = 100 -- no more of Redisson's own queue is read
+local MAX_FAIR_QUEUE = 100 -- the most waiters of Redisson's own queue that are read
 local OUR_ENTRY = '00000000-0000-0000-0000-000000000000:0' -- the one entry of all our claims in Redisson's queue
-local FAIR_WAIT = 300000 -- the wait that each waiter there expects after the one before, in ms
-local MAX_TIME_AS_HEAD = 15000 -- how long our entry may be the head, in ms: many poll intervals of our first waiter
+local FAIR_WAIT = 300000 -- by how much later than the waiter before it a waiter in Redisson's queue times out, in ms
+local MAX_TIME_AS_HEAD = 15000 -- how long our entry may be the head there, in ms: many of our poll intervals
 
--- Builds the name of a key as Redisson's clients do.
+-- Builds the name of a key in the same way as Redisson's clients.
 local function prefixed(what, lock)
   return lock:find('{', 1, true) and what .. ':' .. lock or what .. ':{' .. lock .. '}'
 end
@@ -33,7 +33,7 @@ local function timeout_key(lock, owner, entry)
   return (lock:find('{', 1, true) and lock or '{' .. lock .. '}') .. ':' .. owner .. ':rwlock_timeout:' .. entry
 end
 
--- The field for one of our values, and its content.
+-- The field that stores one of our values, and the content of that field.
 local function field_of(value, mode)
   local function owner(id, number)
     local parts = { id:sub(1, 8), id:sub(9, 12), id:sub(13, 16), id:sub(17, 20), id:sub(21) }
@@ -49,7 +49,7 @@ local function field_of(value, mode)
   return owner(id, token) .. ':write', COUNTS[state]
 end
 
--- The value that one of our fields stands for; nil for a foreign field.
+-- The value of the lock that one of our fields stands for; nil for a foreign field.
 local function value_in(field, count)
   local a, b, c, d, e, token, write = field:match(OWNER .. '0(%d+)(:?%l*)$')
   local id, state = a and a .. b .. c .. d .. e, STATES[count]
@@ -66,7 +66,7 @@ local function is_reader(field)
   return not field:find(':write', -6, true)
 end
 
--- Finds our value by our record, where the hash has too many fields to read.
+-- Finds our value with the help of our record, if the hash has too many fields to read them all.
 local function find_ours(name)
   local record = name.record
   local value = record.mode and (
@@ -89,7 +89,7 @@ local function find_fields(name)
   local size = redis.pcall('HLEN', name.lock)
   if type(size) == 'table' then
     if not size.err:find('WRONGTYPE', 1, true) then
-      call('HLEN', name.lock) -- fails as before
+      call('HLEN', name.lock) -- raises the error
     end
     name.others, name.is_no_lock = 'x', true
     return
@@ -118,11 +118,11 @@ local function find_fields(name)
     name.others = mode == 'read' and all_read and all_known and 'r' or 'x'
     name.is_no_lock = not all_known
   elseif size > 0 and not name.value then
-    name.others, name.is_no_lock = 'x', true -- only a mode
+    name.others, name.is_no_lock = 'x', true -- the hash has only a mode
   end
 end
 
--- The waiters of a FairLock whose time has not ended: {owner, until when} each.
+-- The waiters of a FairLock that have not timed out: {owner, until when} each.
 local function fair_queue(lock)
   local now_ms, waiting, timeouts = math.floor(now_us / 1000), {}, prefixed('redisson_lock_timeout', lock)
   for _, owner in ipairs(redis.pcall('LRANGE', prefixed('redisson_lock_queue', lock), 0, MAX_FAIR_QUEUE - 1)) do
@@ -142,8 +142,7 @@ local function find_lock(name)
   name.fair_head = first and first[1] ~= OUR_ENTRY and first[1]
 end
 
--- Removes our entry from Redisson's queue. Each waiter behind it expects a wait that is shorter by
--- FAIR_LIFE.
+-- Removes our entry from Redisson's queue. Each waiter behind our entry then times out earlier by FAIR_WAIT.
 local function leave_fair_queue(name)
   local queue, timeouts = prefixed('redisson_lock_queue', name.lock), prefixed('redisson_lock_timeout', name.lock)
   local is_behind = false
@@ -157,10 +156,10 @@ local function leave_fair_queue(name)
   call('ZREM', timeouts, OUR_ENTRY)
 end
 
--- Enters Redisson's queue at its end, while others wait there; or renews our entry.
+-- Puts our entry at the end of Redisson's queue, if others wait there; or extends the time of our entry.
 local function enter_fair_queue(name)
   local queue, timeouts = prefixed('redisson_lock_queue', name.lock), prefixed('redisson_lock_timeout', name.lock)
-  -- The end of the time of the waiter before the present one.
+  -- When the waiter before the present one times out.
   local now_ms, previous_end = math.floor(now_us / 1000), nil
   for i, waiter in ipairs(name.fair_queue) do
     if waiter[1] == OUR_ENTRY then
@@ -170,14 +169,14 @@ local function enter_fair_queue(name)
     previous_end = waiter[2]
   end
   if previous_end then
-    call('LREM', queue, 1, OUR_ENTRY) -- an entry whose time had ended
+    call('LREM', queue, 1, OUR_ENTRY) -- our entry, if it had timed out
     call('ZADD', timeouts, int(previous_end + FAIR_WAIT), OUR_ENTRY)
     call('RPUSH', queue, OUR_ENTRY)
   end
 end
 
--- Called after each verb. Keeps our entry in Redisson's queue while our claims wait; after each grant to us, moves our
--- entry to the end of that queue.
+-- Called after each verb. Keeps our entry in Redisson's queue while claims of ours wait. After each grant to one of
+-- them, moves our entry to the end of that queue.
 local function update_others(name)
   local is_queued = false
   for _, waiter in ipairs(name.fair_queue) do
@@ -193,7 +192,7 @@ local function update_others(name)
   end
 end
 
--- How long Redisson's readers under the key still hold, in ms; nil if that is unknown.
+-- For how long from now Redisson's readers in the hash hold the lock, in ms; nil if that is unknown.
 local function last_foreign_reader(name)
   if name.others ~= 'r' then
     return nil
@@ -224,7 +223,7 @@ local function write_lock(name, ms)
     call('SET', timeout_key(name.lock, field, 1), '1', 'PX', int(ms))
   end
   if life then
-    call('PEXPIRE', name.lock, life) -- a user without this right leaves no lock without an end
+    call('PEXPIRE', name.lock, life) -- before HSET, too: without this right, no lock without an expiry is left
   end
   if name.field and name.field ~= field then
     call('HDEL', name.lock, name.field)
@@ -237,8 +236,8 @@ local function write_lock(name, ms)
   end
 end
 
--- Removes our value. Without other holders the key goes too; beside readers of Redisson the lifetime of the key shrinks
--- to theirs, as Redisson does.
+-- Removes our value. Without other holders the key is deleted. If readers of Redisson remain, the lifetime of the key
+-- is shortened to theirs, as Redisson does.
 local function drop_lock(name)
   if name.field then
     call('HDEL', name.lock, name.field)
@@ -265,7 +264,7 @@ local function prolong_lock(name, ms)
   end
 end
 
--- Sets the remaining time of a lock that exists; readers of Redisson may need more.
+-- Sets the remaining time of a lock that exists. The time is longer if readers of Redisson in the same hash need it.
 local function shorten_lock(name, ms)
   if is_reader(name.field) then
     call('PEXPIRE', timeout_key(name.lock, name.field, 1), ms)
@@ -281,8 +280,8 @@ local function is_foreign(name)
   return name.others or name.value and not name.record.mode
 end
 
--- True if others are in the way of a claim: holders, except readers of Redisson that share with ours; and Redisson's
--- queue.
+-- True if something foreign is in the way of a claim: a holder (except readers of Redisson, for a shared claim), or the
+-- head of Redisson's queue.
 local function is_blocked(name, entry)
   if name.fair_head or name.value and not name.record.mode then
     return true
@@ -291,7 +290,7 @@ local function is_blocked(name, entry)
 end
 
 -- Whether clients of Redisson may wait outside of every queue: 'listens' if one listens for the end of the lock, and so
--- would take the lock at once; true if one was seen.
+-- would acquire the lock at once; true if one was seen in the last minutes.
 local function others_may_wait(name, wake_words)
   local lock_channel = prefixed('redisson_lock__channel', name.lock)
   local rw_channel = prefixed('redisson_rwlock', name.lock)
@@ -311,7 +310,7 @@ local function is_other_layout(name)
     and (text:find('^%x+%.%d+[?!]?$') or text:find('^shared%.%x+$') or text:find('^kept%.%d+$')) and true
 end
 
--- Other holders, in the form of look.lua; `is_ours`: our field under the key is a hold.
+-- Foreign holders, in the form of the answer of look.lua; `is_ours`: our field in the hash is one of our holds.
 local function foreign_holders(name, is_ours)
   local rows, remaining = {}, call('PTTL', name.lock)
   if name.is_no_lock then
@@ -325,7 +324,8 @@ local function foreign_holders(name, is_ours)
   for _, foreign in ipairs(name.foreign_fields) do
     local field, count, row_remaining = foreign[1], tonumber(foreign[2]), remaining
     if name.others == 'r' then
-      -- Its own time, if it entered once; the longest time is that of the lock.
+      -- The remaining time of this reader, if it entered only once. For other readers, the remaining time of the lock
+      -- is shown, which is the longest of all readers.
       local own_remaining = count == 1 and call('PTTL', timeout_key(name.lock, field, 1)) or remaining
       row_remaining = own_remaining >= 0 and own_remaining or remaining
     end
@@ -338,7 +338,7 @@ local function foreign_holders(name, is_ours)
   return rows
 end
 
--- Other waiters, from Redisson's queue, in the form of look.lua.
+-- Foreign waiters, from Redisson's queue, in the form of the answer of look.lua.
 local function foreign_waiters(name)
   local owners = {}
   for _, waiter in ipairs(name.fair_queue) do
@@ -347,7 +347,8 @@ local function foreign_waiters(name)
   return owners
 end
 
--- The newest token of the FencedLock of this name: 0 without one; nil if its key holds no token.
+-- The newest token of Redisson's FencedLock of this name: 0 if there is no such lock; nil if its key has a value that
+-- is no token.
 local function newest_foreign_token(name)
   local text = string_at(prefixed('redisson_lock_token', name.lock), redis.pcall)
   if not text then
@@ -356,7 +357,8 @@ local function newest_foreign_token(name)
   return type(text) == 'string' and text:match('^%d+$') and tonumber(text) or nil
 end
 
--- If there is a FencedLock, it continues above our tokens.
+-- If Redisson has a FencedLock of this name, raises its newest token to ours, so that its later tokens are larger than
+-- ours.
 local function raise_foreign_token(name, newest)
   local token = prefixed('redisson_lock_token', name.lock)
   if call('EXISTS', token) == 1 then

@@ -1,7 +1,8 @@
--- The lock of a name as every other client stores it: a string. Comes between head.lua and name.lua, which lists the
+-- The lock of a name as most lock programs store it: a string. Comes between head.lua and name.lua; name.lua lists the
 -- values of a lock.
 
--- The most fields of a hash that is searched for our lock in the other layout: such a lock alone has two fields.
+-- A hash with more fields than this is not searched for our lock in the other layout: a hash with only such a lock has
+-- two fields.
 local MAX_SEARCHED_FIELDS = 16
 
 -- Reads the value under the key into name.value. For another type than a string, name.value is the name of the type in
@@ -11,7 +12,7 @@ local function find_lock(name)
   if type(value) ~= 'table' then
     name.value = value
   elseif not value.err:find('WRONGTYPE', 1, true) then
-    name.value = string_at(name.lock, call) -- fails as before
+    name.value = string_at(name.lock, call) -- raises the error
   else
     local kind = redis.pcall('TYPE', name.lock)
     name.value, name.is_no_lock = '(' .. (kind.ok or 'no string') .. ')', true
@@ -48,7 +49,7 @@ local function is_foreign(name)
   return name.value and not name.record.mode
 end
 
--- True if others are in the way of a claim.
+-- True if something foreign is in the way of a claim.
 local function is_blocked(name)
   return is_foreign(name)
 end
@@ -58,8 +59,8 @@ local function others_may_wait(name)
   return call('EXISTS', name.side .. 's' .. name.lock) == 1
 end
 
--- True if the value under the key is one of our locks in the other layout: see lock_redisson.lua. Users of this layout
--- do not need the right to its commands.
+-- True if the value under the key is one of our locks in the other layout: see lock_redisson.lua. A user of this layout
+-- may lack the right to the commands for hashes: then the answer is false.
 local function is_other_layout(name)
   local size = name.is_no_lock and redis.pcall('HLEN', name.lock)
   local fields = type(size) == 'number' and size <= MAX_SEARCHED_FIELDS and redis.pcall('HKEYS', name.lock)
@@ -71,7 +72,7 @@ local function is_other_layout(name)
   return false
 end
 
--- Other holders, in the form of look.lua; `is_ours`: the value under the key is one of our holds.
+-- Foreign holders, in the form of the answer of look.lua; `is_ours`: the value under the key is one of our holds.
 local function foreign_holders(name, is_ours)
   if is_ours or not name.value then
     return {}
@@ -80,12 +81,12 @@ local function foreign_holders(name, is_ours)
   return { { name.value == '' and '(empty)' or name.value, 'x', call('PTTL', name.lock), owner } }
 end
 
--- Other waiters, in the form of look.lua: none that this layout knows of.
+-- Foreign waiters, in the form of the answer of look.lua: this layout knows of none.
 local function foreign_waiters()
   return {}
 end
 
--- The newest token of others, beside our counter.
+-- The newest token that a foreign lock of this name gave: none in this layout.
 local function newest_foreign_token()
   return 0
 end

@@ -13,7 +13,7 @@ local record, holders, waiters = name.record, {}, {}
 
 local SHOWN_BYTES = 1024 -- the shown part of each text that others may have written, in bytes
 
--- Adds a holder to the answer; not a minimum hold time that is over.
+-- Adds a holder to the answer; a minimum hold time that is over is left out.
 local function show_holder(id, holder, mode, remaining)
   if holder.state ~= 'kept' or remaining > 0 then
     table.insert(holders, {

@@ -1,4 +1,4 @@
--- One name on the server: its holders, its queue, and how the last hold ended. Precedes the script of every verb.
+-- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of every verb.
 --
 -- In all files: `name` is a name as load() reads it: its keys, name.value (the value of the lock) and name.record;
 -- `entry` is an entry of <side>e, `holder` the exclusive holder in the record or the entry of a shared hold; `now_us`
@@ -8,15 +8,14 @@
 --   run, rest  since when the name has passed from one of our claims to the next; until when it is left to other
 --              programs; both in server ms
 --   nonce      the id in "shared.<id>"
--- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder but a
--- minimum hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time
--- in ms.
+-- The state of a holder: '' confirmed, '?' a pushed grant without confirmation, '!' broken, 'kept' no holder: a minimum
+-- hold time. The state of a waiter: 'waiting', or 'silent' (it missed its grant). entry.claim is the claim time in ms.
 --
 -- The algorithm is the pure machine in crates/core/src/pure/lock_state; this is its storage. Keys of a name, all in one
 -- slot (<side> is "leasehold:{tag}", the tag chosen by the slot of the lock key):
 --   <lock>           exclusive: "<id>.<token>", then "?" while a pushed grant is unconfirmed or "!" once broken;
 --                            "kept.<token>" during a minimum hold time; "shared.<id>" beside shared holds and permits.
---                            Expires with the hold. Anything else, of any type, is a foreign lock, and never touched.
+--                            Expires with the hold. Anything else, of any type, is a foreign lock: never changed.
 --                            A STRING with lock_string.lua before this file, a HASH with lock_redisson.lua.
 --   <side>c<lock>    STRING  the record: layout version, kind, exclusive holder, how the last hold ended. Exists
 --                            while a claim holds or waits (msgpack, or words: head.lua).
@@ -29,25 +28,25 @@
 -- and for all names of a prefix together
 --   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
--- Invariant: only settle() grants to the queue, or hand_over() in release_quick.lua where it would do the same, and
--- every verb that may have freed the name runs it. Only the server's clock decides what has expired. Only new claims
--- may be refused for lack of memory: once a script has written, the server refuses none of its further writes for that.
+-- Invariant: only settle() grants to waiters, or hand_over() in release_quick.lua where settle() would do the same;
+-- every verb that may have freed the name runs one of them. Only the server's clock decides what has expired. Only new
+-- claims may be refused for lack of memory: after its first write, no further write of a script is refused for that.
 --
--- KEYS[1] is the counter in every script; the locks follow. In a cluster the other keys of each name come after them,
--- all that a verb may touch: a server that has only some of them does nothing. The counter is then that of the slot.
+-- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
+-- keys of each name follow, all that the verb may use: a server that has only some of them does nothing.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
 local MAX_HOLDERS = 16384
-local PRUNED_AT_ONCE = 1000  -- bounds one script
+local PRUNED_AT_ONCE = 1000  -- how many expired entries one step removes at most
 local SEEN_LIFE = 300000     -- how long a foreign lock is remembered, in ms
 local SEVERITY = { c = 0, u = 1, a = 2, l = 3, b = 4 } -- clean, unknown, abandoned, lapsed, broken
 
 local counter = KEYS[1]
 local now_ms = math.floor(now_us / 1000)
-local requester -- the claim of this request: its answer replaces the notification
+local requester -- the claim of this request: it gets an answer, and so no notification
 
--- A value that another program wrote may be no table, or not msgpack.
+-- A value that another program wrote may be no msgpack, or msgpack of something else than a table.
 local function unpacked(raw)
   local is_packed, table_of = pcall(cmsgpack.unpack, raw)
   if is_packed and type(table_of) == 'table' then
@@ -100,7 +99,7 @@ local function load(lock, side)
   find_lock(name)
   name.has_record = record_text and true
   if name.value and not name.record.mode then
-    -- One of our holds without its record: the value of the lock still counts.
+    -- One of our holds whose record is missing: the value of the lock alone counts as the hold.
     local id, token, state = name.value:match('^(%x+)%.(%d+)([?!]?)$')
     if id and #id == 32 then
       name.record.mode, name.record.limit, name.dirty = 'x', 0, true
@@ -143,7 +142,8 @@ local function value_of(holder)
   return holder.id .. '.' .. int(holder.token) .. holder.state
 end
 
--- Remembers for some minutes that another program uses the lock, which then gets gaps: see leave_gap() in release.lua.
+-- Remembers for some minutes that another program uses the lock, so that the name gets gaps: see leave_gap() in
+-- release.lua.
 local function note_foreign(name)
   local seen = name.side .. 's' .. name.lock
   if call('PTTL', seen) < SEEN_LIFE / 2 then
@@ -156,8 +156,8 @@ local function has_queue(name)
   return call('EXISTS', name.queue) == 1
 end
 
--- Writes the record if it changed (name.dirty), or removes it if it is no longer needed. A hold lasts at least
--- `hold_ms`. The expiry of an unchanged record is extended, so that the record outlives its content.
+-- Writes the record if it changed (name.dirty), or removes it if it is no longer needed. The hold in it lasts for
+-- `hold_ms` or longer. The expiry of an unchanged record is extended, so that the record lives longer than its holds.
 local function save(name, hold_ms)
   update_others(name)
   local record, life = name.record, 0
@@ -188,13 +188,13 @@ local function save(name, hold_ms)
   end
 end
 
--- The first write of a script that must not fail for lack of memory: it changes nothing, and after a first write the
--- server refuses no further one.
+-- The first write of a script that must not fail for lack of memory: this write changes nothing, and after it the
+-- server refuses none of the script's writes.
 local function begin_writes(name)
   call('HDEL', name.entries, '')
 end
 
--- Stores a tombstone for a claim that ended, and removes those whose time is over.
+-- Stores a tombstone for a claim that ended, and removes the tombstones whose time is over.
 local function add_tombstone(name, id)
   for _, expired in ipairs(call('ZRANGEBYSCORE', name.tombstones, '-inf', now_ms, 'LIMIT', 0, PRUNED_AT_ONCE)) do
     call('ZREM', name.tombstones, expired)
@@ -203,7 +203,7 @@ local function add_tombstone(name, id)
   outlive(name.tombstones, REQUEST_LIFE)
 end
 
--- Whether a claim has ended, so that no late request may revive it.
+-- Whether a claim has ended: then a late request must not revive it.
 local function has_tombstone(name, id)
   local ends_at = call('ZSCORE', name.tombstones, id)
   return ends_at and tonumber(ends_at) > now_ms
@@ -224,8 +224,8 @@ local function note_end(name, token, end_letter)
   end
 end
 
--- Removes a claim that missed its grant from the queue; its entry stays until its next request, or until the entry
--- ends.
+-- Removes a claim that missed its grant from the queue. Its entry stays until the next request of the claim, or until
+-- the entry's own end.
 local function silence(name, id, entry)
   entry.state, entry.token = 'silent', nil
   local ends_at = entry.till or tonumber(call('ZSCORE', name.entry_ends, id) or 0)
@@ -248,8 +248,8 @@ local function lapse(name, id, holder, entry)
   end
   note_end(name, holder.token, holder.state == '!' and 'b' or 'l')
   if holder.state == '?' then
-    -- The client may have received the grant and worked until the deadline, so the grant is reported to the next
-    -- holder. The claim may ask again.
+    -- The client may have received the grant and worked until the deadline, so the next holder learns that a hold
+    -- lapsed. The claim can ask again.
     if entry then
       silence(name, id, entry)
     end
@@ -267,9 +267,9 @@ local function remove_holder(name, id, entry)
   name.record.used = name.record.used - entry.count
 end
 
--- Shortens the sentinel (the lock "shared.<id>") to the longest remaining hold, after shared holders are gone. The time
--- counts from `now_ms`, not from the clock: before Redis 7.2 the clock goes on while a script runs, and an expired key
--- vanishes at once, although the next holders depend on it.
+-- Shortens the lifetime of the lock "shared.<id>" (the sentinel) to the longest remaining hold, after holders are gone.
+-- The time counts from `now_ms`, not from the clock: before Redis 7.2 the clock goes on while a script runs, and an
+-- expired key vanishes at once, also during the script, although the next holders depend on the key.
 local function shrink_sentinel(name)
   name.dirty = true
   local longest = call('ZREVRANGE', name.holds, 0, 0, 'WITHSCORES')[2]
@@ -294,7 +294,7 @@ local function prune(name)
       lapse(name, holder.id, holder, holder.state == '?' and read_entry(name, holder.id))
     end
   elseif record.mode then
-    -- Without the sentinel another program may have taken the key: no hold that depended on it is valid.
+    -- Without the sentinel another program may have acquired the lock: no hold that depended on the sentinel is valid.
     local is_intact = name.value == 'shared.' .. record.nonce
     local last_end = is_intact and now_ms or '+inf'
     for _, id in ipairs(call('ZRANGEBYSCORE', name.holds, '-inf', last_end)) do
@@ -328,17 +328,17 @@ local function fits(name, entry)
     and (entry.mode == 's' or record.used + entry.count <= entry.limit)
 end
 
--- The newest token. nil if its key holds a foreign value, or one that cannot be counted on from exactly: then nothing
--- is granted, and the claim gets an error.
+-- The newest token. nil if its key has a foreign value, or a number so large that adding to it would round: then
+-- nothing is granted, and the claim gets an error.
 local function newest_token(name)
   local text, others = string_at(counter, redis.pcall) or '0', newest_foreign_token(name)
   local newest = others and type(text) == 'string' and text:match('^%d+$') and math.max(tonumber(text), others)
   return newest and newest < MAX_TOKEN and newest or nil
 end
 
--- Mints the tokens of a claim and returns the first: larger than all before and than the server's microseconds, so that
--- a server that lost its data continues above its earlier tokens. For the same reason only one token while the counter
--- is ahead.
+-- Mints the tokens of a claim and returns the first one. It is larger than all earlier tokens and not smaller than the
+-- server's microseconds, so that a server that lost its data continues above its earlier tokens. For the same reason
+-- the claim gets only one token while the counter is ahead of the clock.
 local function mint(name, entry)
   local last = newest_token(name)
   local first = math.max(last + 1, now_us)
@@ -378,7 +378,7 @@ local function grant(name, id, entry, token, hold_ms, state)
     write_entry(name, id, entry)
     outlive(name.holds, hold_ms + ENDED_LIFE)
     outlive(name.entries, hold_ms + ENDED_LIFE)
-    -- Last of all: if a step above fails, no lock is left behind.
+    -- The lock is written last: if a step above fails, no lock is left behind.
     if is_first then
       write_lock(name, hold_ms)
     else
@@ -387,28 +387,28 @@ local function grant(name, id, entry, token, hold_ms, state)
   end
 end
 
--- How much longer the name is left to other programs, in ms; false if it is not: see leave_gap() in release.lua. A
--- longer time than any gap was written before the clock was set back.
+-- For how long from now the name is left to other programs (a gap), in ms; false if there is no gap: see leave_gap() in
+-- release.lua. A time that is longer than any gap was written before the clock was set back, and does not count.
 local function gap_left(name)
   local gap_ms = (name.record.rest or 0) - now_ms
   return gap_ms > 0 and gap_ms <= MAX_GAP and gap_ms
 end
 
--- Sends a notification; false if no client listens, or this user may not send it.
+-- Sends a notification; false if no client listens, or this user has no right to send it.
 local function notify(channel, words)
   local listeners = publish(channel, table.concat(words, ' '))
   return type(listeners) == 'number' and (listeners > 0 or all_may_listen())
 end
 
--- False if the client of a claim is gone. The message is only a test: clients ignore it.
+-- False if the client of a claim is gone. Clients ignore this message: it only shows whether one listens.
 local function listens(entry)
   local listeners = publish(entry.channel, 'there')
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
--- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds,
--- nothing is granted, but a head whose client is gone leaves the queue: it would not learn when the other program is
--- done.
+-- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds
+-- the lock, nothing is granted. But a head whose client is gone leaves the queue: it would not learn when the lock is
+-- free.
 local function settle(name)
   while name.record.mode ~= 'x' and not gap_left(name) do
     local id = call('ZRANGE', name.queue, 0, 0)[1]
@@ -432,19 +432,19 @@ local function settle(name)
         name.record.ended and name.record.ended.how or 'c', name.lock,
       }) then
         if entry.mode ~= 'x' then
-          -- When its queue entry would have ended, in case the hold expires unconfirmed.
+          -- Keeps the time at which the queue entry would have ended, in case the hold expires unconfirmed.
           entry.till = tonumber(call('ZSCORE', name.entry_ends, id) or 0)
           call('ZREM', name.entry_ends, id)
         end
         grant(name, id, entry, token, entry.claim, '?')
       else
-        silence(name, id, entry) -- no client listens there: the next waiter
+        silence(name, id, entry) -- no client listens to it: try the next waiter
       end
     end
   end
 end
 
--- How long the name stays taken without a request of its holder, in ms; -1: unknown.
+-- How long the name stays taken if its holder sends no further request, in ms; -1: unknown.
 local function frees_in(name)
   if name.record.mode and name.record.mode ~= 'x' then
     local first_end = call('ZRANGE', name.holds, 0, 0, 'WITHSCORES')[2]
@@ -453,7 +453,7 @@ local function frees_in(name)
   return not name.value and gap_left(name) or math.max(-1, call('PTTL', name.lock))
 end
 
--- Confirms the grant of a claim that sent a request: the hold lasts at least `ttl` ms from now.
+-- Confirms the grant of a claim that sent a request: from now on, the hold lasts for `ttl` ms or longer.
 local function confirm(name, id, ttl)
   local record = name.record
   if record.mode == 'x' then
@@ -482,8 +482,8 @@ local function confirm(name, id, ttl)
   outlive(name.entries, ttl + ENDED_LIFE)
 end
 
--- Answers each item of a batch that the fast path of the verb has not answered, by `answer_item`, which gets the number
--- of the item. An error of one item does not stop the others.
+-- Answers each item of a batch that the fast path of the verb has not answered: calls `answer_item` with the number of
+-- the item. An error of one item does not stop the other items.
 local function answer_items(answer_item)
   for i = 1, ITEM_COUNT do
     if not answers[i + 1] then

@@ -1,4 +1,4 @@
--- Removes every trace of claims. Each is answered separately: an error of one does not stop the others.
+-- Removes every trace of claims. Each release is answered separately: an error of one does not stop the others.
 --
 -- KEYS 2.. a lock for each release
 -- ARGV for each release: side, <id>.<token> or only <id>., and in words: how it ended (c or a, or the end that its own
@@ -7,12 +7,13 @@
 --      connection was made
 -- Answers {server time in us, then for each release: freed, unwoken (freed, but wake_waiters() failed), absent, layout,
 -- or the server's error}.
--- Invariant: only the own claim is touched, and nothing of it is left; freed means the hold with that token, if one is
--- given; the head of the queue is granted before the answer leaves.
+-- Invariant: a release changes only its own claim, and leaves nothing of it; freed means that the hold with the given
+-- token ended, if a token is given; the head of the queue is granted before the answer leaves.
 
--- A period of our claims is so many times as long as the gap after it: gaps cost a tenth of the time.
+-- The name passes between our claims for so many times the length of a gap before a gap comes: so gaps take about a
+-- tenth of the time.
 local RUN_IN_GAPS = 10
-local USUAL_GAP = 100  -- the default gap, in ms: most other programs pause for as long between two attempts
+local USUAL_GAP = 100  -- the default gap, in ms: as long as the pause of most other programs between two attempts
 
 local function release_item(i)
   local side, id, token = ARGV[3 * i - 2], ARGV[3 * i - 1]:match('^(%x+)%.(%d*)$')
@@ -37,7 +38,7 @@ local function release_item(i)
     elseif token ~= '' then
       note_end(name, holder.token, end_letter)
     end
-    -- Released by id alone: the claim never knew that it held, so nothing was done under it.
+    -- If the release has only an id, the client never knew that the claim held, so nothing was done under the hold.
   end
 
   -- Ends an exclusive hold.
@@ -77,7 +78,7 @@ local function release_item(i)
 
   -- Ends the hold or the wait of the claim; returns the answer.
   local function free()
-    -- The holder in the record, if it is this claim; otherwise the claim has an entry, or nothing.
+    -- The holder in the record, if that is this claim. A claim that is not this holder has an entry, or nothing.
     local exclusive = record.mode == 'x' and record.holder.id == id and record.holder.state ~= 'kept' and record.holder
     local holder = exclusive or read_entry(name, id)
     if not holder then
@@ -92,7 +93,8 @@ local function release_item(i)
     end
     local is_meant = token == '' or token == int(holder.token)
     if not is_meant then
-      -- Granted again, to a late request: no client knows of this hold, so no other request would end it.
+      -- The claim was granted again, by a late request of it: no client knows of this hold, so no other request would
+      -- end it.
       token, min_hold = '', 0
     end
     if exclusive then
@@ -103,9 +105,10 @@ local function release_item(i)
     return is_meant and 'freed' or 'absent'
   end
 
-  -- Leaves a name for a while to other programs, which are not in our queue: after each period in which the name passed
-  -- from one of our claims to the next for RUN times as long as the gap. If a client of another program listens, which
-  -- takes the name at once, the period is as long as the gap. The first waiters ask when the gap is over.
+  -- Leaves a name for a while (a gap) to other programs, which are not in our queue. A gap comes when the name has
+  -- passed from one of our claims to the next for RUN_IN_GAPS times the length of the gap. If a client of another
+  -- program listens, and so acquires the name at once, the gap comes after one such length. The first waiters are
+  -- notified; they ask again when the gap is over.
   local function leave_gap()
     local first_waiters = call('ZRANGE', name.queue, 0, WATCHERS - 1)
     local run_in_gaps = others_wait == 'listens' and 1 or RUN_IN_GAPS
@@ -130,7 +133,8 @@ local function release_item(i)
   end
   settle(name)
   save(name, min_hold)
-  -- Nothing happens at the end of a minimum hold time: the head of the queue asks then, and must know when that is.
+  -- The server does nothing at the end of a minimum hold time. The head of the queue must ask at that moment, so it
+  -- must know the moment.
   if reply == 'freed' and (min_hold > 0 or record.holder and record.holder.state == 'kept') then
     local head = redis.call('ZRANGE', name.queue, 0, 0)[1]
     local entry = head and read_entry(name, head)

@@ -1,4 +1,4 @@
--- Ends exclusive holds without waiters that ended well, on one server: most releases.
+-- Ends exclusive holds of names without waiters, on one server, if the hold ended cleanly: most releases.
 --
 -- KEYS 1 counter, which is not used
 -- ARGV, answers and invariant as in release_node.lua
@@ -10,7 +10,7 @@ if #ARGV == 1 then
   local blank = find(text, ' ', 38, true)
   local tag, expected, lock = sub(text, 1, 4), sub(text, 5, blank - 1), sub(text, blank + 1)
   local done, reply = pcall(function()
-    -- Reads no more than the longest of our strings has (4096 bytes), as all_values() in head.lua.
+    -- Reads no more bytes than the longest of our strings has (4096), like all_values() in head.lua.
     if call('GETRANGE', lock, '0', '4095') ~= expected or call('EXISTS', 'leasehold:{' .. tag .. '}q' .. lock) == 1 then
       return '0 0'
     end

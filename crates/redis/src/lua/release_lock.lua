@@ -1,10 +1,12 @@
--- Ends an exclusive hold by its lock alone, while a slot is migrating to another server: see renew_lock.lua.
+-- Ends an exclusive hold with no other key than the lock key, while a slot is migrating to another server: see
+-- renew_lock.lua.
 --
 -- KEYS 1 lock
 -- ARGV as in release.lua, for one release
--- Answers {server time in us, freed, again, or the server's error}; again: more than the lock may be left of the claim.
--- Invariant: only the own lock is touched. The next verb that sees all keys treats the hold as expired, and grants to
--- the head of the queue.
+-- Answers {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the
+-- release must be sent again later.
+-- Invariant: only the lock of this claim is changed. The next verb that sees all keys treats the hold as expired, and
+-- grants to the head of the queue.
 local lock, expected = KEYS[1], ARGV[2]
 local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local value = string_at(lock, redis.pcall)

@@ -1,10 +1,11 @@
--- Ends exclusive holds without waiters that ended well, in any slots of one node of a cluster: most releases. See
--- claim_node.lua for why it declares no keys, and what the first command about a missing key proves.
+-- Ends exclusive holds of names without waiters, in any slots of one node of a cluster, if the hold ended cleanly: most
+-- releases. claim_node.lua says why these scripts declare no keys, and what the first command about a missing key
+-- proves.
 --
 -- KEYS none
 -- ARGV for each release: tag (4 letters), <id>.<token>, a blank, lock
--- Answers in one text: 0, because it does not read the clock, then for each release 1 if it freed the name, or 0:
--- nothing was done, ask with the whole script.
+-- Answers in one text: 0 in place of the server time, because this script does not read the clock; then for each
+-- release 1 if it freed the name, or 0 if nothing was done, and the client must use the whole script.
 -- Invariant: as in release.lua.
 local call, answers = redis.call, { '0' }
 

@@ -1,15 +1,16 @@
--- Ends exclusive holds that ended well: frees the name, or grants it to the head of the queue if that waiter is stored
--- as words and listens: most releases. Precedes name.lua and release.lua, which handle every other case; separate,
--- because defining their functions costs more than this.
+-- Ends exclusive holds that ended cleanly: frees the name, or grants it to the head of the queue if that waiter is
+-- stored as words and its client listens. These are most releases. Comes before name.lua and release.lua, which handle
+-- every other case. It is a separate file, because defining the functions of those files takes longer than this whole
+-- file.
 
--- The words of a release that ended well (c), without a minimum hold time (0) and tombstone (0), with the usual gap
+-- The words of a release: the hold ended cleanly (c); no minimum hold time (0), no tombstone (0), and the usual gap
 -- (a).
 local AUTOMATIC = 'c 0 0 a'
 local WITHOUT_GAP = 'c 0 0 0'
 
 -- Grants to the head of the queue, like settle(); or frees the name, if there is no queue. Returns nil, and changes
--- nothing, if the whole script must do it: for example if another program was seen that may get a gap: see leave_gap()
--- in release.lua. `value`: the value of the lock.
+-- nothing, if the whole script must handle the release: for example because another program was seen under the lock, so
+-- that a gap may be due: see leave_gap() in release.lua. `value`: the value of the lock.
 local function hand_over(i, value)
   local lock, side, expected = KEYS[i + 1], ARGV[3 * i - 2], ARGV[3 * i - 1]
   local is_unconfirmed = value == expected .. '?' -- a pushed grant that is not confirmed
@@ -74,7 +75,7 @@ local function fast_path()
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = i, lock, ARGV[3 * i - 2] .. 'c' .. lock
     else
       if #values > 1 then
-        value = string_at(lock, redis.pcall) -- another item may have changed it
+        value = string_at(lock, redis.pcall) -- an earlier item may have changed it
       end
       answers[i + 1] = hand_over(i, value)
     end

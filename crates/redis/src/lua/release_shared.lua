@@ -1,8 +1,9 @@
--- Ends a shared hold or permits by two keys, while a slot is migrating to another server: see renew_lock.lua.
+-- Ends a shared hold or permits with only two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 the ends of the holds beside it
+-- KEYS 1 lock · 2 the set of the holds of the name, with their ends
 -- ARGV as in release.lua, for one release
--- Answers {server time in us, freed, again, or the server's error}; again: more than these may be left of the claim.
+-- Answers {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the
+-- release must be sent again later.
 -- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
 -- removes it.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')

@@ -1,5 +1,5 @@
 -- Like release_shared.lua, where the lock is a hash. Follows head.lua, lock_redisson.lua and wake_redisson.lua. The
--- reader's key of our shared holds is not declared: on the other server it expires.
+-- reader's key of our shared holds is not declared: if it is on the other server, it stays there until it expires.
 local name, holds, id, token = { lock = KEYS[1], record = {} }, KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local min_hold, wants_tombstone, _, wake_words = ARGV[3]:match('^%a (%d+) (%d) (%w+) ?(.*)$')
 local now_ms = math.floor(now_us / 1000)

@@ -1,4 +1,4 @@
--- Extends holds. Each is answered separately: an error of one does not stop the others.
+-- Extends holds. Each renewal is answered separately: an error of one does not stop the others.
 --
 -- KEYS 2.. a lock for each hold
 -- ARGV for each hold: side, <id>.<token>, ttl ms

@@ -1,11 +1,12 @@
--- Extends an exclusive hold by its lock alone: while a slot is migrating to another server, the keys of a name may be
--- on both, and only the content of a single key is certain. Follows head.lua.
+-- Extends an exclusive hold with no other key than the lock key. While a slot is migrating to another server, some keys
+-- of a name may be on one server and some on the other, so only what depends on a single key is certain. Comes after
+-- head.lua.
 --
 -- KEYS 1 lock
 -- ARGV as in renew.lua, for one hold
 -- Answers {server time in us, extended, gone, broken, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
--- stays true, so that later verbs continue from it: a pushed grant stays unconfirmed.
+-- stays true, so that later verbs can rely on it: so a pushed grant stays unconfirmed.
 local lock, expected, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then

@@ -1,6 +1,6 @@
--- Extends confirmed exclusive holds: most renewals. Precedes name.lua and renew.lua, which handle every other case;
--- separate, because defining their functions costs more than this.
--- Leaves `answers` empty for all other renewals.
+-- Extends confirmed exclusive holds: most renewals. Comes before name.lua and renew.lua, which handle every other case.
+-- It is a separate file, because defining the functions of those files takes longer than this whole file. Leaves
+-- `answers` empty for all other renewals.
 local function fast_path()
   local values = all_values()
   for i = 1, ITEM_COUNT do

@@ -1,6 +1,6 @@
--- Extends a shared hold or permits by two keys, while a slot is migrating to another server: see renew_lock.lua.
+-- Extends a shared hold or permits with only two keys, while a slot is migrating to another server: see renew_lock.lua.
 --
--- KEYS 1 lock · 2 the ends of the holds beside it
+-- KEYS 1 lock · 2 the set of the holds of the name, with their ends
 -- ARGV as in renew.lua, for one hold
 -- Answers {server time in us, extended, gone, or the server's error}.
 -- Invariant: as in renew_lock.lua. Only the id is compared: the token is in another key, and no two claims share an id.

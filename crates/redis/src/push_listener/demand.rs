@@ -1,15 +1,16 @@
-//! Counts the requests in flight on one server. While there are some, or claims wait, the pulse of the connection asks
-//! the server for signs of life.
+//! Counts the requests in flight on one server. While requests are in flight, or claims wait, the pulse of the
+//! connection asks the server for signs of life.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the requests in flight, and wakes the pulse of the connection when a first claim or request needs the server.
+/// Counts the requests in flight, and wakes the pulse of the connection when a claim or request begins to wait and none
+/// waited before.
 #[derive(Default)]
 pub(crate) struct Demand {
     requests_in_flight: AtomicUsize,
-    /// Notified when a first claim or request waits for the server.
+    /// Notified when a claim or request begins to wait for the server and none of its kind waited before.
     first_wait: Notify,
 }
 
@@ -30,13 +31,13 @@ impl Demand {
         self.requests_in_flight.load(Ordering::Relaxed) > 0
     }
 
-    /// Wakes the pulse: a first claim or request waits for the server.
+    /// Wakes the pulse: a claim or request begins to wait for the server, and none of its kind waited before.
     pub(crate) fn notify_first_wait(&self) {
         self.first_wait.notify_one();
     }
 
-    /// Waits until a claim or request begins to wait for the server. Returns at once if one has begun since the last
-    /// call.
+    /// Waits until [`notify_first_wait`](Self::notify_first_wait) is called. Returns at once if it was called since
+    /// this function last returned.
     pub(crate) async fn begun(&self) {
         self.first_wait.notified().await;
     }

@@ -25,7 +25,8 @@ pub(crate) enum Message {
 
 impl Message {
     /// Parses `granted <id> <token> <tokens> <claim time ms> <server us> <how the previous hold ended> <lock>`, `broken
-    /// <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock without the prefix.
+    /// <id> <lock>` or `ring <id> <lock>`. Returns `None` for any other text, and for a lock key that does not begin
+    /// with the prefix.
     pub(crate) fn parse(message: &[u8], prefix: &str) -> Option<Self> {
         let text = std::str::from_utf8(message).ok()?;
         if let Some(rest) = text.strip_prefix("broken ") {
@@ -49,7 +50,7 @@ impl Message {
     }
 }
 
-/// The name of a lock key; `None` for a key without the prefix.
+/// The name of a lock key; `None` for a key that does not begin with the prefix.
 pub(crate) fn name_of(lock: &str, prefix: &str) -> Option<Name> {
     Name::new(lock.strip_prefix(prefix)?).ok()
 }

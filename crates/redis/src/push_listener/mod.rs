@@ -21,7 +21,7 @@ use server_process::ServerProcess;
 use server_time::ServerTime;
 use waiting_claims::WaitingClaims;
 
-/// The pushes, the clock and the process of one server, for one client.
+/// Receives the pushes of one server for one client, and knows the clock and the process of that server.
 pub(crate) struct PushListener {
     /// The prefix of the lock keys.
     prefix: String,
@@ -58,7 +58,7 @@ impl PushListener {
             is_relayed,
             mailbox,
             time: ServerTime::default(),
-            // In a cluster some nodes have no slots, and so no holds.
+            // In a cluster some nodes have no slots, so none of our holds can be there.
             process: ServerProcess::new(!is_relayed),
             demand: Demand::default(),
             claims: WaitingClaims::default(),
@@ -75,15 +75,16 @@ impl PushListener {
     }
 
     /// Records a new connection, begun at `sent` and made at `now`, and the server's clock at that time, `floor`.
-    /// Reports doubt if the clock is ahead of the expected time, because the machine was restarted or is another one.
+    /// Reports doubt if the clock is further ahead than expected: then the machine was restarted, or the server is on
+    /// another machine.
     pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
         self.learn(sent, now, floor);
         self.claims.clear_watches();
         self.time.set_floor(floor);
     }
 
-    /// Learns the server's time from an answer that came at `now` to a request sent at `sent`. Only successful answers
-    /// count: an error may overtake earlier requests.
+    /// Learns the server's time from an answer that came at `now` to a request sent at `sent`. Called only for
+    /// successful answers: the client may get an error before the answers to earlier requests.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) {
         self.process.answered(sent, now);
         if let Some(ahead) = self.time.learn(sent, now, server_micros) {
@@ -101,12 +102,13 @@ impl PushListener {
         }
     }
 
-    /// Whether signs of life are needed: a claim waits for notifications, or a request for its answer.
+    /// Whether signs of life of the server are needed: a claim waits for notifications, or a request waits for its
+    /// answer.
     pub(crate) fn is_wanted(&self) -> bool {
         self.demand.has_requests() || !self.claims.is_empty()
     }
 
-    /// Makes the claims that watch this foreign lock ask again, because the lock changed.
+    /// Makes the claims that watch this lock of another program ask again, because the lock changed.
     pub(crate) fn recheck_watchers(&self, lock: &str) {
         let watchers = self.claims.take_watchers(lock);
         let Some(name) = name_of(lock, &self.prefix) else { return };
@@ -120,8 +122,8 @@ impl PushListener {
         self.deliver(message, self.process.is_trusted(now));
     }
 
-    /// Passes a message on to the keeper. `is_datable`: the time in a pushed grant is of this server's clock, and no
-    /// other server can have replaced this one.
+    /// Passes a message on to the keeper. `is_datable`: the time in a pushed grant is by the clock of this server, and
+    /// no other server can have replaced this one.
     fn deliver(&self, message: &[u8], is_datable: bool) {
         let Some(message) = Message::parse(message, &self.prefix) else { return };
         self.mailbox.push(match message {

@@ -12,11 +12,12 @@ pub(crate) trait PushHandler: Send + Sync + 'static {
     /// Handles a message on a channel.
     fn receive(&self, message: &[u8]);
 
-    /// Handles the report that a tracked lock key changed; `None`: any of them may have changed.
+    /// Handles the report that a tracked lock key changed; `None`: any of the tracked keys may have changed.
     fn invalidated(&self, lock: Option<&str>);
 }
 
-/// Adapts a handler for the client library, whose reader of the connection calls it for each push, in their order.
+/// Adapts a handler for the client library: the library calls it for each push of the connection, in the order of the
+/// pushes.
 pub(crate) struct PushSender<H>(pub(crate) Arc<H>);
 
 impl<H: PushHandler> AsyncPushSender for PushSender<H> {
@@ -30,7 +31,7 @@ impl<H: PushHandler> AsyncPushSender for PushSender<H> {
                     }
                 }
             }
-            // The server dropped all keys.
+            // The server deleted all keys.
             (PushKind::Invalidate, _) => self.0.invalidated(None),
             _ => {}
         }

@@ -1,4 +1,4 @@
-//! Which process answers at the address of one server: a restart or a fail-over puts another one there.
+//! Which process answers at the address of one server: after a restart or a fail-over it is another process.
 
 use std::{
     sync::{
@@ -15,8 +15,8 @@ use crate::{identity::Identity, lock_mutex, open::RunIdQuery};
 /// Which process answered last, and for how long no other process can have taken its place.
 pub(crate) struct ServerProcess {
     state: Mutex<ProcessState>,
-    /// The trust period, in nanoseconds: an answer within it is prompt, and for so long after the request no other
-    /// server can have replaced this one.
+    /// The trust period, in nanoseconds. An answer that takes no longer than this is prompt; for this long after a
+    /// request with a prompt answer was sent, no other server can have replaced this one.
     trust_period: AtomicU64,
     /// When the newest request with a prompt answer was sent, in nanoseconds.
     newest_prompt_sent: AtomicU64,
@@ -24,13 +24,14 @@ pub(crate) struct ServerProcess {
 
 /// What is known of the process.
 struct ProcessState {
-    /// The run id at the newest connection, if there was a connection; the inner `None` if the user may not read it.
+    /// The run id at the newest connection, if there was a connection; the inner `None` if the user has no right to
+    /// read it.
     run_id: Option<Option<String>>,
-    /// When the process was started, by its own clock in microseconds; `None` if the user may not read it.
+    /// When the process was started, by its own clock in microseconds; `None` if the user has no right to read it.
     started_micros: Option<u64>,
     /// The server was a master at some time.
     was_master: bool,
-    /// Our holds may be on the server. If not, it does not matter which process answers.
+    /// Our holds may be on the server. If none can be there, it does not matter which process answers.
     may_have_holds: bool,
 }
 
@@ -48,9 +49,9 @@ impl ServerProcess {
         }
     }
 
-    /// Records the process to which a new connection leads. Returns true if holds are in doubt: our holds may be
-    /// missing in the process, because it is, or may be, another one than at the last connection: a replica that became
-    /// the master, or a server that was started from an older copy.
+    /// Records the process to which a new connection leads. Returns true if holds are in doubt: the process is, or may
+    /// be, another one than at the last connection, and may lack our holds. It may be a replica that became the master,
+    /// or a server that was started from an older copy of its data.
     pub(crate) fn connected(&self, identity: &Identity) -> bool {
         let mut state = lock_mutex(&self.state);
         state.was_master |= identity.role == "master";
@@ -67,7 +68,7 @@ impl ServerProcess {
 
     /// Records that the process had run for `uptime` seconds when its clock was at `server_micros`.
     pub(crate) fn set_uptime(&self, uptime: Option<u64>, server_micros: u64) {
-        // The uptime is rounded to seconds, so this moment may be later than the start.
+        // The uptime is rounded down to seconds, so this moment may be later than the real start.
         lock_mutex(&self.state).started_micros =
             uptime.map(|seconds| server_micros.saturating_sub(seconds.saturating_mul(1_000_000)));
     }
@@ -83,7 +84,7 @@ impl ServerProcess {
         lock_mutex(&self.state).may_have_holds = true;
     }
 
-    /// Whether to ask for the run id: not if the user had no right to read it.
+    /// Whether to ask for the run id: no, if the server has already refused it to this user.
     pub(crate) fn asks_for_run(&self) -> RunIdQuery {
         if matches!(lock_mutex(&self.state).run_id, Some(None)) { RunIdQuery::Skip } else { RunIdQuery::Ask }
     }
@@ -93,9 +94,9 @@ impl ServerProcess {
         lock_mutex(&self.state).was_master
     }
 
-    /// Sets the trust period. A notification that comes later than this after a prompt answer proves nothing: a server
-    /// that was stopped for so long may have been replaced, and still grants for requests in its socket when it runs
-    /// again.
+    /// Sets the trust period. A notification proves nothing if it comes later than the trust period after the newest
+    /// request with a prompt answer was sent: a server that was stopped for so long may have been replaced. When it
+    /// runs again, it still executes the requests in its socket, and they may grant.
     pub(crate) fn set_trust_period(&self, period: Duration) {
         self.trust_period.store(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

@@ -11,26 +11,26 @@ use std::{
 
 use leasehold_core::{Instant, ServerClock};
 
-/// What is known of the server's clock, and whether the time in a pushed grant says since when the grant is held.
+/// What is known of the server's clock, and whether the time in a pushed grant shows since when the claim holds.
 #[derive(Default)]
 pub(crate) struct ServerTime {
     /// The server's clock, by the answers so far.
     clock: Mutex<ServerClock>,
-    /// The server's clock when the connection was made or slots came to the server, in microseconds.
+    /// The server's time when the connection was made, or when slots came to the server later, in microseconds.
     floor: AtomicU64,
     /// Pushed grants are confirmed with the server before they count.
     must_confirm: AtomicBool,
 }
 
 impl ServerTime {
-    /// Learns from an answer that came at `now` to a request sent at `sent`. If the clock stepped forward, returns by
-    /// how much at least.
+    /// Learns from an answer that came at `now` to a request sent at `sent`. If the clock stepped forward, returns the
+    /// least size of the step.
     pub(crate) fn learn(&self, sent: Instant, now: Instant, server_micros: u64) -> Option<Duration> {
         lock_mutex(&self.clock).learn(sent, now, Duration::from_micros(server_micros))
     }
 
-    /// Converts the time of a pushed grant, by the server's clock, into a local time that is certainly not after the
-    /// grant. `None` if the grant must be confirmed with the server before it counts.
+    /// Converts the time of a pushed grant, which is by the server's clock, into a time of our clock that is certainly
+    /// not after the grant. `None` if the grant must be confirmed with the server before it counts.
     pub(crate) fn granted_since(&self, granted_at: Duration) -> Option<Instant> {
         let must_confirm = self.must_confirm.load(Ordering::Relaxed);
         if must_confirm { None } else { lock_mutex(&self.clock).not_after(granted_at) }
@@ -68,13 +68,15 @@ mod tests {
     #[test]
     fn a_pushed_grant_is_dated_by_the_newest_answer() {
         let time = ServerTime::default();
-        // Since when a grant is held that the server dates at 5 s.
+        // Since when a claim holds whose grant was at 5 s by the server's clock.
         let since = || time.granted_since(Duration::from_secs(5));
         assert_eq!(since(), None, "without an answer the grant must be confirmed");
-        // The server's clock was at 4.9 s when ours was at 100 ms: it reaches 5 s later than that, by an unknown time.
+        // The server's clock was at 4.9 s when ours was at 100 ms. It reached 5 s later, but our clock at that moment
+        // is unknown.
         assert_eq!(time.learn(at(100), at(101), 4_900_000), None);
         assert_eq!(since(), Some(at(100)));
-        // It was at 5.3 s when ours was at 500 ms: it was at 5 s not earlier than at our 200 ms.
+        // The server's clock was at 5.3 s when ours was at 500 ms: so ours was at 200 ms or later when the server's was
+        // at 5 s.
         assert_eq!(time.learn(at(500), at(501), 5_300_000), None);
         assert_eq!(since(), Some(at(200)));
         time.confirm_grants();

@@ -13,7 +13,7 @@ use leasehold_core::ClaimId;
 pub(crate) struct WaitingClaims {
     /// All claims that wait at this server.
     waiting: Mutex<HashSet<ClaimId>>,
-    /// Locks that other programs hold, and for each our claims that are near the head of its queue.
+    /// Locks that other programs hold, and for each lock our claims that watch it: those near the head of our queue.
     watched: Mutex<HashMap<String, HashSet<ClaimId>>>,
 }
 
@@ -23,7 +23,7 @@ impl WaitingClaims {
         lock_mutex(&self.waiting).is_empty()
     }
 
-    /// Adds a claim. Returns true if it is the only one now, and was not there.
+    /// Adds a claim. Returns true if the claim was not there, and is now the only one.
     pub(crate) fn add(&self, claim: ClaimId) -> bool {
         let mut waiting = lock_mutex(&self.waiting);
         waiting.insert(claim) && waiting.len() == 1
@@ -40,13 +40,13 @@ impl WaitingClaims {
         });
     }
 
-    /// Makes a claim watch a lock: it asks again when the server reports that the lock changed. The waiting claims
-    /// bound the number of watches.
+    /// Makes a claim watch a lock: it asks again when the server reports that the lock changed. There are never more
+    /// watches than waiting claims.
     pub(crate) fn watch(&self, lock: String, claim: ClaimId) {
         lock_mutex(&self.watched).entry(lock).or_default().insert(claim);
     }
 
-    /// Removes the watches of this lock, and returns their claims.
+    /// Removes all watches of this lock, and returns the claims that watched it.
     pub(crate) fn take_watchers(&self, lock: &str) -> HashSet<ClaimId> {
         lock_mutex(&self.watched).remove(lock).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! A Redis Cluster: the known owner of each slot, and the reaction when the owner turns out to be another node.
+//! A Redis Cluster: the known owner of each slot, and what is done when another node turns out to be the owner.
 
 use std::{
     pin::pin,
@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{keys::SLOTS, outbox::Destination};
 
-/// A slot is unsettled for this long after it was found at a node: the clients of its waiters may not be subscribed
-/// there yet: they learn of the move at about the same time as this client. During this time a missing listener does
-/// not exclude a waiter from a grant.
+/// A slot is unsettled for this long after this client found it at a node. The clients of the slot's waiters learn of
+/// the move at about the same time as this client, so they may not be subscribed at that node yet. During this time a
+/// waiter can get a grant although its client does not listen.
 const SETTLING_TIME: Duration = Duration::from_secs(5);
 
 /// The Redis Cluster of a URL.
@@ -30,10 +30,10 @@ pub(crate) struct Cluster(Arc<ClusterState>);
 
 /// The shared state of a [`Cluster`], which background tasks and connections use too.
 pub(crate) struct ClusterState {
-    /// For the nodes and tasks, which must not keep the cluster alive.
+    /// The reference that nodes and tasks get: it does not keep the cluster alive.
     weak_self: Weak<ClusterState>,
     pub(crate) client: Arc<Client>,
-    /// Records whether any node was ever reached.
+    /// Records whether a connection to any node was ever made.
     contact: Contact,
     /// The waiting claims, by slot.
     pub(crate) slot_waiters: SlotWaiters,
@@ -47,11 +47,11 @@ pub(crate) struct ClusterState {
 
 /// What is known of the cluster: which node owns which slot.
 pub(crate) struct ClusterMap {
-    /// The owner of each slot; `None` before a node reported it.
+    /// The owner of each slot; `None` until a node reports the owner.
     slots: Vec<Option<Owner>>,
     /// Nodes that lost slots since the owners were last reported.
     former_owners: Vec<Arc<Node>>,
-    /// Nodes that own slots, or to which others redirected us.
+    /// Nodes that own slots, or to which other nodes redirected a request.
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
@@ -108,7 +108,7 @@ impl Cluster {
             Ok(route) => return Ok(route),
             Err(error) => error,
         };
-        // Nothing was sent: if another node has the slot by now, that node is asked.
+        // The request was not sent. If another node has the slot by now, the request goes to that node.
         if error.fault != Fault::Retry || self.0.wait_for_map().await.is_err() {
             return Err(error);
         }
@@ -120,7 +120,7 @@ impl Cluster {
         }
     }
 
-    /// The connection to the node that has this slot, if it is made and can be used at once.
+    /// The connection to the node that has this slot, if there is one that can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let owner = self.0.owner(slot)?;
         let (conn, destination) = (owner.node.ready_conn()?, self.destination(slot, &owner));
@@ -178,7 +178,8 @@ impl Cluster {
         Ok(routes)
     }
 
-    /// Records the report of the node `from` that the slot is at the address `to`, which is asked from now on.
+    /// Records the report of the node `from` that the slot is at the address `to`. From now on requests about the slot
+    /// go to that address.
     pub(crate) fn record_move(&self, slot: u16, to: &str, from: &Node) -> Result<(), EngineError> {
         let node = self.0.node_of_address(to, from, slot)?;
         let now = self.0.client.clock.now();
@@ -202,7 +203,7 @@ impl Cluster {
         self.0.stop_waiting(slot, claim);
     }
 
-    /// Keeps connections that were made once connected. Never returns.
+    /// Makes broken connections again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         loop {
             let mut nodes_changed = pin!(self.0.nodes_changed.notified());
@@ -223,8 +224,8 @@ impl ClusterState {
         self.slot_waiters.add(slot, claim, name);
     }
 
-    /// Records that the claim no longer waits at any node: when it began to wait, its slot may have been at another
-    /// node.
+    /// Records that the claim no longer waits, at all nodes: when the claim began to wait, its slot may have been at
+    /// another node than now.
     pub(crate) fn stop_waiting(&self, slot: u16, claim: ClaimId) {
         if self.slot_waiters.remove(slot, claim) {
             let nodes = self.lock().nodes.clone();
@@ -232,7 +233,8 @@ impl ClusterState {
         }
     }
 
-    /// Suspects this node, because it did not answer: asks the other nodes for the owners of the slots.
+    /// Called when this node did not answer, and so may have been replaced: asks the other nodes for the owners of the
+    /// slots.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         self.lock().last_to_ask = Some(Arc::clone(node));
         self.request_map();
@@ -296,17 +298,17 @@ impl ClusterState {
                 nodes.push(node);
             }
         }
-        // A slot without an owner keeps its former owner in the map, which refuses requests about the slot.
+        // A slot that has no owner now keeps its former owner in the map; that node refuses requests about the slot.
         map.nodes = nodes;
         let owners = map.owners();
         map.nodes.clone_from(&owners);
         let contains =
             |nodes: &[Arc<Node>], node: &Arc<Node>| nodes.iter().any(|other| Arc::ptr_eq(other, node));
-        // A node of the URL without slots was needed only to find the others.
+        // A node of the URL that has no slots was needed only to find the other nodes.
         map.seeds.iter().filter(|seed| !contains(&owners, seed)).for_each(|seed| seed.hang_up());
         let former_owners = std::mem::take(&mut map.former_owners);
         drop(map);
-        // A node that lost all slots was replaced, perhaps by a node that lacks newer data.
+        // A node that lost all its slots was replaced, perhaps by a node that lacks its newest data.
         if former_owners.iter().any(|node| !contains(&owners, node)) {
             self.client.mailbox.push(Notification::Doubt);
         }
@@ -325,7 +327,7 @@ impl ClusterState {
         self.lock().seeds.iter().any(|seed| seed.endpoint == node.endpoint)
     }
 
-    /// The node at the address that `from` reported.
+    /// The node at the address to which the node `from` redirected a request.
     fn node_of_address(&self, address: &str, from: &Node, slot: u16) -> Result<Arc<Node>, EngineError> {
         let endpoint = slots::redirection_endpoint(address, &from.endpoint.host).ok_or_else(|| {
             let message = format!(
@@ -346,7 +348,7 @@ impl ClusterState {
 
     /// Locks the map.
     pub(crate) fn lock(&self) -> MutexGuard<'_, ClusterMap> {
-        // A panic under this lock leaves no change half done.
+        // No code panics half-way through a change of the map.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -369,9 +371,9 @@ impl ClusterMap {
         true
     }
 
-    /// The node of a report, new or known. A known node has the address of the report, and the same id as far as ids
-    /// are known; without an address in the report, the same id. `None` if the report has no address, and the id is
-    /// unknown. `new_nodes`: known nodes that are not in the map yet.
+    /// The node that a report is about: a known node, or a new one. If the report has an address, it is about the known
+    /// node with that address, unless both ids are known and differ. If the report has no address, it is about the
+    /// known node with its id; `None` if there is none. `new_nodes`: known nodes that are not in the map yet.
     fn find_or_create_node(
         &self,
         report: &NodeInfo,
@@ -381,7 +383,7 @@ impl ClusterMap {
         let known_nodes = || self.nodes.iter().chain(new_nodes).chain(&self.seeds);
         let has_id = |node: &&Arc<Node>| report.id.is_some() && node.id.get() == report.id.as_ref();
         let Some(endpoint) = &report.endpoint else { return known_nodes().find(has_id).cloned() };
-        // The node announces one address; this client may reach it at another one.
+        // The node announces one address; this client may reach the node at another one.
         let endpoint = cluster.client.config.map.reachable(endpoint.clone());
         let has_address = |node: &&Arc<Node>| {
             node.endpoint == endpoint

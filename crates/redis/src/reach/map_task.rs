@@ -11,9 +11,9 @@ use leasehold_core::{EngineError, Fault};
 use super::{cluster::ClusterState, node::Node, slots};
 use crate::runtime;
 
-/// The pause after an attempt. During the pause redirections show the owners of single slots.
+/// The pause between two attempts to read the map. During the pause, redirections show the owners of single slots.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long one node has for its answer.
+/// How long one node may take to answer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The state and the last result of this task.
@@ -22,7 +22,7 @@ pub(crate) struct MapTask {
     is_running: bool,
     /// A caller asked for the owners after the running attempt began.
     is_requested: bool,
-    /// The error of the last attempt; `None` if it read the map.
+    /// The error of the last attempt; `None` if that attempt read the map.
     last_error: Option<(Fault, String)>,
 }
 
@@ -38,7 +38,8 @@ impl MapTask {
                 return;
             }
         }
-        // Not under the lock: a runtime that is shutting down drops the task at once.
+        // Started after the lock is released: a runtime that is shutting down drops the task at once, and the drop
+        // takes the lock.
         runtime::detach(MapReader { cluster: Weak::clone(cluster), is_idle: false }.run());
     }
 
@@ -57,7 +58,8 @@ struct MapReader {
 }
 
 impl MapReader {
-    /// Reads the map once for each request, or once for several that come during an attempt.
+    /// Reads the map once for each request; for all requests that come during one attempt, once more after that
+    /// attempt.
     async fn run(mut self) {
         loop {
             {
@@ -88,8 +90,8 @@ impl Drop for MapReader {
     }
 }
 
-/// Asks one node after another until one answers. If none answers, returns an error that the user can repair, if there
-/// is one.
+/// Asks one node after another until one answers. If none answers, returns an error whose cause the user can repair, if
+/// there is such an error; otherwise another one.
 async fn read_map(cluster: &ClusterState) -> Result<(), EngineError> {
     let mut first_error: Option<EngineError> = None;
     for node in cluster.nodes_to_ask() {
@@ -115,7 +117,7 @@ async fn read_map_from(cluster: &ClusterState, node: &Arc<Node>) -> Result<(), E
     let conn = node.conn().await?;
     let mut command = redis::cmd("CLUSTER");
     command.arg("SLOTS");
-    // An attempt to connect has its own limit.
+    // This limit is only for the answer: the attempt to connect has another one.
     let reply =
         runtime::within(NODE_TIMEOUT, conn.ask(&command)).await.unwrap_or_else(|| Err(silent_error(node)));
     let reply = reply.map_err(|error| not_a_node_error(error, cluster, node))?;
@@ -130,7 +132,8 @@ fn silent_error(node: &Node) -> EngineError {
     )
 }
 
-/// The error of a server that is not a node of a cluster. Nothing was done, so the outcome is not unknown.
+/// The error of a server that is not a node of a cluster. The request only reads, so its error never has an unknown
+/// outcome.
 fn not_a_node_error(error: EngineError, cluster: &ClusterState, node: &Node) -> EngineError {
     let (endpoint, scheme) = (&node.endpoint, cluster.client.config.scheme());
     if error.message.contains("cluster support disabled") {

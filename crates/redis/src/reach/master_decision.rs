@@ -9,8 +9,9 @@ use leasehold_core::{Endpoint, EngineError, Fault};
 pub(crate) enum SentinelReport {
     /// The Sentinel was not asked yet.
     NotAsked,
-    /// The master. When a Sentinel has promoted a server, it names it at once, but still reports the old details of the
-    /// group, except for the epoch: so the address is from `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
+    /// The master. A Sentinel that has promoted a server names that server at once in `GET-MASTER-ADDR-BY-NAME`, but
+    /// `MASTER` still reports the old details of the group, except for the epoch. So the address is from
+    /// `GET-MASTER-ADDR-BY-NAME`, and the rest from `MASTER`.
     Named(NamedMaster),
     /// The Sentinel does not know the group; it knows these groups.
     UnknownGroup(Vec<String>),
@@ -35,7 +36,8 @@ pub(crate) struct NamedMaster {
 pub(crate) enum MasterDecision {
     /// A majority of those Sentinels of the URL that know the group names this server.
     Master(NamedMaster),
-    /// A majority names this server, but another Sentinel names another one, by a later fail-over.
+    /// A majority names the first server, but another Sentinel names the second one, with the epoch of a later
+    /// fail-over.
     Disputed(NamedMaster, Endpoint),
     /// There is no majority yet: some Sentinels have not reported.
     Undecided,
@@ -77,8 +79,8 @@ pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> Mast
     MasterDecision::NoMaster(no_majority_error(answers, group, answers.len() - majority))
 }
 
-/// Whether any report names a later promotion of another server than `followed`. One such Sentinel is enough to doubt
-/// the server that the client follows, but not enough to follow another.
+/// Whether any report names another server than `followed`, with a later epoch than every report that names `followed`.
+/// One such Sentinel is enough to doubt the server that the client follows, but not enough to follow the other server.
 pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
     let newest_epoch = |is_followed: bool| {
         let epochs = answers.iter().filter_map(move |(_, report)| match report {
@@ -109,8 +111,8 @@ fn unknown_group_error(answers: &[SentinelAnswer<'_>], group: &str) -> EngineErr
     )
 }
 
-/// The error without a majority. If more than `spare` Sentinels refuse the login or are no Sentinels, that error is
-/// returned: waiting does not help. `spare` is how many Sentinels a majority can do without.
+/// The error without a majority. If more than `spare` Sentinels refuse the login or are not Sentinels, the error of one
+/// of them is returned: waiting does not help. `spare` is the number of Sentinels that are not needed for a majority.
 fn no_majority_error(answers: &[SentinelAnswer<'_>], group: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(
@@ -141,7 +143,8 @@ mod tests {
         Endpoint { host: host.to_owned(), port: 1 }
     }
 
-    /// `a5`: names a, in epoch 5. `?x`: knows x only. `-`: cannot be reached. `!`: refuses us. `.`: was not asked.
+    /// `a5`: names the server a, in epoch 5. `?x`: knows only the group x. `-`: cannot be reached. `!`: refuses the
+    /// login. `.`: was not asked.
     fn report(code: &str) -> SentinelReport {
         let error = |fault, message: &str| SentinelReport::Failed(EngineError::new(fault, message));
         match code.split_at(1) {
@@ -174,7 +177,7 @@ mod tests {
         for (codes, expected) in [
             ("a1", "a"),
             ("a1 a1 a1", "a"),
-            // One Sentinel is stale.
+            // One Sentinel still names the old master.
             ("b2 b2 a1", "b"),
             ("b2 a1 b2", "b"),
             ("a1 b2 b2", "b"),
@@ -182,13 +185,15 @@ mod tests {
             ("b2 b2 .", "b"),
             ("b2 b2 -", "b"),
             ("b2 b2 !", "b"),
-            // The leader has the new epoch while it still names the old master; the others learn of it later.
+            // The Sentinel that leads the fail-over has the new epoch while it still names the old master; the others
+            // learn of the new epoch later.
             ("a2 a1 a1", "a"),
             ("b2 a1 a1", "a or b"),
             ("b2 b2 a2", "b"),
             // Epochs restart where the group was removed and added again.
             ("b0 b0 a7", "b or a"),
-            // A Sentinel that does not know the group has no vote; one that cannot be reached has one.
+            // A Sentinel that does not know the group does not count; a Sentinel that cannot be reached counts toward
+            // the number of which a majority is needed.
             ("a1 a1 ?x", "a"),
             (
                 "b2 ?x -",

@@ -44,11 +44,11 @@ pub(crate) struct Client {
     /// Collects the notifications for the keeper.
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) token_counter: TokenCounter,
-    /// The serial number of the next connection. Failed attempts use numbers too.
+    /// The serial number of the next connection. A failed attempt to connect uses a number too.
     next_connection: AtomicU64,
 }
 
-/// How this client reaches the servers of its URL.
+/// How this client finds the server for a request, by the setup of the servers in its URL.
 pub(crate) enum Reach {
     /// One server.
     One(OneServer),
@@ -88,8 +88,8 @@ impl Client {
         ))
     }
 
-    /// If grants wait for replicas, makes the listener confirm pushed grants: they are pushed before any replica has
-    /// them.
+    /// If grants must be on replicas (`wait=` in the URL), every pushed grant must be confirmed: a grant is pushed
+    /// before any replica has it.
     fn with_confirmed_grants(&self, listener: Arc<PushListener>) -> Arc<PushListener> {
         if self.config.wait > 0 {
             listener.time.confirm_grants();
@@ -122,7 +122,7 @@ impl Reach {
         }
     }
 
-    /// The connection to the server that has the keys of this slot, if it is made and can be used at once.
+    /// The connection to the server that has the keys of this slot, if there is one that can be used at once.
     pub(crate) fn ready_route(&self, slot: u16) -> Option<Route> {
         let conn = match self {
             Self::One(one) => one.live_conn()?,
@@ -160,8 +160,8 @@ impl Reach {
         }
     }
 
-    /// Handles the report of a server that it is not a master (any more). Returns the error, if the request is not to
-    /// be sent to another server. `connection` is the number of the connection.
+    /// Handles the report of a server that it is not, or no longer, a master. Returns the error, unless the request is
+    /// to be sent to another server. `connection` is the number of the connection to the reporting server.
     pub(crate) fn handle_demotion(&self, connection: u64, error: EngineError) -> Result<(), EngineError> {
         match self {
             Self::One(one) => Err(one.handle_demotion(connection, error)),
@@ -169,12 +169,12 @@ impl Reach {
                 sentinel.handle_demotion(connection);
                 Ok(())
             }
-            // The new owner of its slots is looked up, and core repeats the request.
+            // The owners of the slots are asked for anew, and core repeats the request.
             Self::Cluster(_) => Err(EngineError::new(Fault::Retry, error.message)),
         }
     }
 
-    /// How many Sentinels the URL names, and how many exist; `None` without any.
+    /// How many Sentinels the URL names, and how many exist; `None` if the URL names none.
     pub(crate) fn sentinel_counts(&self) -> Option<(usize, u32)> {
         match self {
             Self::One(_) | Self::Cluster(_) => None,
@@ -209,7 +209,7 @@ impl Reach {
         }
     }
 
-    /// Keeps connections that were made once connected. Never returns.
+    /// Makes broken connections again, in the background. Never returns.
     pub(crate) async fn mend(&self) {
         match self {
             Self::One(one) => one.mend().await,

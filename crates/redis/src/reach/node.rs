@@ -23,16 +23,16 @@ use crate::{
     conn::Conn, open::micros, push_listener::PushListener, reply::unreadable, runtime, server::Address,
 };
 
-/// The longest trust period: for how long after a prompt answer no other node can have replaced this one. An answer
-/// that took longer proves nothing. The period is half of the node timeout of the cluster, and at most half of the
-/// default of that.
+/// The longest trust period: for how long after a request with a prompt answer was sent no other node can have replaced
+/// this one. An answer that took longer than the trust period proves nothing. The trust period is half of the cluster's
+/// node timeout, but not more than this constant.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 
-/// A node of the cluster. A node that changes its address counts as another one.
+/// A node of the cluster. A node whose address changes counts as another node.
 pub(crate) struct Node {
     /// The address at which this client reaches the node.
     pub(crate) endpoint: Endpoint,
-    /// The id in the cluster, once known.
+    /// The node's id in the cluster, once it is known.
     pub(crate) id: OnceLock<String>,
     /// The connection for requests.
     link: Link<NodeDialer>,
@@ -42,17 +42,17 @@ pub(crate) struct Node {
     has_slot_channels: OnceLock<bool>,
     /// How often slots came to this node from other nodes.
     slot_arrivals: AtomicU64,
-    /// How many of these arrivals the floor of the token counter covers.
+    /// How many of these arrivals happened before the floor of the token counter was last set.
     arrivals_in_floor: AtomicU64,
 }
 
-/// Connects to a node, again and again.
+/// Makes the connections to a node, and a new one each time the connection breaks.
 struct NodeDialer {
-    /// The cluster of the node, which learns that the node may have been replaced.
+    /// The cluster of the node, which is told when the node may have been replaced.
     cluster: Weak<ClusterState>,
     /// Connects to one server, whatever its setup.
     dialer: Dialer,
-    /// A connection was made at some time.
+    /// A connection to the node was made at some time.
     was_connected: AtomicBool,
 }
 
@@ -93,7 +93,8 @@ impl Node {
         self.link.conn().await
     }
 
-    /// The connection, if it is made, and the floor of the token counter covers all slots that came to the node.
+    /// The connection, if there is one, and if no slot came to the node after the floor of the token counter was last
+    /// set.
     pub(crate) fn ready_conn(&self) -> Option<Arc<Conn>> {
         self.link.live().filter(|_| self.is_floor_current())
     }
@@ -118,7 +119,7 @@ impl Node {
         self.link.mend().await;
     }
 
-    /// Records that the node has slots, or that some are migrating to it.
+    /// Records that the node has slots, or that slots are migrating to it.
     pub(crate) fn may_have_holds(&self) {
         self.listener().process.may_have_holds();
     }
@@ -128,8 +129,9 @@ impl Node {
         self.slot_arrivals.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Raises the floor of the token counter to the node's present time, if slots came to the node since the last call.
-    /// To be called before a request about such a slot: its counter may be a copy that lacks the newest tokens.
+    /// Raises the floor of the token counter to the node's present time, if slots came to the node since the floor was
+    /// last set. Called before a request about such a slot, because the slot's counter may be a copy that lacks the
+    /// newest tokens.
     pub(crate) async fn raise_token_floor(&self, conn: &Conn) -> Result<(), EngineError> {
         if self.is_floor_current() {
             return Ok(());
@@ -141,7 +143,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the floor of the token counter covers all slots that came to the node.
+    /// Whether no slot came to the node after the floor of the token counter was last set.
     fn is_floor_current(&self) -> bool {
         let slot_arrivals = self.slot_arrivals.load(Ordering::Acquire);
         self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
@@ -162,7 +164,7 @@ impl Node {
     }
 }
 
-/// How long a node must be silent before other nodes replace it; `None` if the user may not read the setting.
+/// How long a node must be silent before a replica can replace it; `None` if the user has no right to read the setting.
 async fn read_node_timeout(conn: &Conn) -> Option<Duration> {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg("cluster-node-timeout");

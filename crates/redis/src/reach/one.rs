@@ -29,7 +29,7 @@ pub(crate) struct Dialer {
     pub(crate) listener: Arc<PushListener>,
     /// The kind of server that is accepted.
     pub(crate) wanted: ServerKind,
-    /// An answer that took longer does not prove the state of the locks; `None`: every answer does.
+    /// An answer that took longer than this does not prove the state of the locks; `None`: every answer does.
     pub(crate) evidence_limit: Option<Duration>,
 }
 
@@ -65,8 +65,8 @@ impl OneServer {
         self.0.mend().await;
     }
 
-    /// Ends a connection to a server that is not a master: the next request connects to the server that has the host
-    /// name by then. Returns the error for the refused request.
+    /// Ends a connection to a server that reports that it is not a master. The next request resolves the host name
+    /// again, which may then lead to the new master. Returns the error for the refused request.
     pub(crate) fn handle_demotion(&self, connection: u64, error: EngineError) -> EngineError {
         // A server that never was a master has lost no hold.
         let was_master = self.listener().process.was_master();
@@ -75,8 +75,8 @@ impl OneServer {
     }
 }
 
-/// Ends the connection of this number, if it is the newest. With a `doubt_listener`, reports through it that all holds
-/// are in doubt.
+/// Ends the connection with this number, if it is the newest one. With a `doubt_listener`, also tells the keeper
+/// through that listener that all holds are in doubt.
 pub(crate) fn hang_up<D: Dial<Conn = Conn>>(
     link: &Link<D>,
     connection: u64,
@@ -91,12 +91,12 @@ pub(crate) fn hang_up<D: Dial<Conn = Conn>>(
 }
 
 impl Dialer {
-    /// Connects to this server, with a listener of its own.
+    /// A dialer for this server, with a new listener.
     pub(crate) fn new(client: &Arc<Client>, server: Server) -> Self {
         Self::with_listener(client, server, client.listener())
     }
 
-    /// Connects to this server, with this listener.
+    /// A dialer for this server, with this listener.
     pub(crate) fn with_listener(client: &Arc<Client>, server: Server, listener: Arc<PushListener>) -> Self {
         let wanted = match client.config.servers {
             Servers::One(_) => ServerKind::Single,

@@ -1,4 +1,4 @@
-//! One request: sent to the server that has its keys, and redirected if they have moved.
+//! One request: it is sent to the server that has its keys, and redirected if the keys have moved.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -13,11 +13,11 @@ use crate::{
     scripts::Script,
 };
 
-/// The most redirections of a request. Each one names its target; more are needed only if servers contradict each
-/// other.
+/// The most redirections of a request. Each redirection names the server to ask next; more than this are needed only if
+/// servers contradict each other.
 const MAX_REDIRECTIONS: u32 = 5;
-/// A node is suspected if a caller drops a request to it that is older than this, in milliseconds; earlier drops have
-/// other reasons.
+/// A node may have been replaced if a caller drops a request to it that was sent longer ago than this, in milliseconds.
+/// A caller that drops a younger request has other reasons.
 const OVERDUE_MS: u64 = 1000;
 
 /// One request, its redirections and its last server.
@@ -27,17 +27,18 @@ pub(crate) struct RoutedRequest<'a> {
     slot: u16,
     /// The number of the connection that the request last used; 0 for none.
     last_connection: u64,
-    /// How many servers reported that they are not masters.
+    /// How many servers have reported, in answer to this request, that they are not masters.
     demotions: u32,
     /// How many redirections the request followed.
     redirections: u32,
     /// The node that was asked last.
     last_node: Option<Arc<Node>>,
-    /// The node to ask next, to which the slot is migrating: the node that has the slot named it (`ASK`).
+    /// The node to which the slot is migrating, if that node is to be asked next: the owner of the slot named it
+    /// (`ASK`).
     importer: Option<Arc<Node>>,
 }
 
-/// The most servers that are not masters before the request fails: core asks again later.
+/// A request fails if more servers than this report that they are not masters; core then repeats the request later.
 const MAX_DEMOTIONS: u32 = 3;
 
 /// The connection for a request, and the destination there.
@@ -84,7 +85,7 @@ impl<'a> RoutedRequest<'a> {
     }
 
     /// Reacts to a refused request. Returns the error, if no other server is to be asked; otherwise
-    /// [`route`](Self::route) leads to that server.
+    /// [`route`](Self::route) leads to the server to ask next.
     pub(crate) async fn retry(&mut self, refused: Refused) -> Result<(), Refused> {
         match refused {
             Refused::Demoted(error) => {
@@ -136,7 +137,7 @@ impl Route {
         // The items of a fast path may be of several slots of the node.
         let destination = if script.is_fast_path() { Destination::default() } else { self.destination };
         let reply = self.conn.run(destination, script, items).await;
-        // The answer came: the node is not suspected for silence.
+        // The answer came: the node is not silent.
         if let Some(overdue_watch) = &mut overdue_watch {
             overdue_watch.cluster_node = None;
         }
@@ -159,8 +160,9 @@ impl Route {
         }
     }
 
-    /// Whether the client is subscribed to notifications of the slot from this server. True while the slot is migrating
-    /// to the server: no client can subscribe there, and a missing listener excludes no claim.
+    /// Whether the client is subscribed to notifications of the slot from this server. Also true while the slot is
+    /// migrating to the server: no client can subscribe there, and a claim can be granted although its client does not
+    /// listen.
     pub(crate) async fn is_subscribed(&self) -> Result<bool, EngineError> {
         match (&self.cluster_node, self.destination.slot) {
             (Some(cluster_node), Some(slot)) if cluster_node.node.has_slot_channels(&self.conn).await? => {
@@ -193,8 +195,8 @@ impl Route {
     }
 }
 
-/// A request in flight to a node. When it is dropped after a while without an answer, the node is suspected: a node
-/// that hangs sends no redirection.
+/// A request in flight to a node. If it is dropped without an answer, longer than [`OVERDUE_MS`] after it was sent, the
+/// cluster asks other nodes for the owners of the slots: a node that hangs sends no redirection to its successor.
 struct OverdueWatch<'a> {
     /// `None` once the answer came.
     cluster_node: Option<&'a ClusterNode>,

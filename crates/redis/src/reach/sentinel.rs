@@ -1,5 +1,5 @@
-//! The master of a group that Sentinels watch. A connection to the master lives as long as the Sentinels name that
-//! server: a demoted master does not know of its demotion for seconds, and answers as before.
+//! The master of a group that Sentinels watch. A connection to the master lasts as long as the Sentinels name that
+//! server: a demoted master does not know for seconds that it was demoted, and answers as before.
 
 use std::{
     sync::{
@@ -31,11 +31,12 @@ use crate::{
 
 /// The interval at which the master is decided from the reports of the Sentinels, even without a new report.
 const DECISION_INTERVAL: Duration = Duration::from_millis(250);
-/// How long a request waits for a connection at least.
+/// For how long a request waits for a connection before it fails with the last known error.
 const CONN_WAIT: Duration = Duration::from_millis(300);
-/// The bounds of the trust period: for how long a master is trusted without a majority that names it, and a slower
-/// answer proves nothing. It is half of the time after which Sentinels regard a silent master as down: within it they
-/// cannot have promoted another server.
+/// The lower bound of the trust period: for how long the client trusts a master that no majority of the Sentinels names
+/// any more. An answer of the master that took longer than the trust period proves nothing. The trust period is half of
+/// the time after which Sentinels regard a silent master as down, within the two bounds. A promotion of another server
+/// takes longer than the trust period.
 const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
 /// The upper bound of the trust period.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
@@ -50,9 +51,9 @@ struct MasterDialer {
     listener: Arc<PushListener>,
     /// The Sentinels of the URL.
     sentinels: Sentinels,
-    /// Created at the first connection, because it needs the runtime.
+    /// Created at the first attempt to connect, because it needs a runtime.
     poller: OnceLock<Arc<SentinelPoller>>,
-    /// The reason while there is no connection.
+    /// Why there is no connection, while there is none.
     last_error: Mutex<Option<EngineError>>,
     /// How many Sentinels exist, by the report of a Sentinel.
     existing_sentinels: AtomicU32,
@@ -71,8 +72,8 @@ impl SentinelGroup {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// The connection to the master. While there is none and the reason is known, callers do not wait for long:
-    /// attempts continue in the background.
+    /// The connection to the master. While there is none and the reason is known, callers wait only for [`CONN_WAIT`]:
+    /// attempts to connect continue in the background.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         loop {
             if let Some(conn) = runtime::within(CONN_WAIT, self.0.conn()).await {
@@ -84,7 +85,7 @@ impl SentinelGroup {
         }
     }
 
-    /// The connection, if it is made.
+    /// The connection to the master, if there is one.
     pub(crate) fn live_conn(&self) -> Option<Arc<Conn>> {
         self.0.live()
     }
@@ -99,7 +100,8 @@ impl SentinelGroup {
         self.0.mend().await;
     }
 
-    /// Ends a connection to a server that reports that it is not a master, and asks the Sentinels.
+    /// Ends a connection to a server that reports that it is not a master, and asks the Sentinels for the master at
+    /// once.
     pub(crate) fn handle_demotion(&self, connection: u64) {
         hang_up(&self.0, connection, Some(self.listener()));
         if let Some(poller) = self.0.dialer().poller.get() {
@@ -132,7 +134,7 @@ impl MasterDialer {
     }
 
     /// Connects to the named server. The server itself must report that it is the master, and then a majority of the
-    /// Sentinels must name it again: a server that was stopped and replaced does not know of its replacement.
+    /// Sentinels must name it again: a server that was stopped and replaced does not know that it was replaced.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         // A Sentinel names the address that the server announces; this client may reach it at another one.
@@ -163,10 +165,10 @@ impl MasterDialer {
                 }
                 error
             })?,
-            // An attempt ends as soon as another server is named.
+            // The attempt ends as soon as the Sentinels name another server, or none.
             () = while_trusted() => return Err(replaced_error("another, or none")),
         };
-        // The connection is made: only reports from now on count.
+        // The connection is made: from here on, only reports that the Sentinels are asked for now or later count.
         let (poller, connected_at) = (self.poller(), self.client.clock.now());
         let mut reports = poller.subscribe();
         poller.poll_now();
@@ -183,7 +185,7 @@ impl MasterDialer {
         }
     }
 
-    /// Tries until a connection to a master is made. Stores the error of each failed attempt.
+    /// Tries to connect until there is a connection to a master. Stores the error of each failed attempt.
     async fn find_master(&self, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let poller = self.poller();
         let mut reports = poller.subscribe();
@@ -211,7 +213,8 @@ impl MasterDialer {
                 Some(error) => *lock_mutex(&self.last_error) = Some(error),
                 None => {}
             }
-            // A lost server stays named until it has been down for long enough: attempts to connect to it have pauses.
+            // The Sentinels name a failed master until it has been down for long enough, so there is a pause before the
+            // next attempt to connect to it.
             let _ = runtime::within(DECISION_INTERVAL, reports.changed()).await;
             let _ = runtime::within(DECISION_INTERVAL / 2, std::future::pending::<()>()).await;
         }
@@ -256,8 +259,7 @@ impl Dial for MasterDialer {
     }
 }
 
-/// How long a master is trusted without a majority that names it, if Sentinels regard a master as down after
-/// `down_after` without an answer.
+/// The trust period, if Sentinels regard a master as down after `down_after` without an answer.
 fn trust_period_for(down_after: Duration) -> Duration {
     (down_after / 2).clamp(MIN_TRUST_PERIOD, MAX_TRUST_PERIOD)
 }

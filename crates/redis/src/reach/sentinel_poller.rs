@@ -28,15 +28,15 @@ use crate::{
 
 /// The poll interval of a Sentinel. An announcement of the Sentinel leads to a poll at once, but may be lost.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// After this time without an answer, a new connection to the Sentinel is made.
+/// A Sentinel that does not answer for this long gets a new connection.
 const MAX_SILENCE: Duration = Duration::from_secs(1);
 /// The pause between a failed or broken connection and the next attempt.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
-/// For this long a Sentinel that names another master by a later fail-over overrules the majority: Sentinels inform
-/// each other within 2 s. After this time the contradiction is ignored: epochs restart where a group is removed and
-/// added again.
+/// For this long, the master is disputed if one Sentinel names another master than the majority, with a later epoch:
+/// Sentinels inform each other of a fail-over within 2 s. After this time the majority decides in spite of that
+/// Sentinel: epochs restart when a group is removed and added again.
 const MAX_DISPUTE: Duration = Duration::from_secs(5);
-/// The channel on which Sentinels announce a new master; the name is theirs.
+/// The channel on which Sentinels announce a new master; Sentinels define its name.
 const CHANNEL: &str = "+switch-master";
 
 /// All Sentinels of the URL, and the last report of each.
@@ -46,11 +46,11 @@ pub(crate) struct SentinelPoller {
     clock: Arc<dyn Clock>,
     /// The Sentinels, each with its last report.
     sentinels: Vec<Arc<PolledSentinel>>,
-    /// Notifies of each report.
+    /// Notifies the receivers of each new report.
     changed: watch::Sender<()>,
     /// Since when a Sentinel contradicts the majority; `None` if none does.
     disputed_since: Mutex<Option<Instant>>,
-    /// The tasks that ask the Sentinels, one each. Dropping them ends them.
+    /// The tasks that ask the Sentinels, one for each Sentinel. Dropping a task ends it.
     _tasks: Vec<BackgroundTask>,
 }
 
@@ -74,7 +74,7 @@ struct LastReport {
 }
 
 impl LastReport {
-    /// The report, if the Sentinel was asked at this instant or later.
+    /// The report, if the Sentinel was asked for it at the instant `since` or later.
     fn since(&self, since: Instant) -> &SentinelReport {
         if self.asked_at < since { &SentinelReport::NotAsked } else { &self.report }
     }
@@ -110,7 +110,7 @@ impl SentinelPoller {
         self.decide_master_since(Instant::from_nanos(0))
     }
 
-    /// The master by the reports of the Sentinels that were asked at this instant or later.
+    /// The master by those reports for which the Sentinels were asked at the instant `since` or later.
     pub(crate) fn decide_master_since(&self, since: Instant) -> MasterDecision {
         let decision = self.with_answers(since, |answers| decide_master(answers, &self.group));
         let mut disputed_since = lock_mutex(&self.disputed_since);
@@ -129,7 +129,7 @@ impl SentinelPoller {
         }
     }
 
-    /// Whether any Sentinel knows of a later fail-over to another server than `master`, and the majority does not name
+    /// Whether any Sentinel names another server than `master` with a later epoch, and the majority does not name
     /// `master`.
     pub(crate) fn contradicts(&self, master: &Endpoint) -> bool {
         let is_unconfirmed =
@@ -147,7 +147,8 @@ impl SentinelPoller {
         self.sentinels.iter().for_each(|sentinel| sentinel.poll_now.notify_one());
     }
 
-    /// Calls `evaluate` with the reports of the Sentinels that were asked at this instant or later.
+    /// Calls `evaluate` with the reports for which the Sentinels were asked at the instant `since` or later; a Sentinel
+    /// without such a report counts as not asked.
     fn with_answers<T>(&self, since: Instant, evaluate: impl FnOnce(&[SentinelAnswer<'_>]) -> T) -> T {
         let reports: Vec<_> = self
             .sentinels
@@ -182,7 +183,7 @@ impl PolledSentinel {
         }
     }
 
-    /// Stores a report, and notifies of it.
+    /// Stores a report, and notifies the receivers.
     fn set_report(&self, asked_at: Instant, report: SentinelReport) {
         *lock_mutex(&self.last_report) = LastReport { report, asked_at };
         let _ = self.changed.send(());
@@ -218,7 +219,7 @@ impl PolledSentinel {
         Ok(Dialed { driver, ..dialed })
     }
 
-    /// Asks until the connection breaks, and returns the reason.
+    /// Asks the Sentinel again and again until the connection breaks, and returns the reason.
     async fn poll_connection(&self, dialed: Dialed) -> EngineError {
         let address = &self.server.address;
         let closed_error =
@@ -268,7 +269,8 @@ impl PolledSentinel {
         }))
     }
 
-    /// Marks the error as one of a Sentinel. For a refused login the message names the login.
+    /// Changes the message, so that it says that the error is of a Sentinel. For a refused login the message names the
+    /// login.
     fn as_sentinel_error(&self, error: EngineError) -> EngineError {
         let address = &self.server.address;
         let message = match error.fault {

@@ -1,6 +1,6 @@
-//! A connection for notifications of slots, with its own writer and parser: the client library mistakes the unrequested
-//! `sunsubscribe` of a slot that moved for the answer to a command. The connection uses the old protocol (RESP2), in
-//! which every notification names its kind.
+//! A connection for notifications of slots, with its own writer and parser: when a slot moves, the server sends a
+//! `sunsubscribe` that no command asked for, and the client library would take it for the answer to a command. The
+//! connection uses the old protocol (RESP2), in which every notification names its kind.
 
 use leasehold_core::EngineError;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -26,7 +26,7 @@ pub(crate) enum Frame {
 /// The connection for notifications of slots.
 pub(crate) struct ShardWire {
     stream: Box<dyn stream::Bytes>,
-    /// Bytes that were received and not read yet.
+    /// Bytes that were received and not yet parsed.
     received: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ impl ShardWire {
                 Ok(None) if self.stream.read_buf(&mut self.received).await? == 0 => {
                     return Err(std::io::ErrorKind::UnexpectedEof.into());
                 }
-                // The end of the frame has not come yet.
+                // The end of the frame has not arrived yet.
                 Ok(None) => {}
                 Err(Malformed) => return Err(std::io::ErrorKind::InvalidData.into()),
             }
@@ -84,7 +84,7 @@ impl ShardWire {
     }
 }
 
-/// The first frame and its length in bytes; `None` if its end has not come yet.
+/// The first frame and its length in bytes; `None` if its end has not arrived yet.
 pub(crate) fn read_frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malformed> {
     let mut rest = bytes;
     let frame = parse_frame(&mut rest, 0)?;
@@ -94,8 +94,8 @@ pub(crate) fn read_frame(bytes: &[u8]) -> Result<Option<(Frame, usize)>, Malform
 /// The deepest nesting of lists that is accepted: notifications are lists of texts.
 const MAX_DEPTH: u32 = 4;
 
-/// Parses a frame at the beginning of `rest`, and moves `rest` behind it; `None` if the end of the frame has not come
-/// yet.
+/// Parses a frame at the beginning of `rest`, and moves `rest` behind that frame; `None` if the end of the frame has
+/// not arrived yet.
 fn parse_frame(rest: &mut &[u8], depth: u32) -> Result<Option<Frame>, Malformed> {
     let Some(end) = rest.windows(2).position(|bytes| bytes == b"\r\n") else { return Ok(None) };
     let (line, after) = (&rest[..end], &rest[end + 2..]);

@@ -1,7 +1,7 @@
 //! Notifications of the slots of one node (sharded publish/subscribe), on a separate connection. The connection is made
-//! when a claim waits, subscribes to one channel for each slot in which a claim of this client waits, and is closed
-//! when no claim has waited for a while. Single channels are never unsubscribed: the answer looks like the notification
-//! that a slot has moved.
+//! when a claim waits. It subscribes to one channel for each slot in which a claim of this client waits, and is closed
+//! when no claim has waited for [`IDLE_LIMIT`]. The client never unsubscribes from a single channel: the server's
+//! answer would look like the notification that a slot has moved.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -33,7 +33,8 @@ use crate::{
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that is silent for this long counts as gone.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays open without waiters: a client that waits once is likely to wait again.
+/// How long the connection stays open while no claim waits: a client whose claim waited once is likely to have waiting
+/// claims again.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// Subscribes to the notifications of the slots of a node.
@@ -54,12 +55,12 @@ pub(crate) struct ShardConn {
     _task: BackgroundTask,
 }
 
-/// The channels of one connection, and the pending subscriptions. Outlives the connection while callers wait for an
-/// answer.
+/// The channels of one connection, and the pending subscriptions. A caller that waits for an answer keeps this value
+/// alive, even after the connection has ended.
 struct Subscriptions {
     /// The state of each channel.
     channels: Mutex<Channels>,
-    /// Passes the slots to subscribe to the task of the connection.
+    /// Passes slots to the task of the connection, which subscribes to their channels.
     requests: mpsc::UnboundedSender<u16>,
     /// The connection has ended.
     is_dead: AtomicBool,
@@ -68,7 +69,7 @@ struct Subscriptions {
 /// Passes the answer of the server to the caller that waits for a subscription.
 type AnswerSender = oneshot::Sender<Result<(), Refused>>;
 
-/// What is subscribed, and what is requested.
+/// Which channels are subscribed, and which subscriptions are requested.
 #[derive(Default)]
 struct Channels {
     /// The slots whose channels are subscribed.
@@ -161,7 +162,7 @@ impl Dial for ShardDialer {
         conn.address.clone()
     }
 
-    /// Waiters were notified when the previous connection broke.
+    /// Nothing to do: the waiting claims asked again when the previous connection broke.
     fn connected(&self, _: &Arc<ShardConn>, _: bool) {}
 }
 
@@ -174,13 +175,15 @@ impl Subscriptions {
         if channels.subscribed.contains(&slot) {
             return None;
         }
-        // A connection that has ended never answers; its callers get an error.
+        // After the end of the connection no answer comes: the sender is dropped here, so that the caller gets an
+        // error.
         if !self.is_dead.load(Ordering::Acquire) {
             match channels.pending.iter_mut().find(|(pending, _)| *pending == slot) {
                 Some((_, senders)) => senders.push(sender),
                 None => {
                     channels.pending.push_back((slot, vec![sender]));
-                    // Under the lock: requests leave in this order. If the connection has ended, `pending` is emptied.
+                    // Sent under the lock, so that requests leave in the order of `pending`. If the connection has
+                    // ended, `pending` is emptied.
                     let _ = self.requests.send(slot);
                 }
             }
@@ -283,13 +286,14 @@ fn handle_frame(
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let oldest_pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);
             let answered_slot = subscriptions.slot(channel);
-            // A different order would mean that answers and requests do not match.
+            // An answer for another slot than the oldest pending one means that answers and requests can no longer be
+            // matched.
             if answered_slot.is_none() || answered_slot != oldest_pending {
                 return None;
             }
             subscriptions.answer_oldest(Ok(()));
         }
-        // Not the answer to a request: the slot has moved to another node.
+        // This frame answers no request: the slot has moved to another node.
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"sunsubscribe" => {
             let slot = subscriptions.slot(channel)?;
             subscriptions.lock().subscribed.remove(&slot);
@@ -341,7 +345,7 @@ mod tests {
         Frame::List(vec![bytes(kind), bytes(channel), Frame::Text("1".to_owned())])
     }
 
-    /// The client library would mistake such a notification for the answer to the oldest request, and pass each later
+    /// The client library would take such a notification for the answer to the oldest request, and pass every later
     /// answer to the wrong request.
     #[test]
     fn a_message_that_a_slot_has_left_answers_no_request() {

@@ -10,12 +10,12 @@ use std::{
 
 use leasehold_core::{ClaimId, Mailbox, Name, Notification};
 
-/// The waiting claims of one client, by the slot of their name. Bounded by their number.
+/// The waiting claims of one client, by the slot of their name. The number of waiting claims bounds the size.
 #[derive(Default)]
 pub(crate) struct SlotWaiters {
     /// The claims, and the name for which each waits.
     slots: Mutex<HashMap<u16, HashMap<ClaimId, Name>>>,
-    /// The number of slots with waiters. It is mostly 0, and then no caller needs the lock.
+    /// The number of slots with waiters. It is mostly 0, and then [`remove`](Self::remove) does not lock `slots`.
     slot_count: AtomicUsize,
 }
 
@@ -29,7 +29,8 @@ impl SlotWaiters {
 
     /// Removes a claim. Returns whether it waited.
     pub(crate) fn remove(&self, slot: u16, claim: ClaimId) -> bool {
-        // A caller removes a claim only after the answer that added it, so it sees the count.
+        // A claim is removed only after the answer that added it, so the count read here includes the slot of the
+        // claim.
         if self.slot_count.load(Ordering::Acquire) == 0 {
             return false;
         }

@@ -30,8 +30,8 @@ pub(crate) fn read_slots(reply: Value, reporter_host: &str) -> Result<Vec<SlotRa
     ranges.into_iter().map(|range| read_range(range, reporter_host).ok_or_else(unreadable)).collect()
 }
 
-/// Reads the host and port of a redirection. An empty host stands for `reporter_host`, the redirecting node; `None` for
-/// an unknown host.
+/// Reads the host and port of a redirection. An empty host stands for `reporter_host`, the host of the redirecting
+/// node. Returns `None` for an unknown host.
 pub(crate) fn redirection_endpoint(text: &str, reporter_host: &str) -> Option<Endpoint> {
     // An IPv6 address is written without brackets.
     let (host_text, port) = text.rsplit_once(':')?;
@@ -53,7 +53,7 @@ fn read_range(range: Value, reporter_host: &str) -> Option<SlotRange> {
     (first <= last).then_some(SlotRange { first, last, owner })
 }
 
-/// The endpoint of a reported host; `reporter_host` is the reporting node.
+/// The endpoint of a reported host; `reporter_host` is the host of the reporting node.
 fn endpoint_of(host_text: &str, port: u16, reporter_host: &str) -> Option<Endpoint> {
     match host_text {
         "?" => None,
@@ -62,7 +62,7 @@ fn endpoint_of(host_text: &str, port: u16, reporter_host: &str) -> Option<Endpoi
     }
 }
 
-/// The number of a slot; `None` if the value is no such number.
+/// The number of a slot; `None` if the value is not the number of a slot.
 fn slot(value: &Value) -> Option<u16> {
     let Value::Int(number) = value else { return None };
     u16::try_from(*number).ok().filter(|&slot| usize::from(slot) < SLOTS)

@@ -1,13 +1,14 @@
-//! Which nodes agree on the time. Votes of nodes whose clocks differ too much are not counted together: after a clock
-//! step of a node a lease may have ended early there, and a client that connected later cannot see the step.
+//! Which nodes have clocks that agree. Votes of nodes whose clocks differ too much are not counted together: after a
+//! clock step of a node a lease may have ended early there, and a client that connects after the step cannot see the
+//! step itself.
 
 use std::time::Duration;
 
 use super::offset::ClockLead;
 
-/// The clocks of nodes that decide together may differ by at most the ttl divided by this.
+/// The clocks of nodes whose votes are counted together may differ by at most the ttl divided by this.
 const TOLERANCE_DIVISOR: u32 = 20;
-/// The clocks of nodes that decide together may differ by this at most, also for a long ttl.
+/// The clocks of nodes whose votes are counted together may differ by this at most, however long the ttl is.
 const MAX_TOLERANCE: Duration = Duration::from_millis(200);
 
 /// The tolerance: by how much the clocks of nodes that together grant a claim of this ttl may differ.
@@ -15,8 +16,9 @@ pub(super) fn tolerance(ttl: Duration) -> Duration {
     (ttl / TOLERANCE_DIVISOR).min(MAX_TOLERANCE)
 }
 
-/// How long a grant of this ttl is valid. A clock may go forward by twice the tolerance, from one end of it to the
-/// other, before other clients see it; the margins for drift are core's.
+/// How long a grant of this ttl is valid. A clock may step forward by twice the tolerance, from the largest allowed
+/// difference behind the other clocks to the largest ahead of them, before other clients notice. Core subtracts the
+/// margins for drift.
 pub(super) fn validity(ttl: Duration) -> Duration {
     ttl.saturating_sub(tolerance(ttl) * 2)
 }
@@ -78,7 +80,7 @@ mod tests {
             largest_agreeing_set(&[clock_lead(-900, -890), clock_lead(20, 30), clock_lead(0, 10)]),
             [1, 2]
         );
-        // Too little is known of one node: it may differ by more.
+        // The bounds of one clock are too wide: that clock may differ by more than the tolerance.
         assert_eq!(largest_agreeing_set(&[clock_lead(0, 10), clock_lead(5, 102), clock_lead(1, 2)]), [0, 2]);
         assert_eq!(largest_agreeing_set(&[clock_lead(0, 101)]), Vec::<usize>::new(), "not even of itself");
         // More answers may show that they agree.

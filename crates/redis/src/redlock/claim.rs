@@ -1,4 +1,4 @@
-//! Claims on a Redlock: first the lock on a majority of nodes, then the token.
+//! Claims on a Redlock: first the lock key is set on a majority of the nodes, then the token is written there.
 
 use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
 
@@ -20,13 +20,13 @@ use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 /// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token
 /// must still be larger than the node's time.
 const TOKEN_LEAD_MICROS: u64 = 5_000;
-/// How often another token is tried after a node had one that is as large.
+/// How often a larger token is tried after a node refused a token because its newest token is as large or larger.
 const MAX_TOKEN_ATTEMPTS: u32 = 3;
 /// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its
 /// data for a shorter time may have forgotten that end.
 const MAX_END_AGE: Duration = Duration::from_secs(3600);
-/// How much longer a lease may last on a node than on our clock, and how far its token may be ahead: see
-/// [`RedlockEngine::quarantine`].
+/// How much longer a lease may last on a node than by our clock, and how far a token may be ahead of the node's clock:
+/// see [`RedlockEngine::quarantine`].
 const QUARANTINE_MARGIN: Duration = Duration::from_secs(1);
 
 /// One attempt of a claim. Each attempt has its own number, which is part of the value of the lock key.
@@ -37,7 +37,8 @@ struct ClaimAttempt<'a> {
 }
 
 impl RedlockEngine {
-    /// Claims a name: locks the nodes, writes the token if no majority has accepted the guessed token, and concludes.
+    /// Claims a name: sets the lock key on the nodes, writes the token if no majority has accepted the guessed token,
+    /// and returns the answer.
     pub(super) async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         if claim.mode != Mode::Exclusive {
             return Err(unsupported_mode(claim.mode));
@@ -99,8 +100,8 @@ impl RedlockEngine {
         }
     }
 
-    /// Guesses a token that is larger than every earlier one, from the clocks of the nodes; only a token that was
-    /// granted just now may be as large. 0 if the clocks are not known.
+    /// Guesses a token from the clocks of the nodes. The guess is larger than every earlier token; only a token that
+    /// was granted just now may be as large. 0 if the clocks are not known.
     fn guess_token(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
         let clocks: Vec<_> = self
@@ -126,7 +127,7 @@ impl RedlockEngine {
         })
     }
 
-    /// Asks all responsive nodes for their locks, with the guessed token, until the votes decide.
+    /// Asks all responsive nodes to set the lock key and to write the guessed token, until the votes decide.
     async fn lock(
         &self,
         attempt: &ClaimAttempt<'_>,
@@ -146,7 +147,7 @@ impl RedlockEngine {
                 .item(attempt.keys)
         };
         let mut requests = Vec::with_capacity(self.nodes.len());
-        // Nodes that answered late are asked only if a majority needs them.
+        // Nodes that answered late are asked only if there is no majority without them.
         let asks_late = self.responsive_count() < self.quorum();
         for (index, node) in self.nodes.iter().enumerate() {
             let Some(conn) = node.responsive_conn().or_else(|| node.conn().filter(|_| asks_late)) else {
@@ -178,7 +179,7 @@ impl RedlockEngine {
         Ok(if matches!(decision, Decision::Undecided) { tally.decide(true) } else { decision })
     }
 
-    /// The ballot that the answer of a node is worth: a vote that counts, or why there is none.
+    /// The ballot for the answer of a node: a vote that counts, or the reason why there is none.
     fn ballot(&self, index: usize, reply: Result<(LockAnswer, RoundTrip), EngineError>, how: How) -> Ballot {
         let node = &self.nodes[index];
         let (answer, round_trip) = match reply {
@@ -201,7 +202,8 @@ impl RedlockEngine {
         let Some(clock_lead) = clock_lead else {
             return Ballot::Failed(node.with_name(&EngineError::new(Fault::Retry, "its clock is not known")));
         };
-        // `How::Ask` only extends a lock of this claim: a vote that needs no quarantine.
+        // With `How::Ask` the node only extends a lock that this claim has there: such a vote needs no check for a
+        // quarantine.
         if how == How::Create
             && let Some(error) = self.why_no_vote(node, &answer, round_trip.answered)
         {
@@ -231,7 +233,7 @@ impl RedlockEngine {
             return Some(node.with_name(&EngineError::new(Fault::Denied, message)));
         };
         let uptime = Duration::from_micros(answer.node_micros.saturating_sub(started_micros));
-        // For how long the node has certainly forgotten no lock.
+        // The node has certainly forgotten no lock that was set within this time.
         let (history, needed) = (uptime.min(answer.data_age), self.quarantine());
         if history < needed {
             let (since, vote_in) = (history.as_secs(), (needed - history).as_secs() + 1);
@@ -247,14 +249,15 @@ impl RedlockEngine {
     }
 
     /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster
-    /// by a hundredth, and so much longer that forgotten tokens are smaller than the clocks of all nodes that agree
-    /// with the node.
+    /// by a hundredth, and so much longer that every forgotten token is smaller than the time of each node whose clock
+    /// agrees with this node's.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN
     }
 
-    /// Writes a block of tokens on the nodes that voted, and a larger one if some node has a larger token.
+    /// Writes a block of tokens on the nodes that voted. If some node has a larger token, tries again with a block of
+    /// larger tokens.
     async fn write(
         &self,
         attempt: &ClaimAttempt<'_>,

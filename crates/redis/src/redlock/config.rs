@@ -7,8 +7,8 @@ use leasehold_core::{Error, Password};
 use super::url;
 use crate::config::Config;
 
-/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so it is much shorter
-/// than the day that a single server allows.
+/// The default of the longest ttl. A restarted node has no vote for a little longer than this, so the default is much
+/// shorter than the longest ttl of a single server, which is a day.
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 /// The range of the longest ttl.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
@@ -34,16 +34,16 @@ pub struct RedlockConfig {
 impl RedlockConfig {
     /// These nodes, each with its credentials, database and encryption.
     ///
-    /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if their number is not odd or not from 3 to 15, with a
-    /// recommendation; and for an endpoint that is named twice.
+    /// # Errors [`is_misconfigured`](Error::is_misconfigured) if the number of nodes is even, less than 3 or more than
+    /// 15, with a recommendation; and if two nodes have the same endpoint.
     pub fn new(nodes: Vec<Config>) -> Result<Self, Error> {
         url::judge(&nodes)?;
         Ok(Self { nodes, node_timeout: None, max_ttl: DEFAULT_MAX_TTL })
     }
 
     /// Reads the part of a URL after `redlock:` and before the query: `//[user[:password]@]host[:port][/db],...`, with
-    /// `rediss://` in front of each node that is to be encrypted. A node without credentials uses those of the first.
+    /// `rediss://` in front of each node whose connection is to be encrypted. A node without credentials uses the
+    /// credentials of the first node.
     ///
     /// # Errors
     /// As [`new`](Self::new), and for a malformed URL. No error shows a password.
@@ -70,7 +70,7 @@ impl RedlockConfig {
         self
     }
 
-    /// Encrypts the connections to the nodes that are to be encrypted.
+    /// Encrypts the connections to those nodes that have `rediss://` in the URL.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: &crate::Tls) -> Self {
@@ -80,13 +80,13 @@ impl RedlockConfig {
         self
     }
 
-    /// Whether some nodes are to be encrypted.
+    /// Whether some nodes have `rediss://` in the URL.
     #[must_use]
     pub fn wants_tls(&self) -> bool {
         self.nodes.iter().any(|node| node.wants_tls)
     }
 
-    /// How long to wait for a node's answer; by default a twentieth of the ttl, but from 20 to 200 ms.
+    /// How long to wait for a node's answer; by default a twentieth of the ttl, but at least 20 ms and at most 200 ms.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 ms, or more than 5 s.
@@ -101,7 +101,7 @@ impl RedlockConfig {
     }
 
     /// The longest ttl of claims; 60 s by default. A node that was restarted or emptied has no vote for a little longer
-    /// than this. The largest value of any client of these nodes applies to all.
+    /// than this. The largest value that any client of these nodes has set applies to all clients.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for less than 1 s, or more than 24 h.

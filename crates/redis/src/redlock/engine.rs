@@ -19,8 +19,8 @@ use leasehold_core::{
 use super::{config::RedlockConfig, node::Node};
 use crate::{engine::REQUEST_LIFE, keys::Keys, lock_mutex, scripts::millis};
 
-/// The poll intervals of waiting claims. Releases notify some waiters, so polling covers expired leases and the other
-/// waiters.
+/// The poll intervals of waiting claims. A release notifies some waiters, so polling is only for expired leases and for
+/// the waiters that are not notified.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(250);
 /// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock
@@ -29,7 +29,7 @@ const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
 /// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long, at the first contact, the engine waits for nodes beyond the majority.
+/// How long, when it connects for the first time, the engine waits for more nodes than a majority.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
@@ -42,7 +42,7 @@ pub struct RedlockEngine {
     mailbox: Arc<Mailbox>,
     /// The number of the next attempt to claim: each attempt writes its own value under the lock key.
     pub(super) next_attempt: AtomicU32,
-    /// A majority was connected at some time.
+    /// This client was connected to a majority of the nodes at some time.
     pub(super) was_connected: AtomicBool,
     /// Records whether the nodes were ever reached.
     pub(super) contact: Contact,
@@ -54,7 +54,7 @@ pub struct RedlockEngine {
 }
 
 impl RedlockEngine {
-    /// Creates a client of the nodes. The first request makes the first contact.
+    /// Creates a client of the nodes. The first request connects to the nodes.
     ///
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
@@ -88,7 +88,7 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    /// How long, at the first contact, the engine waits for nodes beyond the majority.
+    /// How long, when it connects for the first time, the engine waits for more nodes than a majority.
     pub(super) fn first_contact_timeout(&self) -> Duration {
         self.config.node_timeout.unwrap_or(FIRST_CONTACT_TIMEOUT)
     }
@@ -124,7 +124,7 @@ impl Engine for RedlockEngine {
         &self.profile
     }
 
-    /// No groups: each request goes to all nodes.
+    /// No groups: a request about any holds goes to all nodes.
     fn group(&self, _: &Name) -> Option<u16> {
         None
     }
@@ -143,15 +143,16 @@ impl Engine for RedlockEngine {
 
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
-            // Meanwhile broken connections are made again.
+            // While the keeper waits for notifications, broken connections are made again.
             let mend = join_all(self.nodes.iter().map(|node| node.mend()));
             let notifications = tokio::select! {
                 biased;
                 notifications = self.mailbox.read() => notifications,
                 _ = mend => Vec::new(),
             };
-            // Doubt is about one node that was restarted, or whose clock stepped: the votes of the other nodes still
-            // count, and a renewal repairs the lock on that node. So all claims only ask again.
+            // A notification of doubt is about one node that was restarted, or whose clock stepped. The votes of the
+            // other nodes still count, and a renewal sets the lock on that node again. So holds are not put in doubt:
+            // all claims ask again instead.
             let replace_doubt = |notification| {
                 if matches!(notification, Notification::Doubt) { Notification::AskAll } else { notification }
             };

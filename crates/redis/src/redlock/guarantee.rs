@@ -1,4 +1,5 @@
-//! The guarantees of a Redlock: weaker than those of a consensus, and some depend on the present state of the nodes.
+//! The guarantee of a Redlock: weaker than that of an engine with a consensus, and partly dependent on the present
+//! state of the nodes.
 
 use std::sync::Arc;
 
@@ -15,8 +16,8 @@ use crate::{
     reply::unreadable,
 };
 
-/// Findings about a single server that are no weakness of a Redlock: a node that may have forgotten its data has no
-/// vote.
+/// Findings about the durability of a single server: they do not lower the level of a Redlock, because a node that may
+/// have forgotten its data has no vote.
 const IRRELEVANT_FINDINGS: [&str; 3] = ["appendonly", "appendfsync", "no-appendfsync-on-rewrite"];
 
 impl RedlockEngine {

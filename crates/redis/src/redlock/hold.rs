@@ -1,4 +1,4 @@
-//! Renewals and releases on a Redlock: of many holds at once, on all nodes, decided by a majority.
+//! Renewals and releases on a Redlock: many holds at once, on all nodes; the answers of a majority decide.
 
 use std::{
     sync::{
@@ -28,10 +28,10 @@ use crate::{
     scripts::Script,
 };
 
-/// How long renewals and releases wait for the answers of a majority. A long wait costs nothing: the deadline of a hold
-/// does not move, and a hanging minority is not waited for.
+/// How long renewals and releases wait for the answers of a majority. A long limit costs nothing: the deadline of a
+/// hold does not depend on it, and a minority that hangs is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// A renewal waits for at most the ttl divided by this, so that the next renewal is not late.
+/// A renewal waits for answers for the ttl divided by this at most, so that the next renewal is not late.
 const RENEWAL_LIMIT_DIVISOR: u32 = 4;
 
 /// The answers of one node, one for each item.
@@ -43,7 +43,7 @@ impl RedlockEngine {
         if holds.is_empty() {
             return Vec::new();
         }
-        // If too few nodes can be asked, the tally shows it.
+        // The result is ignored: if too few nodes can be asked, the tally shows that.
         let _ = self.wait_until_ready().await;
         let limit = holds
             .iter()
@@ -104,7 +104,7 @@ impl RedlockEngine {
         let quarantine = self.quarantine();
         let mut tallies: Vec<_> = releases.iter().map(|_| HoldTally::default()).collect();
         let requests = self.requests_to_nodes(|node, conn| {
-            // Until this moment an earlier request of the claim may still arrive.
+            // An earlier request of the claim may still arrive at the node until the moment `until`.
             let (now, until) = (self.clock.now(), self.clock.now().after(REQUEST_LIFE));
             let items = ends.iter().map(|(name, claim_end)| {
                 let tombstone = node.in_flight.release(claim_end.id, conn.number, now, until);
@@ -204,9 +204,9 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
     (0..count).map(|_| reply.text()).collect()
 }
 
-/// Changes the answer "extended" of a node that was restarted lately into "new", which does not count as a vote: the
-/// node may have forgotten its vote for another claim, and a repaired lock must not give the same vote to a second
-/// claim.
+/// Changes the answer "extended" of a node that is in quarantine into "new", which does not count as a vote. Such a
+/// node may have forgotten its vote for another claim; if a lock that a repair set there counted, the node could have
+/// voted for two claims.
 fn with_judged_votes(
     node: Arc<Node>,
     quarantine: Duration,
@@ -234,14 +234,14 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     Duration::from_micros(data_age.min(node_micros.saturating_sub(started_micros))) >= quarantine
 }
 
-/// A hold, and whether its missing locks may be set again: only if a majority of the nodes has the lock.
+/// A hold, and whether its missing locks may be set again: only while a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
     is_repair_allowed: AtomicBool,
 }
 
-/// Passes the replies on, and repairs missing locks on a node whose report comes after those of a majority that has the
-/// lock. Earlier reports are handled by `renew_now` when all answers are counted.
+/// Passes the replies of a node on, and sets missing locks again on the node, if a majority that has the lock answered
+/// before this node. For nodes that answered earlier, `renew_now` does that when it has counted the answers.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -261,8 +261,8 @@ fn with_repairs(
     })
 }
 
-/// Sets a missing lock of a hold again on a node, so that the next failure of another node does not end the hold. Only
-/// for a hold whose lock a majority has.
+/// Sets the missing lock of a hold again on a node, so that a later failure of another node does not end the hold. Only
+/// called for a hold whose lock a majority has.
 fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     let Some(keys) = keys(node, &hold.name) else { return };
     let (node, item, id) =
@@ -278,7 +278,7 @@ fn repair(node: &Arc<Node>, conn: Arc<Conn>, hold: &Hold) {
     });
 }
 
-/// Passes the replies on; the releases that a node has not answered are sent again later.
+/// Passes the replies of a node on. Releases that the node has not answered are sent to it again later.
 fn with_later_releases(
     node: Arc<Node>,
     ends: Arc<[(Name, ClaimEnd)]>,
@@ -303,8 +303,8 @@ struct HoldTally {
     with_lock: usize,
     /// How many nodes did not have the lock.
     without_lock: usize,
-    /// How many nodes may have forgotten the lock ("young"), or have it but no vote ("new"); such a node has voted for
-    /// no other claim since.
+    /// How many nodes may have forgotten the lock ("young"), or have the lock but no vote ("new"). Such a node has
+    /// voted for no other claim since it forgot the lock.
     without_vote: usize,
     /// The numbers of the nodes where the lock may be set again.
     repairable_nodes: Vec<usize>,
@@ -346,7 +346,7 @@ impl HoldTally {
         self.with_lock > 0 && self.with_lock + self.without_vote >= quorum
     }
 
-    /// The error if too few nodes answered.
+    /// The error for an unknown outcome: too few nodes answered.
     fn unknown_outcome(&self) -> EngineError {
         let reason =
             self.last_error.as_ref().map_or("the others do not answer in time", |error| &error.message);

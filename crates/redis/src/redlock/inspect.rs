@@ -224,7 +224,7 @@ fn read_report(node: &Node, values: Values, quarantine: Duration) -> Result<Node
     let data_age_micros = reply.number()?;
     let may_have_forgotten =
         u64::try_from(data_age_micros).map_or(true, |data_age| Duration::from_micros(data_age) < quarantine);
-    // The node's time now, by what is known of its clock.
+    // The node's time at this moment, computed from what is known of its clock.
     let now = node.client.clock.now();
     let clock_lead = node.clock_lead(now).map_or(0, |clock_lead| clock_lead.least);
     let node_micros = i64::try_from(now.as_nanos() / 1000).unwrap_or(i64::MAX).saturating_add(clock_lead);
@@ -248,13 +248,14 @@ fn parse_token_record(text: &str) -> Option<TokenRecord> {
     Some(TokenRecord { first_token, id, since_micros, owner: words.next()?.to_owned() })
 }
 
-/// The holder by the votes of the reporting nodes, out of `nodes` in all, and the waiters on any of them. A claim still
-/// holds if some of its votes are on nodes that forgot them or do not answer: no other claim can be granted the name
-/// before the lease ends. If more than one claim may hold, all are shown: one of them was refused, and its lock and
-/// token are on nodes that do not know of the other claim.
+/// The holder by the votes of the reporting nodes, and the waiters on any of these nodes; `nodes` is the number of all
+/// nodes. A claim still holds if some of its votes are on nodes that forgot the votes or do not answer: no other claim
+/// can be granted the name before the lease ends. If more than one claim may hold, all of them are shown: at most one
+/// of them holds, and the others were refused, but their locks and tokens are on nodes that do not know of the holder.
 fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
-    // The nodes that do not answer, or may have forgotten their vote; a lock that is there now has no vote.
+    // The number of nodes that do not answer, or may have forgotten their vote: a lock that is on such a node now does
+    // not count as a vote.
     let unsure_nodes =
         nodes - reports.len() + reports.iter().filter(|report| report.may_have_forgotten).count();
     let mut view = View::free(name.clone(), key);
@@ -272,8 +273,8 @@ fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> 
         holds.then(|| (sure_votes, holder_view(id, votes, quorum.min(votes.len()))))
     });
     let mut may_hold: Vec<_> = may_hold.collect();
-    // A claim with a majority excludes the others. Without one, the older claim is first: claims that try during its
-    // hold leave larger tokens.
+    // If a claim has a majority, the others do not hold. If none has, the oldest claim is shown first: claims that try
+    // during its hold leave larger tokens.
     may_hold.sort_by_key(|(sure_votes, holder)| (Reverse(*sure_votes), holder.token));
     let is_sure = may_hold.first().is_some_and(|(sure_votes, _)| *sure_votes >= quorum);
     may_hold.truncate(if is_sure { 1 } else { nodes });
@@ -300,23 +301,23 @@ fn claim_in_value(value: &str) -> &str {
     }
 }
 
-/// Whether another program wrote the lock: such a lock counts on a restarted node too.
+/// Whether another program wrote the lock: such a lock counts as a vote even on a restarted node.
 fn is_foreign(report: &NodeReport) -> bool {
     claim_in_value(&report.value) == report.value
 }
 
 /// The holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
-    // The lock ends when so many of its votes have ended that no majority is left.
+    // The hold ends when the lock has expired on so many nodes that no majority is left.
     let mut ttls_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();
     ttls_left.sort_unstable_by_key(|ttl_left| Reverse(*ttl_left));
-    // The validity that the holder itself counts with.
+    // The remaining validity, as the holder itself computes it.
     let remaining =
         ttls_left.get(quorum - 1).copied().filter(|ttl_left| *ttl_left < Duration::MAX).map(validity);
     let foreign = votes.iter().any(|report| is_foreign(report));
     let records = votes.iter().filter_map(|report| Some((report, report.token.as_ref()?)));
     let records: Vec<_> = records.filter(|(_, token)| token.id == id).collect();
-    // An attempt whose answers came too late may have written a token of its own, and a larger one, on a minority.
+    // An attempt whose answers came too late may have written its own, larger token on a minority.
     let nodes_with =
         |first_token: u64| records.iter().filter(|(_, token)| token.first_token == first_token).count();
     let granted =
@@ -415,8 +416,8 @@ mod tests {
         assert_eq!(view.holders[0].remaining, Some(Duration::from_millis(720)));
     }
 
-    /// The reports of nodes about a hold that two of them renewed, and a claim that was refused: the lock and the
-    /// guessed token of the claim are on the third node.
+    /// Three nodes report: two have the lock of a hold. The third has the lock and the guessed token of a claim that
+    /// was refused.
     #[test]
     fn a_refused_claim_does_not_hide_the_hold() {
         let name = Name::new("a").unwrap();

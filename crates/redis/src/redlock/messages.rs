@@ -16,7 +16,7 @@ use crate::{
 /// A claim's request to every node.
 pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
-    /// Whether the node may create the lock, or only reports and extends a lock of this claim.
+    /// Whether the node may set the lock, or only reports and extends a lock that this claim has there.
     pub(super) how: How,
     /// The number of the attempt of the claim.
     pub(super) attempt: u32,
@@ -36,7 +36,8 @@ pub(super) enum Waits {
     Never,
     /// Yes, from now on.
     Now,
-    /// Yes, and the node may have recorded that already, because it answered "taken" to an earlier request.
+    /// Yes, and the node may already have recorded the claim as a waiter, because it answered "taken" to an earlier
+    /// request.
     Still,
 }
 
@@ -162,13 +163,13 @@ pub(super) fn read_write_answer(reply: Values) -> Result<(bool, u64, u64), Engin
     Ok((is_written, number()?, number()?))
 }
 
-/// The end of a claim, or of one attempt of it.
+/// The end of a claim, or of one attempt of a claim.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
     /// The attempt that ends; `None` for the whole claim.
     pub(super) attempt: Option<u32>,
-    /// The claim may try again.
+    /// The claim may make another attempt.
     pub(super) may_retry: bool,
     /// The first token of the hold; 0 if it is unknown whether the claim holds.
     pub(super) token: u64,
@@ -189,7 +190,7 @@ impl ClaimEnd {
     }
 }
 
-/// What a renewal does on a node without the lock.
+/// What a renewal does on a node that does not have the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingLock {
     /// Only reports that the lock is missing.
@@ -247,7 +248,8 @@ mod tests {
         reply[1].clone()
     }
 
-    /// Two claims that write one number have a node in common, which refuses the second.
+    /// If two claims write the same token on a majority, they have a node in common. That node refuses the second
+    /// claim.
     #[test]
     fn a_node_writes_only_larger_tokens_of_the_locked_claim() {
         let server = RedisServer::start(&[]);
@@ -270,7 +272,8 @@ mod tests {
         assert_eq!(write(&one, 18), "lost 17");
     }
 
-    /// The third node of three may have given its vote when the other two had decided.
+    /// The votes of two nodes of three decide that the claim holds. The third node may then have the lock of the claim
+    /// without a token.
     #[test]
     fn a_release_frees_a_vote_without_a_token() {
         let server = RedisServer::start(&[]);

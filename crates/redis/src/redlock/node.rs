@@ -26,7 +26,7 @@ use crate::{
     servers::Servers,
 };
 
-/// The shortest time between an attempt to connect and the next attempt.
+/// The shortest time between the end of an attempt to connect and the next attempt.
 const MIN_DIAL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// One of the servers of the Redlock.
@@ -41,8 +41,8 @@ pub(super) struct Node {
     pub(super) in_flight: InFlight,
     /// How far its clock is ahead of ours.
     clock_offset: Mutex<ClockOffset>,
-    /// The number of the connection on which an answer was late, and none has come since; 0 for none. Claims do not
-    /// wait for such a node.
+    /// The number of the connection on which an answer was late and no answer has come since then; 0 if there is none.
+    /// Claims do not wait for a node with such a connection.
     late_connection: AtomicU64,
     /// An attempt to connect is running in the background.
     is_dialing: AtomicBool,
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// The error, with the name of this node.
+    /// The error, with the address of this node in its message.
     pub(super) fn with_name(&self, error: &EngineError) -> EngineError {
         let is_named = error.message.contains(&self.address);
         let message =
@@ -164,7 +164,7 @@ impl Node {
         });
     }
 
-    /// The error of a node that is a server of the wrong kind, and was none of the right kind at any earlier time.
+    /// The error of a node that is a server of the wrong kind, and never was one of the right kind.
     pub(super) fn wrong_kind_error(&self) -> Option<EngineError> {
         if self.was_connected.load(Ordering::Acquire) {
             return None;
@@ -184,7 +184,7 @@ impl Node {
         let clock = &self.client.clock;
         let sent = clock.now();
         let reply = conn.run(Destination::default(), script, items).await;
-        // Any answer, also an error, shows that the node is responsive.
+        // Every answer shows that the node is responsive, even if the answer is an error.
         if !reply.as_ref().is_err_and(Refused::is_unknown) {
             let _ =
                 self.late_connection.compare_exchange(conn.number, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -215,7 +215,7 @@ impl Node {
         lock_mutex(&self.clock_offset).clock_lead(now)
     }
 
-    /// How long the node's votes still do not count, because its clock stepped forward; `None` if they count.
+    /// For how long from now the node's votes do not count, because its clock stepped forward; `None` if they count.
     pub(super) fn suspended_for(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
         lock_mutex(&self.clock_offset).suspended_for(now, max_ttl)
     }
@@ -230,7 +230,7 @@ impl Node {
         self.link.listener().set_waiting(claim, waits);
     }
 
-    /// Keeps a connection that was made once connected. Never returns.
+    /// Makes a broken connection again, in the background. Never returns.
     pub(super) async fn mend(&self) {
         self.link.mend().await;
     }

@@ -1,4 +1,4 @@
-//! Asks all nodes at once, and waits only for as many answers as decide.
+//! Asks all nodes at the same time, and waits only until enough answers have come to decide.
 
 use std::{sync::Arc, time::Duration};
 

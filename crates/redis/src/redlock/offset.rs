@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// The bounds widen by the elapsed time divided by this: the rates of clocks may differ by a hundredth.
+/// The bounds widen by the time since they were learned, divided by this: the rates of clocks may differ by a
+/// hundredth.
 const DRIFT_DIVISOR: i64 = 100;
 /// The smallest difference that counts as a clock step, in microseconds.
 const MIN_STEP_MICROS: i64 = 2_000;
@@ -21,8 +22,8 @@ pub(super) struct ClockLead {
 pub(super) struct ClockOffset {
     /// The bounds, and when they were learned.
     known: Option<(ClockLead, Instant)>,
-    /// After a step of the clock forward: until this moment, leases that last on other nodes may have ended on this
-    /// one.
+    /// After a forward step of the clock: until this moment, leases that still last on other nodes may have ended early
+    /// on this node.
     suspended_until: Option<Instant>,
 }
 
@@ -46,7 +47,7 @@ impl ClockOffset {
             Some(old) if new.most + MIN_STEP_MICROS < old.least => new,
             Some(old) => {
                 let (least, most) = (new.least.max(old.least), new.most.min(old.most));
-                // Bounds that do not overlap, but by less than a step, are swapped.
+                // If old and new bounds do not overlap, but the gap is less than a step, the two ends are swapped.
                 ClockLead { least: least.min(most), most: most.max(least) }
             }
             None => new,
@@ -61,15 +62,15 @@ impl ClockOffset {
         Some(ClockLead { least: known.least.saturating_sub(drift), most: known.most.saturating_add(drift) })
     }
 
-    /// How long the node's votes still do not count after a step forward, if leases last `max_ttl` at most. `None`:
-    /// they count.
+    /// For how long from now the node's votes do not count, because its clock stepped forward, if leases last `max_ttl`
+    /// at most. `None`: the votes count.
     pub(super) fn suspended_for(&self, now: Instant, max_ttl: Duration) -> Option<Duration> {
         let suspended_for = self.suspended_until?.since(now).min(max_ttl);
         (!suspended_for.is_zero()).then_some(suspended_for)
     }
 }
 
-/// Our time in microseconds.
+/// The time of our clock, in microseconds.
 fn our_micros(instant: Instant) -> i64 {
     i64::try_from(instant.as_nanos() / 1000).unwrap_or(i64::MAX)
 }
@@ -96,7 +97,7 @@ mod tests {
         assert_eq!(offset.clock_lead(at(1100)), Some(ClockLead { least: 49_950_000, most: 50_050_000 }));
         learn(&mut offset, 1200, 1210, 51_205);
         assert_eq!(offset.clock_lead(at(1210)), Some(ClockLead { least: 49_995_000, most: 50_005_000 }));
-        // A slow answer adds nothing.
+        // A slow answer does not narrow the bounds.
         learn(&mut offset, 1210, 1310, 51_260);
         assert_eq!(offset.clock_lead(at(1310)), Some(ClockLead { least: 49_994_000, most: 50_006_000 }));
         assert_eq!(offset.clock_lead(at(2310)), Some(ClockLead { least: 49_984_000, most: 50_016_000 }));
@@ -111,7 +112,7 @@ mod tests {
         assert!(offset.suspended_for(at(2001), MAX_TTL).unwrap() >= Duration::from_secs(5));
         assert_eq!(offset.suspended_for(at(2001), Duration::from_secs(1)), Some(Duration::from_secs(1)));
         assert_eq!(offset.suspended_for(at(8000), MAX_TTL), None);
-        // Leases last longer on a clock that was set back.
+        // On a node whose clock was set back, leases last longer, so its votes count.
         learn(&mut offset, 9000, 9001, 40_000);
         assert_eq!(offset.suspended_for(at(9001), MAX_TTL), None);
         assert_eq!(offset.clock_lead(at(9001)), Some(ClockLead { least: 30_999_000, most: 31_000_000 }));

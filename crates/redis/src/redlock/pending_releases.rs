@@ -16,14 +16,14 @@ use crate::{
     engine::REQUEST_LIFE, keys::Keys, lock_mutex, outbox::MAX_BATCH_ITEMS, runtime, scripts::Script,
 };
 
-/// The most pending releases. Beyond this number the oldest are dropped: their leases end by themselves.
+/// The most pending releases. Beyond this number the oldest are dropped: their locks stay until the leases end.
 const MAX_PENDING: usize = 65_536;
 /// The pause after the first failed attempt; each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a release is retried. Then it is dropped: the lease has ended by itself, or stays until its end. This is
-/// the longest time that an operator is likely to wait.
+/// How long a release is retried. After that it is dropped: a lock whose lease has not ended by then stays on the node
+/// until the lease ends. An operator is not likely to wait longer than this.
 const RETRY_TIME: Duration = Duration::from_secs(120);
 
 /// The pending releases of one node.
@@ -45,7 +45,8 @@ struct PendingRelease {
 }
 
 impl Node {
-    /// Releases a claim or one attempt of it on this node in the background, now or when the node can be reached.
+    /// Releases a claim, or one attempt of a claim, on this node. This happens in the background, now or when the node
+    /// can be reached.
     pub(super) fn release_later(self: &Arc<Self>, name: &Name, end: ClaimEnd) {
         let drop_at = self.client.clock.now().after(RETRY_TIME);
         {
@@ -70,7 +71,7 @@ impl Node {
                 let mut releases = lock_mutex(&self.pending_releases.releases);
                 releases.retain(|release| release.drop_at > now);
                 if releases.is_empty() {
-                    // Under the lock, so that the next release starts a new task.
+                    // The flag is cleared under the lock, so that the next release starts a new task.
                     self.pending_releases.is_sending.store(false, Ordering::Release);
                     return;
                 }
@@ -98,8 +99,8 @@ impl Node {
             let Ok(keys) = Keys::of(prefix, name) else { continue };
             let tombstone = match end.attempt {
                 None => self.in_flight.release(end.id, conn.number, now, now.after(REQUEST_LIFE)),
-                // A claim that may try again needs no tombstone: a lock that a late request of this attempt sets
-                // becomes the lock of a later attempt, or the release of the claim ends it.
+                // A claim that may make another attempt needs no tombstone. If a late request of this attempt sets the
+                // lock, a later attempt takes that lock over, or the release of the claim removes it.
                 Some(_) => !end.may_retry && self.in_flight.is_unsettled(end.id, now),
             };
             items.push(end.item(&keys, tombstone, Duration::ZERO));

@@ -9,11 +9,10 @@ use super::engine::RedlockEngine;
 use crate::runtime;
 
 impl RedlockEngine {
-    /// Waits until a majority of the nodes is connected. The first time, also waits a moment for the other nodes, so
-    /// that wrong ones are found.
+    /// Waits until a majority of the nodes is connected. The first time, it also waits a moment for the other nodes, so
+    /// that servers of the wrong kind among them are found.
     ///
-    /// # Errors
-    /// There is no majority; or nodes are one server, or are not independent masters.
+    /// # Errors No majority is connected; or two nodes are the same server; or nodes are not independent masters.
     pub(super) async fn wait_until_ready(&self) -> Result<(), EngineError> {
         let connected = self.connected_count();
         if connected < self.nodes.len() {
@@ -73,7 +72,7 @@ impl RedlockEngine {
         Err(EngineError::new(fault, message))
     }
 
-    /// The error if two names lead to one server.
+    /// The error if two addresses of the URL lead to the same server.
     fn duplicate_server(&self) -> Option<EngineError> {
         let mut addresses = HashMap::new();
         for node in self.nodes.iter().filter(|node| node.conn().is_some()) {

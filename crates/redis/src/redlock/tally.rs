@@ -1,4 +1,5 @@
-//! Counts the votes of the nodes on one claim. A pure machine: the nodes' answers come in, a decision comes out.
+//! Counts the votes of the nodes on one claim. A pure machine, without clock or I/O: the nodes' answers come in, a
+//! decision comes out.
 
 use std::time::Duration;
 
@@ -16,20 +17,20 @@ pub(super) enum Ballot {
     Pending,
     /// The node has the lock of the claim, and its vote counts.
     Vote(Vote),
-    /// Another lock is in the way; for this time, if it has an expiry.
+    /// Another lock is in the way, for this long; `None`: that lock has no expiry.
     Taken(Option<Duration>),
     /// The node has no lock of the claim.
     Absent,
     /// The claim was released on the node, or an operator broke its hold.
     Dead,
-    /// The vote does not count, or the node gave none.
+    /// The vote of the node does not count, or the node gave no vote.
     Failed(EngineError),
 }
 
 /// The vote of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Vote {
-    /// The node's time when it was asked, in microseconds.
+    /// The node's time when it answered the request, in microseconds.
     pub(super) node_micros: u64,
     /// How far the node's clock is ahead of ours.
     pub(super) clock_lead: ClockLead,
@@ -42,7 +43,7 @@ pub(super) struct Vote {
     pub(super) tokens: u32,
     /// The node had the lock of the claim before this request.
     pub(super) was_locked: bool,
-    /// The node has had its data for so short a time that it may have forgotten how the previous hold ended.
+    /// The node has had its data only for a short time, so it may have forgotten how the previous hold ended.
     pub(super) is_data_new: bool,
 }
 
@@ -50,9 +51,10 @@ pub(super) struct Vote {
 pub(super) struct Tally {
     /// The answers, by the number of the node.
     pub(super) ballots: Vec<Ballot>,
-    /// By how much the clocks of nodes that decide together may differ.
+    /// By how much the clocks of nodes whose votes are counted together may differ.
     tolerance: Duration,
-    /// The token that was sent with the request; 0 for none. It must not be behind the clock of a node that wrote it.
+    /// The token that was sent with the request; 0 for none. It counts on a node only if it is not behind that node's
+    /// clock.
     guessed_token: u64,
     /// The block that is written after the votes: its first token, its number of tokens, and for each node whether the
     /// block is written there.
@@ -62,15 +64,16 @@ pub(super) struct Tally {
 /// The decision.
 #[derive(Debug)]
 pub(super) enum Decision {
-    /// None yet: more answers are needed.
+    /// No decision yet: more answers are needed.
     Undecided,
     /// The claim holds, with this block of tokens: its first token, and their number.
     Held { first_token: u64, tokens: u32, previous: Previous },
-    /// A majority has the lock: this block must be written on the nodes that voted. `tokens` is `None` for a new block.
+    /// A majority has the lock: this block must be written on the nodes that voted. `tokens` is the number of tokens of
+    /// a block that some nodes already have; `None` for a new block.
     Write { first_token: u64, tokens: Option<u32> },
-    /// Other claims are in the way: asking again may succeed after this time.
+    /// Other locks are in the way. Asking again may succeed after this time, if it is known.
     Taken(Option<Duration>),
-    /// The nodes do not know the claim, or it was released.
+    /// The nodes do not know the claim, or the claim was released.
     Gone,
     /// There is no majority.
     Failed(EngineError),
@@ -101,7 +104,7 @@ impl Tally {
         self.ballots.iter().filter(|ballot| condition(ballot)).count()
     }
 
-    /// Begins to write this block of tokens, in place of the earlier one.
+    /// Begins the count for the writing of this block of tokens, in place of the block before.
     pub(super) fn start_write(&mut self, first_token: u64, tokens: u32) {
         self.block_write = Some((first_token, tokens, vec![false; self.ballots.len()]));
     }
@@ -142,7 +145,7 @@ impl Tally {
         if votes >= quorum && self.block_write.is_none() {
             let agreeing_voters = self.possibly_agreeing_voters();
             // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
-            // the guess; but a node may have an earlier token of the claim.
+            // the guess. But a node that has not answered may have a token that an earlier request of the claim wrote.
             let (own_token, is_guess_refused) =
                 (self.own_token(), self.votes().any(|(_, vote)| vote.first_token == 0));
             let is_guess_useless = is_guess_refused && (own_token == 0 || own_token == self.guessed_token);
@@ -166,12 +169,13 @@ impl Tally {
         Decision::Failed(self.no_majority_error())
     }
 
-    /// The largest token that a voter has for this claim; more than one voter may have it. 0 if none has one.
+    /// The largest token that any voter has for this claim; several voters may have it. 0 if no voter has a token for
+    /// it.
     fn own_token(&self) -> u64 {
         self.votes().map(|(_, vote)| vote.first_token).max().unwrap_or(0)
     }
 
-    /// The decision that the claim holds, if a majority that agrees on the time has its token.
+    /// The decision that the claim holds, if a majority whose clocks agree has the claim's token.
     fn decide_held(&self) -> Option<Decision> {
         let (first_token, tokens, with_token) = match &self.block_write {
             Some((first_token, tokens, is_written_on)) => {
@@ -180,8 +184,8 @@ impl Tally {
             None => {
                 let first_token = self.own_token();
                 let tokens = self.votes().find(|(_, vote)| vote.first_token == first_token)?.1.tokens;
-                // A guess that is behind the clock of a node that wrote it does not count: a node that forgets the
-                // guess could accept a smaller token later.
+                // A guess that is behind the clock of the node that wrote it does not count there: if the node forgets
+                // the guess, it could accept a smaller token later.
                 let is_current =
                     |vote: &Vote| first_token != self.guessed_token || vote.node_micros <= first_token;
                 (
@@ -195,7 +199,7 @@ impl Tally {
         is_held.then(|| Decision::Held { first_token, tokens, previous: self.previous() })
     }
 
-    /// Of the voters that fulfil a condition, the largest set that agrees on the time.
+    /// Of the voters that fulfil a condition, the largest set whose clocks agree.
     fn agreeing_voters(&self, condition: impl Fn(usize, &Vote) -> bool) -> Vec<usize> {
         let clocks: Vec<_> = self
             .votes()
@@ -205,15 +209,15 @@ impl Tally {
         largest_agreeing_set(&clocks, self.tolerance)
     }
 
-    /// The largest set of voters that may agree on the time: more answers may show that they do.
+    /// The largest set of voters whose clocks may agree: more answers may show that they do.
     fn possibly_agreeing_voters(&self) -> Vec<usize> {
         let clocks: Vec<_> = self.votes().map(|(node, vote)| (node, vote.clock_lead)).collect();
         largest_possibly_agreeing_set(&clocks, self.tolerance)
     }
 
-    /// The token to write. The one that some nodes have for this claim, if no larger one is known, and no other claim
-    /// can have held since; else one that is larger than all known tokens, and not smaller than the time of all voters
-    /// that agree.
+    /// The token to write. This is the token that some nodes have for this claim, if no larger token is known, and no
+    /// other claim can have held since then. Otherwise it is a token that is larger than all known tokens, and not
+    /// smaller than the time of any of the voters whose clocks agree.
     fn token_to_write(&self, agreeing_voters: &[usize]) -> Decision {
         let own_token = self.own_token();
         let others = self.votes().filter(|(_, vote)| vote.first_token != own_token);
@@ -228,7 +232,7 @@ impl Tally {
                 self.votes().find(|(_, vote)| vote.first_token == own_token).map(|(_, vote)| vote.tokens);
             return Decision::Write { first_token: own_token, tokens };
         }
-        // The smallest token that is larger than all of a voter.
+        // The smallest token that is larger than all tokens of a voter.
         let next_free = |vote: &Vote| (vote.first_token + u64::from(vote.tokens)).max(vote.newest_token + 1);
         let above_all = self.votes().map(|(_, vote)| next_free(vote)).max().unwrap_or(1);
         let latest_time = self
@@ -239,8 +243,8 @@ impl Tally {
         Decision::Write { first_token: above_all.max(latest_time.unwrap_or(0)), tokens: None }
     }
 
-    /// The token to write after a token could not be written on a majority; `None` if no majority has the lock any
-    /// more. The same token, if a majority has it and only the clocks are not known well enough.
+    /// The token to write next, after a token could not be written on a majority; `None` if no majority has the lock
+    /// any more. It is the same token if a majority has that token, and only the clocks are not known well enough.
     pub(super) fn next_token(&self) -> Option<u64> {
         let (first_token, tokens, is_written_on) = self.block_write.as_ref()?;
         let agreeing_voters = self.possibly_agreeing_voters();
@@ -256,22 +260,23 @@ impl Tally {
         }
     }
 
-    /// How the previous hold ended, by the newest token that any voter knows: at least one voter voted for that hold.
+    /// How the previous hold ended, by the newest token that any voter knows: a majority votes now and a majority voted
+    /// for that hold, so at least one node did both.
     fn previous(&self) -> Previous {
-        // A node that wrote the token without knowing the end of the previous hold reports it as unknown.
+        // A node that wrote the token without knowing how the previous hold ended reports that end as unknown.
         let newest_vote = self
             .votes()
             .max_by_key(|(_, vote)| (vote.newest_token, vote.newest_hold_ended != Previous::Unknown));
         match newest_vote {
             Some((_, vote)) if vote.newest_token > 0 => vote.newest_hold_ended,
-            // No voter has a token: there was no recent hold, or the nodes that knew it have forgotten it.
+            // No voter has a token: there was no hold lately, or the nodes that knew of the hold have forgotten it.
             _ if self.votes().any(|(_, vote)| vote.is_data_new) => Previous::Unknown,
             _ => Previous::Clean,
         }
     }
 
-    /// When a majority may be free: when as many other locks have ended as votes are lacking. `None` if that is
-    /// unknown.
+    /// The time until a majority may be free: until as many other locks have ended as votes are missing. `None` if that
+    /// time is unknown.
     fn free_in(&self) -> Option<Duration> {
         let lacking_votes = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut ttls_left: Vec<_> = self
@@ -299,7 +304,8 @@ impl Tally {
         let is_permanent =
             |fault: Fault| matches!(fault, Fault::Refused | Fault::Denied | Fault::Misconfigured);
         let (nodes, quorum) = (self.ballots.len(), self.quorum());
-        // If so many nodes refuse permanently that no majority is left, their error is reported.
+        // If so many nodes refuse permanently that the others are no majority, the error of the refusing nodes is
+        // reported.
         let fault = match errors().find(|error| is_permanent(error.fault)) {
             Some(error) if errors().filter(|error| is_permanent(error.fault)).count() > nodes - quorum => {
                 error.fault

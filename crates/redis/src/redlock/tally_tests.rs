@@ -72,7 +72,7 @@ fn a_majority_decides_without_the_rest() {
         (vec![failed(Fault::Denied), failed(Fault::Retry), vote(1, 0, 2000)], "failed Retry"),
         // A majority does not know the claim.
         (vec![Ballot::Absent, Ballot::Absent, Ballot::Pending], "gone"),
-        // A majority has the lock, and one of them refused the token: it is written there.
+        // A majority has the lock, and one node of that majority refused the token: the token is written again.
         (
             vec![vote(1000, 5, 2000), vote(1010, 7, 2000), vote(1, 0, 0), taken(9), Ballot::Pending],
             "write 2000",
@@ -98,11 +98,11 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
         // One node has a larger token already.
         (2000, vec![vote(1000, 2000, 0), vote(1010, 7, 2000), Ballot::Pending], "write 2001"),
         (2000, vec![vote(1000, 2600, 0), vote(1010, 7, 2000), Ballot::Pending], "write 2601"),
-        // The guess is behind a clock: a token which that node forgot may be as large.
+        // The guess is behind the clock of a node: a token that this node has forgotten may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Pending], "undecided"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost. The token that some have for this claim is written to the others, if the locks were there
-        // all the time: locked_before(time of the node, its newest token, its token for the claim).
+        // An answer was lost. The token that some nodes have for this claim is written on the others, if the locks were
+        // there all the time. locked_before(time of the node, its newest token, its token for the claim)
         (
             9000,
             vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Pending],

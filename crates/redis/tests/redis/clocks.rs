@@ -18,7 +18,8 @@ fn a_forward_clock_step_past_the_lease_is_reported_as_a_loss() {
     let token = guard.token();
     assert!(guard.remaining().unwrap() > TTL / 2);
     rig.server.set_clock(3600);
-    // Any request of the holder's client shows it the step. Renewals do too, but none is due here.
+    // The answer to any request shows the holder's client that the clock stepped; a renewal would too, but none is due
+    // here.
     let _ = acquire(&locks, "b").release_blocking();
     rig.until("the loss is reported", || !guard.check());
     assert!(guard.release_blocking().unwrap_err().is_lost());
@@ -33,7 +34,8 @@ fn a_small_forward_clock_step_causes_a_renewal() {
     let guard = locks.mutex("a").ttl(TTL).blocking().acquire().unwrap();
     let fixed = locks.mutex("f").ttl(TTL).renew(false).blocking().acquire().unwrap();
     rig.server.set_clock(200);
-    // A server that reads its clock less often (Valkey) may grant this before the step, which then ends the hold.
+    // A server that reads its clock less often (Valkey) may grant this claim before it sees the step, and the step then
+    // ends the hold.
     let _ = acquire(&locks, "b").release_blocking();
     let remaining_ms = |key: &str| rig.command(&["PTTL", key]).parse::<u64>().unwrap();
     rig.until("it is renewed", || remaining_ms("lock:a") > 590_000);

@@ -47,17 +47,17 @@ impl Harness for ClusterRig {
     }
 }
 
-/// The documented rights: see docs/engines/redis-cluster.md.
+/// The users with the documented rights: see docs/engines/redis-cluster.md.
 const USERS: &str = include_str!("../../../../docs/engines/redis-cluster.acl");
 
-/// Whether the servers have sharded channels: since Redis 7.0.
+/// Whether the servers have sharded channels, which Redis has since version 7.0.
 fn has_channels_of_slots() -> bool {
     let server = RedisServer::start(&[]);
     major(|words| server.command(words)) >= 7
 }
 
-/// Removes the rights that this server does not know, as docs/engines/redis-cluster.md describes: sharded channels
-/// before Redis 7.0, and all rights on channels on Redis 6.0.
+/// Removes the rights that this server does not know, as docs/engines/redis-cluster.md describes: before Redis 7.0
+/// those to sharded channels, and on Redis 6.0 all rights on channels.
 fn for_this_server(users: &str) -> String {
     if has_channels_of_slots() {
         return users.to_owned();

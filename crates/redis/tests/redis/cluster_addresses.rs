@@ -26,7 +26,7 @@ fn a_standalone_server_is_refused_with_its_correct_url() {
 fn one_reachable_seed_is_enough() {
     let mut rig = ClusterRig::with(3, 0, &[]);
     let port = rig.cluster().ports()[1];
-    // Nothing listens at the other addresses.
+    // Nothing listens at the first and the last address.
     rig.config = Config::cluster(vec![local(1), local(port), local(2)]);
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     let mut unreachable = ClusterRig::with(1, 0, &[]);
@@ -100,7 +100,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     rig.cluster().announce_name(1, "localhost");
     let names: Vec<_> = (0..40).map(|number| format!("n{number}")).collect();
     let of_node = |node: usize| names.iter().find(|name| rig.slot_and_nodes(name).1 == node).unwrap();
-    // Node 1 has the name localhost; node 0 has no name, so other nodes announce it as "?".
+    // Node 1 announces the host name localhost; node 0 has no name, so the other nodes report its host as "?".
     acquire(&rig.locks(), of_node(1)).release_blocking().unwrap();
     let second_node_only = Config::cluster(vec![local(rig.cluster().ports()[1])]);
     let locks = |config: Config| {
@@ -110,7 +110,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     acquire(&locks(second_node_only.clone()), of_node(1)).release_blocking().unwrap();
     let error = locks(second_node_only.clone()).mutex(of_node(0)).blocking().try_acquire().unwrap_err();
     assert!(error.to_string().contains("cluster-announce-hostname"), "{error}");
-    // No node announces an endpoint: clients use the host of the node that answered.
+    // No node announces a host: clients use the host of the node that answered.
     for node in 0..2 {
         rig.cluster()
             .command(node, &["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
@@ -118,7 +118,7 @@ fn nodes_are_found_with_and_without_announced_host_names() {
     for node in 0..2 {
         acquire(&locks(second_node_only.clone()), of_node(node)).release_blocking().unwrap();
     }
-    // The target of a redirection has no endpoint either.
+    // A redirection names no host of its target either.
     let engine = rig.engine();
     rig.run(async {
         let name = of_node(0);
@@ -172,7 +172,7 @@ fn a_slot_without_an_owner_is_an_error_until_it_has_one() {
     });
 }
 
-/// Half of the nodes are dead, so the others are no majority.
+/// Half of the masters are dead, so the other half is no majority.
 #[test]
 fn a_cluster_without_a_majority_refuses_claims() {
     let rig = ClusterRig::with(4, 0, &[]);

@@ -17,10 +17,10 @@ use crate::{
     rig::{PATIENCE, acquire, local},
 };
 
-/// Longer than a fail-over takes on a busy machine. The nodes consider another node down after 5 s.
+/// Longer than a fail-over takes on a busy machine. A node regards another node as down after 5 s.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Waits until the replicas of a node have all of its data.
+/// Waits until the replicas of a node have all data of that node.
 fn wait_for_replica(rig: &ClusterRig, node: usize) {
     let offset = |line: &str, key: &str| line.trim().strip_prefix(key).map(str::to_owned);
     rig.until("the replica has all data", || {
@@ -66,8 +66,8 @@ fn holds_and_waiters_survive_a_killed_cluster_master() {
     }
 }
 
-/// The promoted replica never had the hold. The hold is reported as lost, and is never valid together with the next
-/// hold.
+/// The promoted replica never received the hold. The hold is reported as lost, and is never valid at the same time as
+/// the next hold of the name.
 #[test]
 fn a_hold_lost_with_its_master_is_reported_lost() {
     let mut rig = ClusterRig::new();
@@ -105,7 +105,7 @@ fn no_kind_of_fail_over_ends_a_hold() {
         rig.until("all nodes know the new owner", || rig.cluster().owner(slot) == replica);
         owner = replica;
         rig.until("the hold is confirmed there", || rig.run(guard.confirm()).is_ok());
-        // A replaced node puts the hold in doubt until it is confirmed.
+        // After its node was replaced, the hold is in doubt until it is confirmed.
         rig.until("it is valid again", || guard.check());
         assert!(!waiting.is_finished(), "{kind:?}");
     }
@@ -147,7 +147,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
         });
         std::thread::sleep(Duration::from_millis(1500));
         rig.cluster().resume(owner);
-        // The new master has the hold or has lost it: release it if it still exists.
+        // The new master has the hold or lacks it: the result of the release does not matter.
         let ended = guard.lock().unwrap().take().unwrap().release_blocking();
         drop(ended);
         let next = rig.run(next).unwrap();
@@ -158,7 +158,7 @@ fn a_master_frozen_past_its_fail_over_validates_no_hold() {
     let _ = from;
 }
 
-/// The master of one slot is gone; the masters of other slots are available.
+/// The master of one slot is dead; the masters of the other slots work.
 #[test]
 fn a_dead_node_does_not_affect_names_of_other_nodes() {
     let rig = ClusterRig::with(3, 0, &["--cluster-require-full-coverage", "no"]);
@@ -197,7 +197,7 @@ fn a_dead_node_does_not_affect_names_of_other_nodes() {
     });
 }
 
-/// The engine releases a grant that too few replicas of its node have, and reports an error.
+/// If too few replicas of the name's master have a grant, the engine releases it and reports an error.
 #[test]
 fn a_grant_waits_for_replicas_of_its_own_node() {
     let mut rig = ClusterRig::new();

@@ -14,9 +14,9 @@ use crate::{
 const HOLDS: u64 = 200;
 const TTL: Duration = Duration::from_secs(4);
 
-/// 200 holds that were granted at 200 moments need about seven requests a round, of at most 32 holds each. They would
-/// need 200 requests if each hold were renewed when it is due. The test allows one request for 16 renewals, because a
-/// busy machine may split a round in two.
+/// 200 holds were granted at 200 different moments. In each round of renewals they need about seven requests, of at
+/// most 32 holds each; if each hold were renewed on its own, they would need 200. The test allows one request for 16
+/// renewals, because a busy machine may split a round in two.
 #[test]
 fn holds_of_one_slot_are_renewed_in_few_requests() {
     let rig = ClusterRig::with(3, 0, &[]);

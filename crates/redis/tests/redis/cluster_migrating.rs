@@ -1,5 +1,5 @@
-//! A slot of a Redis Cluster migrates: renewals and releases then use the lock key alone, and the server sends
-//! notifications that are no replies.
+//! A slot of a Redis Cluster migrates: renewals and releases then use as few keys as possible, and the server sends
+//! notifications that no request asked for.
 
 use leasehold_core::{
     Answer, Claim, Engine, How, Loss, Mode, Notification, Previous, Released, Renewed, Token,
@@ -10,7 +10,7 @@ use crate::{
     rig::PATIENCE,
 };
 
-/// Renewals and releases compare id and token. They neither change the lock of another claim nor create one.
+/// Renewals and releases compare id and token. They neither change the lock of another claim nor create a lock.
 #[test]
 fn a_release_in_a_migrating_slot_affects_no_other_claim() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -69,8 +69,8 @@ fn new_claim_like(rig: &ClusterRig, claim: &Claim) -> Claim {
     Claim { mode: claim.mode, ..rig.claim(claim.name.as_str()) }
 }
 
-/// A release by the lock key alone leaves the record. The next holder therefore sees an expired hold, and a released
-/// permit no longer counts.
+/// A release that uses only the lock key leaves the record. To the next holder the hold therefore looks expired; a
+/// released permit is free.
 #[test]
 fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -99,8 +99,8 @@ fn permits_released_in_a_migrating_slot_are_free_afterwards() {
     });
 }
 
-/// A server unsubscribes the clients of a slot that moves away, and sends a notification of the end between replies to
-/// requests in flight. Waiters of slots that stay still get their notifications, and waiters of the slot that left
+/// When a slot moves away, its old node ends the subscriptions of that slot, and sends a notification of that between
+/// replies to requests in flight. Waiters of other slots still get their notifications, and waiters of the moved slot
 /// subscribe at its new node.
 #[test]
 fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
@@ -129,7 +129,7 @@ fn an_unsubscribe_notification_is_not_taken_for_a_reply() {
         assert!(answers.iter().all(|answer| matches!(answer, Ok(Answer::Waiting(_)))), "{answers:?}");
         pairs.push((first, grant, second));
         let ends: Vec<_> = pairs.iter().map(|(claim, grant, _)| release_of(claim, Some(grant))).collect();
-        // The claim may have missed a notification before it subscribed again, so it asks.
+        // The client may have missed a notification for this claim before it subscribed again, so the claim asks.
         let ask = engine.claim(&pairs[pairs.len() - 1].2, How::Ask).await;
         assert!(matches!(ask, Ok(Answer::Waiting(_))), "{ask:?}");
         assert!(holder.release(&ends).await.iter().all(|one| matches!(one, Released::Freed)));

@@ -1,4 +1,4 @@
-//! Engine options and the fence on a Redis Cluster.
+//! Options of the URL, and the fence, on a Redis Cluster.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -56,7 +56,7 @@ fn a_fence_moves_with_the_slot_of_its_data() {
     rig.cluster().migrate_slot(slot, 1 - from).unwrap();
     assert_eq!(write(8, "{stock}:42").unwrap(), Guarded::Done(vec![Reply::Number(2)]));
     assert_eq!(write(7, "{stock}:42").unwrap(), Guarded::Overtaken(8));
-    // A write to a key on another node fails, and the error names the remedy.
+    // A fence's write to a key on another node fails, and the error says what to do.
     let is_elsewhere = |key: &String| {
         let cluster = rig.cluster();
         cluster.owner(cluster.slot(key)) == from
@@ -72,7 +72,8 @@ fn a_fence_moves_with_the_slot_of_its_data() {
     );
 }
 
-/// The engine accepts both options; a prefix applies to all keys of a name.
+/// The engine accepts both options. Clients with different prefixes can hold the same name, because the prefix is a
+/// part of every key of a name.
 #[test]
 fn a_prefix_and_a_gap_work_as_on_one_server() {
     let mut rig = ClusterRig::with(2, 0, &[]);

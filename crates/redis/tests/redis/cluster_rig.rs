@@ -97,7 +97,7 @@ impl ClusterRig {
         (0..cluster.ports().len()).filter(|&node| cluster.is_master(node)).collect()
     }
 
-    /// The keys that must not remain at rest: see `Rig::leftovers`.
+    /// The keys that must not exist when no claim holds or waits: see `Rig::leftovers`.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let has_content = "local c = redis.call('GET', KEYS[1])
             return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).holder or cmsgpack.unpack(c).ended) and 1 or 0";
@@ -147,7 +147,7 @@ pub(crate) fn hold_of(claim: &Claim, grant: &Grant) -> Hold {
     Hold { id, name, mode, token: grant.token, ttl }
 }
 
-/// The clean release of a claim; without its grant only by its id.
+/// The clean release of a claim: by id and token, or without a grant only by id.
 pub(crate) fn release_of(claim: &Claim, grant: Option<&Grant>) -> Release {
     let Claim { id, name, mode, .. } = claim.clone();
     Release { id, name, mode, token: grant.map(|grant| grant.token), ended: Previous::Clean, min_hold: None }

@@ -16,7 +16,7 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// How many names the migration tests use. All are in one slot, which the text in their braces decides.
+/// How many names the migration tests use. All names are in one slot, because they have the same text in braces.
 const NAMES: usize = 100;
 
 async fn must_wait(engine: &RedisEngine, claim: &Claim) {
@@ -24,7 +24,8 @@ async fn must_wait(engine: &RedisEngine, claim: &Claim) {
     assert!(matches!(answer, Ok(Answer::Waiting(_))), "{answer:?}");
 }
 
-/// Waits for the pushed grant of a claim, whether it has a time or not: on a busy machine a grant may have none.
+/// Waits for the pushed grant of a claim, with or without the time since which the claim holds: on a busy machine the
+/// client may not know that time.
 async fn pushed_grant(engine: &RedisEngine, claim: &Claim) -> leasehold_core::Grant {
     let granted_by_push = async {
         loop {
@@ -64,7 +65,7 @@ fn all_keys_of_a_name_share_one_slot() {
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// R18: a server refuses a request about several slots, so the engine splits the batch.
+/// R18: a server refuses a request about several slots, so the engine sends the batch in one request for each slot.
 #[test]
 fn renewals_and_releases_may_span_many_slots() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -77,7 +78,7 @@ fn renewals_and_releases_may_span_many_slots() {
             let grant = granted(&engine, &claim).await;
             holds.push((claim, grant));
         }
-        // Unknown claims between the others get their own answers.
+        // Claims that never held are among the others, and get their own answers.
         let is_unknown = |index: usize| index.is_multiple_of(7);
         for index in (0..350).filter(|index| is_unknown(*index)) {
             holds.insert(index, (rig.claim(&format!("unknown{index}")), holds[0].1.clone()));
@@ -127,7 +128,7 @@ fn a_pushed_grant_reaches_a_waiter_on_any_node() {
     });
 }
 
-/// R14: no script fails after a write, and none leaves a side key at the new node.
+/// R14: while the slot migrates, no script fails after a write, and none creates a side key at the new node.
 #[test]
 fn a_migrating_slot_allows_renewals_and_releases_but_no_claims() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -225,7 +226,7 @@ fn a_long_slot_migration_ends_no_hold() {
     rig.cluster().close_slot(slot).unwrap();
 }
 
-/// No key stays behind, and each waiter is granted.
+/// No key stays at the old node, and each waiter is granted.
 #[test]
 fn a_slot_migrates_under_a_hundred_holds_and_a_hundred_waiters() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -278,7 +279,7 @@ fn migrate_under_holds_and_waiters(
     let before: Vec<u64> = guards.iter().map(|guard| guard.token().number).collect();
     migrate(&mut rig.cluster(), slot, to).unwrap();
     assert!(rig.cluster().keys_in_slot(from, slot).is_empty());
-    // Release at once, before all clients know where the slot moved.
+    // The first names are released at once, before all clients know where the slot moved.
     for guard in guards.drain(..NAMES / 4) {
         guard.release_blocking().unwrap();
     }
@@ -300,7 +301,8 @@ fn migrate_under_holds_and_waiters(
     rig.until("nothing is left", || rig.leftovers().is_empty());
 }
 
-/// I8: the waiter's client does not know yet where the slot moved, so it has no subscription there.
+/// I8: the client of the first waiter does not know yet where the slot moved, so it has no subscription at the new
+/// node.
 #[test]
 fn a_waiter_keeps_its_position_when_its_slot_moves() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -313,7 +315,7 @@ fn a_waiter_keeps_its_position_when_its_slot_moves() {
             must_wait(&engines[index], &claims[index]).await;
         }
         rig.cluster().migrate_slot(slot, to).unwrap();
-        // The second waiter knows of the move, and subscribes there.
+        // The client of the second waiter knows of the move, and subscribes at the new node.
         must_still_wait(&engines[2], &claims[2]).await;
         assert!(matches!(
             engines[0].release(&[release_of(&claims[0], Some(&grant))]).await[..],
@@ -382,7 +384,7 @@ async fn must_still_wait(engine: &RedisEngine, claim: &Claim) {
 fn flushed_scripts_are_loaded_again_on_a_cluster_node() {
     let rig = ClusterRig::with(3, 0, &[]);
     let engine = rig.engine();
-    // Servers before 7.0 count all subcommands of SCRIPT together.
+    // Servers before 7.0 have one count for all subcommands of SCRIPT.
     let loads = || {
         let calls = rig.calls();
         calls.get("script|load").or(calls.get("script")).copied().unwrap_or_default()
@@ -423,7 +425,7 @@ fn tokens_grow_on_a_node_that_lacks_the_newest_token() {
     });
 }
 
-/// Counts the commands of the scripts that claim and release free names, once the counter of their slot exists.
+/// Counts the commands that the scripts run to claim and release free names, once the counter of the slot exists.
 #[test]
 fn a_cluster_runs_the_same_commands_as_one_server() {
     let rig = ClusterRig::with(3, 0, &[]);

@@ -11,7 +11,8 @@ use leasehold_testkit::{
 
 use crate::rig::Rig;
 
-/// Queue entries and abandoned claims expire after a minute at the latest. The check ends as soon as they are gone.
+/// Queue entries, and claims whose client is gone, expire after a minute at the latest. The check for leftovers ends as
+/// soon as they are gone.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 
 impl Harness for Rig {
@@ -45,11 +46,11 @@ impl Harness for Rig {
     }
 }
 
-/// The documented rights: see docs/engines/redis.md.
+/// The users with the documented rights: see docs/engines/redis.md.
 const USERS: &str = include_str!("../../../../docs/engines/redis.acl");
 pub(crate) const PASSWORD: &str = "correct-horse";
 
-/// Whether the server has rights on channels. Redis 6.0 has none, and refuses a file with such a right.
+/// Whether the server knows rights on channels. Redis 6.0 does not, and refuses a file of users with such a right.
 pub(crate) fn has_rights_on_channels() -> bool {
     let rig = Rig::new();
     redis_command(rig.server.port(), &["ACL", "SETUSER", "probe", "resetchannels"]).status.success()
@@ -83,7 +84,7 @@ fn the_engine_conforms_with_operator_rights() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// Every fast path needs MGET, INCRBY or HEXISTS.
+/// The user has no right to MGET, INCRBY and HEXISTS. Every fast path needs one of them.
 #[test]
 fn the_engine_conforms_without_its_fast_paths() {
     let (_directory, rig) = as_user("leasehold-operator");
@@ -174,7 +175,7 @@ fn hand_overs_return_to_the_fast_path() {
             let next = rig.claim("a");
             assert!(matches!(waiter_engine.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
             if turn == 4 {
-                // The hold of a confirmed grant is handed over by the fast path too.
+                // A hold whose grant was confirmed is handed over by the fast path, too.
                 let hold = Hold {
                     name: holder.name.clone(),
                     id: holder.id,

@@ -27,7 +27,7 @@ fn an_invalid_token_counter_is_refused() {
     ] {
         rig.command(&["DEL", COUNTER]);
         rig.command(&words);
-        // Twice, because a counter that is too large could give one token to two claims.
+        // Claims twice: with a counter that is too large, two claims could get the same token.
         for _ in 0..2 {
             for error in [
                 locks.mutex("m").blocking().try_acquire().unwrap_err(),
@@ -43,7 +43,8 @@ fn an_invalid_token_counter_is_refused() {
     assert!(acquire(&locks, "m").token().number > before, "tokens start again above the clock");
 }
 
-/// I4: tokens of a client that used the counter before its loss, and of a client that connects afterwards.
+/// I4: tokens grow both for a client that was connected before the counter was lost, and for a client that connects
+/// afterwards.
 #[test]
 fn tokens_grow_after_the_counter_is_lost() {
     let rig = Rig::new();
@@ -108,7 +109,7 @@ fn a_team_can_access_only_its_own_prefix() {
     }
 }
 
-/// The right to ZADD is missing, which a script needs for shared holds only after its first commands.
+/// The user has no right to ZADD, which the script of a shared claim calls only after other commands.
 #[test]
 fn a_claim_whose_script_fails_midway_leaves_no_lock() {
     let (_directory, rig) = as_user("leasehold-operator");

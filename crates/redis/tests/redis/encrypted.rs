@@ -43,7 +43,7 @@ fn localhost(port: u16) -> Endpoint {
     Endpoint { host: "localhost".to_owned(), port }
 }
 
-/// Asserts that each configuration is refused because of a certificate; the text describes the case.
+/// Asserts that a connection with each configuration fails because of a certificate; the text says what is wrong.
 fn assert_refused(configs: Vec<(Config, &str)>) {
     for (config, reason) in configs {
         let error = locks_of(config).mutex("a").blocking().acquire_within(PATIENCE).unwrap_err();
@@ -92,7 +92,7 @@ fn a_cluster_can_be_reached_by_tls_only() {
     assert!(error.as_ref().unwrap_err().to_string().contains("rediss+cluster://"), "{error:?}");
 }
 
-/// Either the Sentinels or the servers may use TLS without the other.
+/// The Sentinels may use TLS and the servers not, or the other way round.
 #[test]
 fn sentinels_and_servers_use_tls_independently() {
     let still = RedisSentinelOptions { down_after: std::time::Duration::from_secs(120), ..late_failover() };

@@ -1,4 +1,4 @@
-//! Servers that send invalid replies: a reply takes bounded memory, and the client connects again.
+//! Servers that send invalid replies: the client bounds the memory for a reply, and connects again.
 
 use std::{sync::Arc, time::Duration};
 
@@ -39,7 +39,7 @@ fn a_reply_is_bounded_and_the_client_reconnects() {
     }
 }
 
-/// The port in the URL belongs to another service.
+/// Another kind of service listens at the port of the URL.
 #[test]
 fn a_server_that_is_not_redis_is_a_misconfiguration() {
     let mariadb = MariadbServer::start(&[]);

@@ -94,12 +94,12 @@ fn claim(name: &str) -> Claim {
     crate::rig::claim_of(name)
 }
 
-/// R18: claims, and then releases, of many names in any slots share requests.
+/// R18: claims of many names share requests, whatever slots the names are in; so do releases.
 #[test]
 fn free_names_of_many_slots_share_requests() {
     const NAMES: usize = 96;
     for site in Site::both() {
-        // On one thread all claims are queued before the first one is sent.
+        // The runtime has one thread, so all claims are queued before the first one is sent.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let engine = site.engine();
         let asks = |name: &str| Claim { tokens: 8, ..claim(name) };
@@ -119,7 +119,7 @@ fn free_names_of_many_slots_share_requests() {
             let released = engine.release(&ends).await;
             assert!(released.iter().all(|one| matches!(one, Released::Freed)), "{released:?}");
             let after = site.requests();
-            // 32 names a request, and perhaps a smaller request on each of three servers.
+            // 32 names in each request, and perhaps one smaller request for each of three servers.
             for requests in [between - before, after - between] {
                 assert!((3..=6).contains(&requests), "{requests} for {NAMES} names");
             }
@@ -133,7 +133,7 @@ fn free_names_of_many_slots_share_requests() {
     }
 }
 
-/// The fast path answers and writes the same as the full script.
+/// A claim on the fast path gets the same answer, and writes the same, as with the full script.
 #[test]
 fn a_fast_path_grant_looks_like_any_other() {
     for site in Site::both() {
@@ -162,7 +162,7 @@ fn a_fast_path_grant_looks_like_any_other() {
     }
 }
 
-/// The fast path respects every obstacle to a grant, whether a claim is alone in its request or not.
+/// The fast path grants no claim that must not be granted, whether the claim is alone in its request or not.
 #[test]
 fn the_fast_path_leaves_obstacles_to_the_full_script() {
     for site in Site::both() {
@@ -174,9 +174,9 @@ fn the_fast_path_leaves_obstacles_to_the_full_script() {
 }
 
 fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
-    // On one thread all claims are queued before the first one is sent.
+    // The runtime has one thread, so all claims are queued before the first one is sent.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    // Each claim has its own client, because a client remembers contended names.
+    // Each claim has its own client, because a client remembers the slots of contended names.
     let ask = |claim: &Claim| {
         let engine = site.engine();
         let other = crate::rig::claim_of(&format!("{{x}}{}", claim.id));
@@ -202,7 +202,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     site.run(join_all(claims.iter().map(|claim| granted(&engine, claim))));
     let [queued, lapsed, version, dead] = names;
 
-    // An operator deleted the lock key: the name belongs to the head of the queue.
+    // An operator deleted the lock key, and a claim waits: only the head of the queue may get the name.
     let (waiting, waiter) = (claim(queued), site.engine());
     assert!(matches!(site.run(create(&waiter, &waiting)), Ok(Answer::Waiting(_))));
     site.command("{x}", &["DEL", "lock:{x}queued"]);
@@ -232,7 +232,7 @@ fn obstacles_stop_a_fast_path_grant(site: &Site, with_another_claim: bool) {
     assert!(matches!(ask(&claim(dead)), Ok(Answer::Held(_))), "other claims are granted");
 }
 
-/// Each release of a batch has the same effect as alone.
+/// Each release of a batch has the same effect as if it were alone in its request.
 #[test]
 fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     for site in Site::both() {
@@ -245,7 +245,7 @@ fn a_fast_path_release_leaves_waiters_to_the_full_script() {
                 grants.push(granted(&engine, claim).await);
             }
             assert!(matches!(create(&other, &waiting).await, Ok(Answer::Waiting(_))));
-            // Another program took one name, and an operator deleted the lock key of another name.
+            // Another program set the lock key of one name, and an operator deleted the lock key of another name.
             site.command("{x}", &["SET", "lock:{x}2", "theirs"]);
             site.command("{x}", &["DEL", "lock:{x}3"]);
             let ends: Vec<_> =
@@ -264,7 +264,7 @@ fn a_fast_path_release_leaves_waiters_to_the_full_script() {
     }
 }
 
-/// The counter goes back, is deleted, runs ahead of the clock, or is no number.
+/// The counter is set to a smaller number, is deleted, is ahead of the clock, or is no number.
 #[test]
 fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     for site in Site::both() {
@@ -291,7 +291,7 @@ fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
             );
             before = now;
         }
-        // A counter ahead of the clock, as after a clock step back, is still used.
+        // A counter that is ahead of the clock, as after a clock step back, is still used.
         let ahead = (before + 3_600_000_000).to_string();
         site.command("a", &["SET", &counter, &ahead, "PX", "3600000"]);
         assert!(newest() > before + 3_600_000_000);
@@ -301,7 +301,7 @@ fn fast_path_tokens_grow_whatever_happens_to_the_counter() {
     }
 }
 
-/// R14: at no point of a migration does a script change a part of a name only, on either node.
+/// R14: at every point of a migration, on both nodes, a script changes all keys of a name that it must change, or none.
 #[test]
 fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -350,7 +350,7 @@ fn a_fast_path_script_does_all_or_nothing_while_a_slot_moves() {
     });
 }
 
-/// R19: for a name that was contended the client sends the full script at once, not the fast path first.
+/// R19: for a name that was contended lately, the client calls the full script at once, without a try of the fast path.
 #[test]
 fn a_contended_name_skips_the_fast_path() {
     for site in Site::both() {

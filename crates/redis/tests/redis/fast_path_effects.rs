@@ -1,4 +1,4 @@
-//! Effects that the fast paths of the verbs and the full scripts must have in common.
+//! Effects that must be the same for the fast path of a verb and for its full script.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ fn a_hand_over_skips_a_waiter_with_an_expired_entry() {
     let (engine, other) = (rig.engine(), rig.engine());
     let (first, second) = (rig.claim("a"), rig.claim("a"));
     rig.run(async {
-        // Raises the counter: while it is older than the connection, the full script runs.
+        // Raises the counter above the floor: until then the full script runs.
         granted(&other, &rig.claim("b")).await;
         let grant = granted(&engine, &first).await;
         assert!(matches!(other.claim(&second, How::Create).await, Ok(Answer::Waiting(_))));
@@ -84,7 +84,7 @@ fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     let (engine, gone, other) = (rig.engine(), rig.engine(), rig.engine());
     let (first, second, third) = (rig.claim("a"), rig.claim("a"), rig.claim("a"));
     let grant = rig.run(async {
-        // Raises the counter: while it is older than the connection, the full script runs.
+        // Raises the counter above the floor: until then the full script runs.
         granted(&other, &rig.claim("b")).await;
         let grant = granted(&engine, &first).await;
         for (engine, claim) in [(&gone, &second), (&other, &third)] {
@@ -102,7 +102,7 @@ fn a_hand_over_skips_a_waiter_whose_client_is_gone() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == third.id.to_string()), "{view:?}");
 }
 
-/// An operator deleted the lock key: the name belongs to the head of the queue.
+/// An operator deleted the lock key, and a claim waits: only the head of the queue may get the name.
 #[test]
 fn a_single_claim_does_not_overtake_the_queue() {
     let rig = Rig::new();
@@ -119,7 +119,8 @@ fn a_single_claim_does_not_overtake_the_queue() {
     assert!(matches!(&view.holders[..], [holder] if holder.id == second.id.to_string()), "{view:?}");
 }
 
-/// A server logs each load of a script and sends it to its replicas, so connections must not load a script again.
+/// A server logs each load of a script and sends it to its replicas, so a second connection must not load a script
+/// again.
 #[test]
 fn each_script_is_loaded_once_per_server() {
     let rig = Rig::new();

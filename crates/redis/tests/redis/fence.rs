@@ -1,4 +1,4 @@
-//! The fence refuses the writes of a holder whose token is outdated.
+//! The fence refuses the writes of a holder once a larger token was shown to it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn a_stale_holder_cannot_write_once_the_next_has_sealed() {
     let done = |text: &str| Guarded::Done(vec![Reply::Bytes(b"OK".to_vec()), Reply::Bytes(text.into())]);
     assert_eq!(write(stale.token().number, "10").unwrap(), done("10"));
     let next = acquire(&other, "a");
-    // F79: between the next grant and its seal the stale holder can still write. After the seal it cannot change the
-    // data that the new holder reads.
+    // F79: between the next grant and its seal the stale holder can still write. After the seal the stale holder cannot
+    // change the data that the next holder reads.
     assert_eq!(write(stale.token().number, "9").unwrap(), done("9"));
     assert_eq!(rig.run(fence.write::<&str>(next.token().number, &[])).unwrap(), Guarded::Done(Vec::new()));
     let refused = Guarded::Overtaken(next.token().number);

@@ -90,7 +90,8 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
                     || matches!(notification[..], [Notification::AskAll])
             );
             if end[0] != "FLUSHALL" {
-                // Another program took the name first: the claim waits on and watches the new lock.
+                // Another program acquired the lock before the claim: the claim continues to wait, and watches the new
+                // lock.
                 rig.command(&["SET", "lock:a", "another", "PX", "60000"]);
                 let answer = engine.claim(&claim, How::Ask).await.unwrap();
                 assert!(matches!(answer, Answer::Waiting(_)), "{answer:?}");
@@ -105,8 +106,8 @@ fn the_end_of_a_foreign_lock_wakes_the_head_of_the_queue() {
     });
 }
 
-/// Asks for `claim`, which has the given position in the queue, then deletes the foreign lock, and expects that the
-/// client is notified of the end of that lock.
+/// Sends `claim` with `How::Ask`, then deletes the foreign lock, and expects that the client of the claim is notified
+/// of that. `ahead` is the number of waiters ahead of the claim.
 async fn receives_recheck(rig: &Rig, engine: &RedisEngine, claim: &Claim, ahead: u32) {
     let answer = engine.claim(claim, How::Ask).await.unwrap();
     assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(ahead)), "{answer:?}");
@@ -132,7 +133,8 @@ fn a_dead_head_of_the_queue_for_a_foreign_lock_is_passed_over() {
         assert!(matches!(answer, Answer::Waiting(hint) if hint.ahead == Some(4)), "{answer:?}");
         drop(dead);
         rig.until("the server knows", || rig.server.command(&["PUBSUB", "CHANNELS"]).len() == 1);
-        // The foreign lock still exists when this claim asks, as if other programs always took the name at once.
+        // The foreign lock still exists when this claim asks, as if other programs always acquired the name again at
+        // once.
         receives_recheck(&rig, &alive, &next_claim, 0).await;
     });
 }
@@ -157,15 +159,15 @@ fn a_foreign_type_under_the_lock_key_ends_a_hold() {
     let guard = locks.mutex("a").ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
     rig.command(&["DEL", "lock:a"]);
     rig.command(&["LPUSH", "lock:a", "x"]);
-    // The renewal finds the loss before the deadline.
+    // The renewal reports the loss long before the deadline.
     assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert!(!guard.check());
     assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
     assert_eq!(rig.command(&["LRANGE", "lock:a", "0", "-1"]), "x", "left as it was");
 }
 
-/// An unreadable entry is listed with its problem and hides no other entry. Only the beginning of a long value is
-/// shown.
+/// A list has an entry for a name that cannot be read, with the problem, and still has all other names. Of a long value
+/// only the beginning is shown.
 #[test]
 fn a_list_reports_unreadable_entries_and_shortens_long_ones() {
     let rig = Rig::new();
@@ -205,7 +207,7 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     for request in [locks.mutex("a"), locks.rw("a").read()] {
         let guard = request.ttl(Duration::from_secs(60)).blocking().acquire().unwrap();
         rig.command(&["SET", "lock:a", "theirs", "PX", "60000"]);
-        // The renewal finds the loss before the deadline.
+        // The renewal reports the loss long before the deadline.
         assert_eq!(rig.run(guard.confirm()).unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
         assert!(!guard.check());
         assert_eq!(guard.release_blocking().unwrap_err().kind(), ErrorKind::Lost(Loss::Gone));
@@ -214,8 +216,8 @@ fn a_client_that_overwrites_the_lock_key_ends_the_hold() {
     }
 }
 
-/// After a long run of hand-overs the head of the queue must ask again after the gap, and other programs can take
-/// the name during the gap.
+/// A gap comes when the name has passed from one of our claims to the next for long enough: during the gap other
+/// programs can acquire the name, and after the gap the head of the queue must ask again.
 #[test]
 fn a_gap_interrupts_a_long_run_of_hand_overs() {
     with_longer_leases(Duration::from_millis(200), "the requests were made within the gap", |gap| {
@@ -225,7 +227,7 @@ fn a_gap_interrupts_a_long_run_of_hand_overs() {
     });
 }
 
-/// Returns false if the machine was too slow to see the gap; panics if the engine did anything wrong.
+/// Returns false if the machine was too slow to observe the gap; panics if the engine did anything wrong.
 fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
     let (first_client, second_client) = (rig.engine(), rig.engine());
     let (first, next) = (rig.claim("a"), rig.claim("a"));
@@ -234,7 +236,7 @@ fn leaves_a_gap(rig: &Rig, gap: Duration) -> bool {
             panic!("it is free")
         };
         assert!(matches!(second_client.claim(&next, How::Create).await, Ok(Answer::Waiting(_))));
-        // The run of hand-overs is too short for a gap: the name is handed over at once.
+        // The name has not passed between our claims for long enough for a gap: so it is handed over at once.
         let release = |claim: &leasehold_core::Claim, token| Release {
             name: claim.name.clone(),
             id: claim.id,
@@ -344,7 +346,7 @@ fn a_configured_gap_prevents_starvation_of_a_polling_program() {
     polling_program_gets_the_lock(&rig);
 }
 
-/// Two of our clients always want the name, and a program that polls still gets it several times.
+/// Two of our clients want the name all the time, and a program that polls still acquires the lock several times.
 fn polling_program_gets_the_lock(rig: &Rig) {
     /// Ends the threads, even if this one panics.
     struct Stop<'a>(&'a AtomicBool);

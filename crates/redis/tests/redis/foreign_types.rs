@@ -1,4 +1,4 @@
-//! Locks of other programs that are not strings: a foreign lock of any type holds the name.
+//! Locks of other programs that are not strings: under a lock key of any type, leasehold grants nothing.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use leasehold_core::{Answer, Engine, How, Mode, Notification};
 
 use crate::rig::{PATIENCE, Rig};
 
-/// How one other program acquires and releases a lock.
+/// How another lock program acquires and releases a lock.
 struct Layout {
     program: &'static str,
     kind: &'static str,
@@ -55,7 +55,8 @@ fn a_foreign_lock_of_another_type_excludes_every_mode() {
             assert!(error.is_taken(), "{program}: {error}");
             let error = request.acquire_within(Duration::from_millis(300)).unwrap_err();
             assert!(error.is_timed_out(), "{program}: {error}");
-            // The modes of one name exclude each other in the queue too, so wait until this claim has left.
+            // A claim of another mode is refused while this claim is in the queue, so wait until this claim has left
+            // the queue.
             rig.until("it left the queue", || rig.show("a").waiters.is_empty());
         }
         let view = rig.show("a");
@@ -93,7 +94,7 @@ fn the_end_of_a_foreign_lock_of_another_type_wakes_the_head() {
     }
 }
 
-/// A key of a foreign type may be data that is no lock.
+/// A lock key of another type than a string, without an expiry, may be data that is no lock.
 #[test]
 fn a_foreign_key_without_expiry_is_a_misconfiguration() {
     let rig = Rig::new();

@@ -8,7 +8,7 @@ use crate::rig::{Rig, acquire};
 
 /// The position of the last byte of a value of 40 MiB; all earlier bytes are zeros.
 const LAST: &str = "41943039";
-/// The most memory that the scripts may use, which shows how much of a value they read.
+/// The most memory that the scripts may use: a script that reads a whole value would use more.
 const READ_LIMIT: u64 = 8 << 20;
 
 impl Rig {
@@ -53,7 +53,7 @@ fn huge_values_are_shown_by_their_beginning() {
     assert!(rig.script_memory() < READ_LIMIT, "{} bytes were read", rig.script_memory());
 }
 
-/// The fast path of a claim reads the lock key and the record beside it.
+/// The fast path of a claim reads the lock key and the record, so both are tested with a huge value.
 #[test]
 fn claims_do_not_read_a_whole_huge_value() {
     let rig = Rig::new();
@@ -69,7 +69,7 @@ fn claims_do_not_read_a_whole_huge_value() {
     drop(guard);
 }
 
-/// The first step takes so long that the client closes the connection, as with long keys on a busy machine.
+/// The first step of the scan takes so long that the client closes the connection, as with long keys on a busy machine.
 #[test]
 fn a_list_resumes_after_a_slow_step() {
     let rig = Rig::new();
@@ -103,7 +103,7 @@ fn renewals_and_releases_do_not_read_a_whole_huge_value() {
 fn huge_keys_hide_no_name_from_a_list() {
     let rig = Rig::new();
     let locks = rig.locks();
-    // With a long ttl, because the server is busy while it writes the following keys.
+    // The ttl is long, because the server answers no renewal while it writes the keys below.
     let _held = locks.mutex("held").ttl(Duration::from_secs(3600)).blocking().acquire().unwrap();
     let long = "for i = 1, 65 do redis.call('SET', KEYS[1] .. i .. string.rep('x', 1048576), '1') end";
     rig.command(&["EVAL", long, "1", "lock:"]);

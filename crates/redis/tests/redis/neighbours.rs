@@ -1,4 +1,4 @@
-//! Programs with redis-py use the same names, as in docs/recipes/redis-neighbours.md.
+//! Programs that use redis-py lock the same names as leasehold, as in docs/recipes/redis-neighbours.md.
 
 use std::{process::Command, thread::spawn};
 
@@ -48,7 +48,7 @@ fn leasehold_and_redis_py_share_a_lock_without_overlap_or_loss() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A minimal Redis client without locks.
+/// A minimal client of Redis that only sends commands.
 struct RawClient(std::io::BufReader<std::net::TcpStream>);
 
 impl RawClient {

@@ -1,5 +1,6 @@
-//! Redis gives the same answers as the memory engine, which is the oracle, to random claims, renewals, releases, breaks
-//! and views of several clients. No lease ends here; the conformance suite covers the expiry of leases.
+//! Several clients send random claims, renewals, releases, breaks and views, and the Redis engine gives the same
+//! answers as the memory engine, which is the oracle. No lease ends here; the conformance suite covers the expiry of
+//! leases.
 
 use std::sync::{
     Arc,
@@ -20,7 +21,7 @@ use crate::rig::Rig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The number of claims in one run: few, so that many requests are about the same claim.
+/// The number of claims in one run: there are few, so that many requests are about the same claim.
 const CLAIMS: usize = 12;
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
@@ -81,7 +82,7 @@ struct System {
     tokens: [Option<Grant>; CLAIMS],
 }
 
-/// The content of an answer, without the parts that may differ.
+/// The content of an answer, without the parts that may differ between the engines.
 #[derive(Debug, PartialEq)]
 enum Reply {
     /// `rank`: how many known grants of the name have smaller tokens.
@@ -204,7 +205,7 @@ pub(crate) fn compare_with_memory_engine(engine: impl Fn() -> Arc<RedisEngine>, 
         runtime.block_on(async {
             for (position, step) in steps.iter().enumerate() {
                 let (expected, actual) = (oracle.step(step, &claims).await, tested.step(step, &claims).await);
-                // After a stall of the machine, tombstones may have expired.
+                // If the machine stalled, tombstones may have expired: such a run does not count.
                 prop_assume!(begin.elapsed() < redis[0].profile().request_life);
                 prop_assert_eq!(&expected, &actual, "step {} {:?}", position, step);
             }

@@ -83,8 +83,8 @@ fn holds_survive_a_restart_only_with_their_data() {
     );
 }
 
-/// R3: it is unknown whether a restarted server still has its data, so until a renewal the hold is neither valid nor
-/// lost.
+/// R3: it is unknown whether a restarted server still has its data, so until the next renewal the hold is neither valid
+/// nor lost.
 #[test]
 fn a_hold_is_in_doubt_from_a_restart_until_its_renewal() {
     let mut rig = Rig::with(&["--appendonly", "yes", "--appendfsync", "always"]);
@@ -205,7 +205,7 @@ fn a_dead_waiter_is_passed_over() {
     rig.until("the first waits", || rig.show("a").waiters.len() == 1);
     let waiting = spawn(move || other.mutex("a").blocking().acquire_within(PATIENCE));
     rig.until("both wait", || rig.show("a").waiters.len() == 2);
-    // The server sees the end of the process.
+    // The connections close, so the server sees that the client is gone.
     runtime.shutdown_background();
     rig.until("its connection is closed", || {
         !rig.command(&["PUBSUB", "CHANNELS"]).is_empty() && {
@@ -217,7 +217,8 @@ fn a_dead_waiter_is_passed_over() {
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
 }
 
-/// I7: the server sends nothing at the end of a minimum hold time, so the head of the queue must know that moment.
+/// I7: the server sends nothing at the end of a minimum hold time, so the head of the queue must know when that is, and
+/// ask then.
 #[test]
 fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
     let rig = Rig::new();
@@ -231,16 +232,16 @@ fn a_waiter_is_granted_as_soon_as_the_minimum_hold_time_ends() {
         rig.until("it waits", || rig.show(&name).waiters.len() == 1);
         let min_hold = Duration::from_millis(100);
         let held = Stopwatch::start();
-        // The minimum hold time counts from the grant, so add the time since then.
+        // The minimum hold time counts from the grant, so the time since the grant is added.
         rig.run(guard.release_at_least(begin.elapsed() + min_hold)).unwrap();
         let next = waiting.join().unwrap().unwrap();
-        // By polling alone the waiter would ask again after a second at the earliest.
+        // A waiter that only polls would ask again after a second at the earliest.
         held.assert_within(Duration::from_millis(700), &name);
         next.release_blocking().unwrap();
     }
 }
 
-/// R7: pushes to the old connection may be lost.
+/// R7: pushes on the connection that broke may be lost.
 #[test]
 fn every_claim_asks_again_after_a_reconnect() {
     let rig = Rig::new();
@@ -263,7 +264,7 @@ fn every_claim_asks_again_after_a_reconnect() {
 
 #[test]
 fn a_loading_server_is_waited_for() {
-    // Loading takes twenty seconds, or until the delay is set to 0.
+    // Loading takes twenty seconds, unless the delay is set to 0 meanwhile.
     let slowly = ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024"];
     let mut rig = Rig::with(&[&["--enable-debug-command", "yes"], &slowly[..]].concat());
     rig.command(&["DEBUG", "POPULATE", "4000"]);
@@ -313,7 +314,7 @@ fn a_counter_ahead_of_the_clock_outlives_its_lead() {
     let rig = Rig::new();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    // As after hours with more than a million grants a second.
+    // The counter is two hours ahead of the clock, as after hours with more than a million tokens a second.
     let ahead = "local t = redis.call('TIME')
         redis.call('SET', KEYS[1], string.format('%.0f', (t[1] + 7200) * 1000000), 'PX', 60000)";
     rig.command(&["EVAL", ahead, "1", "leasehold:{}tlock:"]);
@@ -332,7 +333,8 @@ fn a_short_lease_survives_a_slow_reconnect() {
         let (proxy, engine) = rig.proxied();
         let locks = Locks::builder(engine).build();
         let guard = locks.mutex("a").ttl(ttl).blocking().acquire_within(PATIENCE).unwrap();
-        // The delays of a new connection add up to more than a sixth of the ttl, the time limit of a renewal.
+        // A new connection needs several round trips; their delays add up to more than a sixth of the ttl, which is the
+        // time limit of a renewal.
         proxy.delay(ttl / 20);
         proxy.cut_clients();
         sleep(ttl + ttl / 2);
@@ -359,8 +361,8 @@ fn an_invalid_name_does_not_delay_other_releases() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// After a loss of data the counter restarts from the clock. Blocks of tokens are therefore granted only while the
-/// counter is behind the clock.
+/// After a loss of data the counter restarts from the clock. Blocks of more than one token are therefore granted only
+/// while the counter is not far ahead of the clock.
 #[test]
 fn token_blocks_do_not_run_ahead_of_the_clock() {
     let rig = Rig::new();
@@ -377,7 +379,8 @@ fn token_blocks_do_not_run_ahead_of_the_clock() {
             assert!(grant.token.number > last, "tokens grow");
             last = grant.token.number + u64::from(grant.tokens) - 1;
         }
-        // 200 blocks are far more microseconds than the grants took. The counter may lead by one block and 10 ms.
+        // The tokens of 200 whole blocks would be far more than the microseconds that the grants took. The counter may
+        // be ahead of the clock by one block and 10 ms.
         let server_time = rig.server.command(&["TIME"]);
         let now: u64 =
             server_time[0].parse::<u64>().unwrap() * 1_000_000 + server_time[1].parse::<u64>().unwrap();

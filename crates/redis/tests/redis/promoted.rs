@@ -26,7 +26,7 @@ fn replicate_from(replica: &Rig, primary: &RedisServer) {
     replica.until("it follows", || replica.command(&["ROLE"]).contains("connected"));
 }
 
-/// A replica could answer a renewal without a write, so a renewal must contain a write.
+/// A replica would accept a renewal that only reads, so every renewal must contain a write.
 #[test]
 fn a_demoted_server_renews_no_hold() {
     let (rig, other) = (Rig::new(), Rig::new());
@@ -53,7 +53,7 @@ fn a_demoted_server_renews_no_hold() {
     });
 }
 
-/// The old server closes no connection and only refuses writes.
+/// The demoted server closes no connection; it only refuses writes.
 #[test]
 fn a_refused_write_makes_the_client_resolve_the_name_again() {
     let (first, second, name) = two_servers();
@@ -83,7 +83,7 @@ fn a_refused_write_makes_the_client_resolve_the_name_again() {
     assert_eq!(second.command(&["EXISTS", "lock:a"]), "1");
 }
 
-/// The connection breaks, and the name leads to another server, which lacks the grants of the old one.
+/// The connection breaks, and the host name leads to another server, which does not have the holds of the old one.
 #[test]
 fn a_hold_missing_on_the_new_server_is_reported_lost() {
     let (_first, second, name) = two_servers();

@@ -1,4 +1,4 @@
-//! Lost or late requests and notifications, by a proxy.
+//! Requests and notifications that a proxy loses or delays.
 
 use std::{thread::spawn, time::Duration};
 
@@ -15,8 +15,8 @@ fn calls(rig: &Rig, command: &str) -> u64 {
     calls.map_or(0, |(_, calls)| calls.split(',').next().unwrap().parse().unwrap())
 }
 
-/// R9: a claim was sent on a connection that breaks. Its caller gives up or gets the error, and a release on the next
-/// connection gets a certain answer. Then the claim arrives.
+/// R9: a claim is sent on a connection that breaks. Its caller gives up, or gets the error, and the release of the
+/// claim on the next connection gets a certain answer. Then the claim arrives.
 #[test]
 fn a_late_claim_of_a_broken_connection_creates_nothing() {
     let rig = Rig::new();
@@ -25,7 +25,8 @@ fn a_late_claim_of_a_broken_connection_creates_nothing() {
         let (proxy, engine) = rig.proxied();
         let claim = leasehold_core::Claim { mode, ..rig.claim("a") };
         rig.run(async {
-            // In the same mode: the server must know the script, else the late request would have no effect.
+            // The first claim has the same mode, so that the server knows the script: else the late request would have
+            // no effect.
             let before = leasehold_core::Claim { mode, ..rig.claim("b") };
             assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
             proxy.hold_requests();
@@ -76,7 +77,7 @@ fn a_late_claim_after_its_release_creates_nothing() {
         }
         drop(request);
         proxy.cut_clients();
-        // Once connected, the engine tries the fast path of a release first.
+        // The test waits for a connection, so that the engine tries the fast path of a release first.
         while Inspect::ping(&*engine).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -91,7 +92,7 @@ fn a_late_claim_after_its_release_creates_nothing() {
     });
 }
 
-/// I7: a lost push delays a grant by at most one poll interval.
+/// I7: if the push of a grant is lost, the waiter learns of the grant at most one poll interval later.
 #[test]
 fn a_lost_push_is_found_by_asking() {
     let rig = Rig::new();
@@ -103,13 +104,13 @@ fn a_lost_push_is_found_by_asking() {
     proxy.hold_answers();
     guard.release_blocking().unwrap();
     rig.until("it is granted", || rig.show("a").holders.len() == 1);
-    // The push and all answers on this connection are lost; after the reconnect the claim asks.
+    // The push, and all answers on this connection, are lost; after the client has connected again, the claim asks.
     proxy.cut_clients();
     waiting.join().unwrap().unwrap().release_blocking().unwrap();
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Without RESP3 notifications use a separate connection, which may stall while the other one works.
+/// Without RESP3, notifications use a separate connection, which may stall while the connection for requests works.
 #[test]
 fn a_silent_notification_connection_is_replaced() {
     let rig = Rig::with(&["--rename-command", "HELLO", ""]);
@@ -138,7 +139,7 @@ fn a_silent_notification_connection_is_replaced() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A pushed grant is void after its claim time. Its claim can ask again, and then waits.
+/// A pushed grant is not valid after its claim time. Its claim can ask again, and then waits in the queue again.
 #[test]
 fn a_push_after_its_claim_time_is_not_valid() {
     let rig = Rig::new();

@@ -1,4 +1,4 @@
-//! Redisson's layout: exclusive holds of Redisson and of leasehold exclude each other.
+//! Redisson's layout: while Redisson has an exclusive hold, leasehold cannot acquire the lock, and vice versa.
 
 use std::{
     thread::{JoinHandle, spawn},
@@ -44,7 +44,7 @@ fn waits(rig: &Rig) -> JoinHandle<Guard> {
     waiting
 }
 
-/// The ways in which Redisson takes an exclusive hold, each with its release.
+/// The ways in which Redisson acquires an exclusive hold, each with its release.
 const EXCLUSIVE_HOLDS: [(&[&str], &[&str]); 6] = [
     (&["lock"], &["unlock"]),
     (&["lock", "lock again", "unlock once", "renew"], &["unlock"]),
@@ -125,8 +125,8 @@ fn an_exclusive_hold_excludes_every_kind_of_redisson_lock() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A release publishes to both channels. Without a message Redisson's waiters sleep until the end of the lease that
-/// they saw.
+/// A release publishes to both channels of Redisson. Without a message, Redisson's waiters sleep until the end of the
+/// lease that they saw.
 #[test]
 fn a_release_wakes_every_kind_of_redisson_waiter() {
     let rig = redisson();
@@ -143,7 +143,7 @@ fn a_release_wakes_every_kind_of_redisson_waiter() {
     assert_eq!(listener.receive(), (LOCK.to_owned(), "0".to_owned()), "broken by force");
 }
 
-/// A hand-over between our claims needs to wake no waiter of Redisson.
+/// A hand-over from one of our claims to the next wakes no waiter of Redisson, because none could acquire the lock.
 #[test]
 fn a_hand_over_replaces_the_hash_and_wakes_no_redisson_waiter() {
     let mut rig = redisson();
@@ -192,7 +192,7 @@ fn a_renewal_only_extends_and_a_loss_is_reported() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER], "Redisson's hold is unchanged");
 }
 
-/// The lock key alone decides, as in the default layout.
+/// Whether a hold exists is decided by the lock key alone, as in the default layout.
 #[test]
 fn a_hold_without_its_side_keys_is_renewed_and_released() {
     let rig = redisson();
@@ -240,7 +240,7 @@ fn a_minimum_hold_excludes_redisson() {
     assert!(rig.millis_left("lock:a") > 10_000);
 }
 
-/// Waiters of Redisson are not in our queue and only listen. They still get the lock.
+/// Waiters of Redisson are not in our queue: they only listen for the end of the lock. They still get the lock.
 #[test]
 fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
     let rig = redisson();
@@ -258,7 +258,7 @@ fn continuous_hand_overs_leave_gaps_for_redisson_waiters() {
         .collect();
     let took = |_: &u32| {
         assert_eq!(listener.receive().1, "0");
-        // In one step, like Redisson's script.
+        // Acquires the lock in one step, like Redisson's script.
         let take = "if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
             redis.call('HINCRBY', KEYS[1], ARGV[1], 1) return redis.call('PEXPIRE', KEYS[1], 30000)";
         rig.command(&["EVAL", take, "1", "lock:a", OWNER]) == "1"

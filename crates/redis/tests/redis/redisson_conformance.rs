@@ -17,7 +17,7 @@ fn in_redisson_layout(config: Config) -> Config {
     config.layout(Layout::Redisson).unwrap()
 }
 
-/// The documented rights: see docs/engines/redisson.md.
+/// The users with the documented rights: see docs/engines/redisson.md.
 const USERS: &str = include_str!("../../../../docs/engines/redisson.acl");
 const USERS_OF_CLUSTERS: &str = include_str!("../../../../docs/engines/redisson-cluster.acl");
 
@@ -107,7 +107,8 @@ fn locker_rights_suffice_to_wake_redisson() {
     assert!(rig.run(locks.list("")).unwrap_err().is_denied());
 }
 
-/// A migrating slot needs scripts of one key: see `lua/renew_lock_redisson.lua` and the files beside it.
+/// While a slot is migrating, scripts may use only one or two keys: see `lua/renew_lock_redisson.lua` and the files
+/// beside it.
 #[test]
 fn holds_in_a_migrating_slot_are_renewed_and_released() {
     let (_directory, rig) = cluster("leasehold", 0);
@@ -148,7 +149,7 @@ fn holds_in_a_migrating_slot_are_renewed_and_released() {
     }
 }
 
-/// Redisson spreads the keys of such a name over several slots, so that it cannot unlock the name.
+/// For these names Redisson uses keys in several slots, so Redisson cannot unlock them.
 #[test]
 fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
     let rig = ClusterRig::with(3, 0, &[]);
@@ -173,7 +174,7 @@ fn names_that_redisson_cannot_lock_on_a_cluster_are_refused() {
     guard.release_blocking().unwrap();
 }
 
-/// Clients of Redisson subscribe to sharded channels or to plain channels.
+/// Some clients of Redisson subscribe to sharded channels, others to plain channels.
 #[test]
 fn a_release_on_a_cluster_wakes_listeners_of_both_channel_kinds() {
     let (_directory, rig) = cluster("leasehold", 0);

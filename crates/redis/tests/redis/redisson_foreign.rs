@@ -48,7 +48,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
         for request in all_modes(&rig) {
             let is_shared_reader = fields.get(3) == Some(&"99999999999999999999999999");
             match request.acquire_within(SHORT_WAIT) {
-                // A reader counts as one, whatever its count of entries.
+                // A reader of Redisson shares with our shared holds, however many times it has entered.
                 Ok(guard) if is_shared_reader => guard.release_blocking().unwrap(),
                 Ok(_) => panic!("{fields:?}: it is taken"),
                 Err(error) => {
@@ -67,7 +67,7 @@ fn an_unknown_hash_is_a_foreign_holder_and_never_touched() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// A key of a foreign type may be data that is no lock.
+/// A key with an unknown value and without an expiry may be data that is no lock.
 #[test]
 fn an_unknown_key_without_expiry_is_a_misconfiguration() {
     let rig = redisson();
@@ -114,7 +114,7 @@ fn a_hold_in_a_huge_hash_can_be_renewed_and_released() {
     assert_eq!(rig.command(&["HLEN", "lock:a"]), "20001");
 }
 
-/// Holds of the two layouts exclude each other, and the error names the other layout.
+/// A name that is held in one layout cannot be acquired in the other, and the error names the other layout.
 #[test]
 fn a_hold_in_the_other_layout_is_a_misconfiguration() {
     let rig = redisson();
@@ -243,8 +243,8 @@ fn field() -> impl Strategy<Value = (String, String)> {
     (field, value)
 }
 
-/// With any content no verb fails or hangs, foreign fields change only by the rules of Redisson's readers, and none of
-/// our keys remains.
+/// Whatever the hash contains, no verb fails or hangs, foreign fields change only as Redisson changes them for its
+/// readers, and no key of ours is left.
 #[test]
 fn random_hashes_under_the_key_break_no_verb() {
     let rig = redisson();
@@ -277,7 +277,7 @@ fn random_hashes_under_the_key_break_no_verb() {
                     prop_assert!(matches!(renewed[..], [Renewed::Extended { .. }]), "{renewed:?}");
                     let released = engine.release(&[release(Some(grant.token))]).await;
                     prop_assert!(matches!(released[..], [Released::Freed]), "{released:?}");
-                    // Readers without a timeout key are dead.
+                    // A reader without a timeout key counts as dead, and is removed.
                     let after = rig.hash();
                     prop_assert!(after.is_empty() || after == before, "{before:?} {after:?}");
                 }

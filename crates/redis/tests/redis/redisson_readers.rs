@@ -44,7 +44,7 @@ fn shared_holds_coexist_with_redisson_readers() {
         "when a reader unlocks, Redisson shortens the lock to the longest of these: {remaining_ms}"
     );
 
-    // Our reader releases first: the lock then lasts as long as the other reader.
+    // Our reader is released first: then the lock lasts as long as the other reader.
     rig.command(&["PEXPIRE", TIMEOUT, "15000"]);
     ours.release_blocking().unwrap();
     let remaining_ms = rig.millis_left("lock:a");
@@ -61,7 +61,8 @@ fn shared_holds_coexist_with_redisson_readers() {
     );
 }
 
-/// As in Redisson, a dead reader holds no longer than its own timeout, although other readers kept the lock key alive.
+/// As in Redisson, a dead reader holds no longer than until its own timeout, although other readers have kept the lock
+/// key alive.
 #[test]
 fn the_last_release_frees_a_lock_whose_other_readers_are_dead() {
     let rig = redisson();
@@ -79,8 +80,8 @@ fn a_redisson_reader_unlock_does_not_affect_our_shared_hold() {
     let rig = redisson();
     rig.redisson_runs(&["read"]);
     let ours = rig.locks().rw("a").read().blocking().acquire_within(PATIENCE).unwrap();
-    // Redisson's unlock beside other readers removes its own field and timeout key, then sets the longest remaining
-    // ttl.
+    // If other readers remain, Redisson's unlock removes only the field and timeout key of its reader, then sets the
+    // ttl of the lock key to the longest that remains.
     let (field, remaining_ms) = our_reader(&rig);
     rig.command(&["HDEL", "lock:a", OWNER]);
     rig.command(&["DEL", TIMEOUT]);
@@ -111,7 +112,7 @@ fn a_waiting_writer_is_notified_of_redisson_reader_unlocks() {
     }
 }
 
-/// A writer that also reads may unlock its write lock only. Redisson publishes no message for that.
+/// A writer that also has the read lock can unlock only its write lock. Redisson publishes no message for that.
 #[test]
 fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     let rig = redisson();
@@ -127,7 +128,7 @@ fn a_redisson_writer_that_becomes_a_reader_admits_our_readers() {
     assert_eq!(rig.hash().keys().collect::<Vec<_>>(), [OWNER, "mode"]);
 }
 
-/// All our shared holds are one reader for Redisson, which lasts as long as the longest hold.
+/// All our shared holds are one reader for Redisson, which lasts as long as the longest of the holds.
 #[test]
 fn shared_holds_are_one_redisson_reader_with_the_longest_lease() {
     let rig = redisson();
@@ -166,7 +167,7 @@ fn tokens_continue_those_of_a_fenced_lock() {
         newest = read();
         assert_eq!(newest, before + 1, "Redisson continues our tokens");
     }
-    // Far ahead of the clock, as after a clock step back.
+    // The token is far ahead of the clock, as after a clock step back.
     let ahead = newest + 3_600_000_000;
     rig.command(&["SET", key, &ahead.to_string()]);
     let guard = acquire(&locks, "a");
@@ -226,7 +227,8 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     };
     assert!(timeout_of(OURS) > timeout_of(OTHER));
 
-    // A third waiter enters behind our entry. The grants go to the first waiter, to us, to the third waiter, and to us.
+    // A third waiter enters behind our entry. The grants go to the first waiter of Redisson, to us, to the third
+    // waiter, and to us again.
     rig.command(&["RPUSH", "redisson_lock_queue:{lock:a}", "behind:1"]);
     let later = (timeout_of(OURS) + 300_000).to_string();
     rig.command(&["ZADD", "redisson_lock_timeout:{lock:a}", &later, "behind:1"]);
@@ -241,7 +243,7 @@ fn our_waiters_share_one_entry_in_the_fair_lock_queue() {
     second.join().unwrap().release_blocking().unwrap();
     assert_eq!(fair_queue(), "");
 
-    // A claim that gives up leaves the queue.
+    // A claim of ours that gives up leaves no entry in Redisson's queue.
     rig.redisson_runs(&["fair lock", "fair wait"]);
     let error = first_client.mutex("a").blocking().acquire_within(Duration::from_millis(300)).unwrap_err();
     assert!(error.is_timed_out(), "{error}");

@@ -30,7 +30,7 @@ pub(crate) fn redisson_with(arguments: &[&str]) -> Rig {
 }
 
 impl Rig {
-    /// Sends the commands that Redisson sends in these steps, for the name `a`.
+    /// Sends the recorded commands of Redisson for these steps, for the name `a`.
     pub(crate) fn redisson_runs(&self, steps: &[&str]) {
         for step in steps {
             let mut lines = EFFECTS.lines().skip_while(|line| line != step);

@@ -19,7 +19,8 @@ impl Harness for RedlockRig {
     }
 
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool> {
-        // A node that lost its data has no vote for the longest lease, so `Forget` is tested in `redlock_faults`.
+        // A node that lost its data has no vote for as long as the longest lease, which is too long here:
+        // `redlock_faults` tests `Forget`.
         let cuts = kind == Disturbance::Cut;
         if cuts {
             self.command_all(&["CLIENT", "KILL", "TYPE", "normal"]);
@@ -53,7 +54,7 @@ fn five_nodes_conform() {
     conforms(5);
 }
 
-/// The stored format is that of every other Redlock: the same string on all nodes, with an expiry.
+/// A lock is stored in the same format as by other Redlock programs: the same string on all nodes, with an expiry.
 #[test]
 fn every_node_stores_the_same_plain_string() {
     let rig = RedlockRig::new(3);
@@ -85,7 +86,7 @@ fn readers_and_permits_are_refused_with_the_reason() {
     assert_eq!(locks.profile().modes, leasehold_core::Modes::Exclusive);
 }
 
-/// This holds once the engine knows the clocks of the nodes.
+/// One request to each node is enough once the engine knows the clocks of the nodes.
 #[test]
 fn a_free_name_is_granted_by_one_request_to_each_node() {
     let rig = RedlockRig::new(3);
@@ -102,7 +103,7 @@ fn a_free_name_is_granted_by_one_request_to_each_node() {
         let claim = claim_of("first");
         assert!(matches!(engine.claim(&claim, How::Create).await, Ok(Answer::Held(_))));
     });
-    // On a busy machine one of several attempts is fast enough: a slow one costs more requests.
+    // A slow answer costs more requests. Of several attempts at least one is fast enough, even on a busy machine.
     let request_counts = (0..20).map(|number| {
         let before = scripts();
         let claim = claim_of(&format!("a{number}"));

@@ -11,7 +11,7 @@ use crate::{
     rig::{PATIENCE, acquire, claim_of},
 };
 
-/// The longest lease: short, so that a node that lost its data soon has its vote again.
+/// The longest ttl of the clients. It is short, so that a node that lost its data has its vote again soon.
 const LONGEST: Duration = Duration::from_secs(5);
 
 fn claim(name: &str) -> Claim {
@@ -26,7 +26,7 @@ fn locks(config: &RedlockConfig) -> Locks {
     Locks::builder(engine(config)).build()
 }
 
-/// Acquires a name with the longest lease.
+/// Acquires a name with the longest ttl.
 fn take(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).ttl(LONGEST).blocking().acquire_within(PATIENCE).unwrap()
 }
@@ -55,13 +55,13 @@ fn a_hung_node_is_not_waited_for() {
     let locks = rig.locks();
     acquire(&locks, "first").release_blocking().unwrap();
     rig.nodes[0].pause();
-    // One node hangs during all of this.
+    // One node hangs until all of this is done.
     for index in 0..50 {
         let guard = acquire(&locks, &format!("a{index}"));
         rig.run(guard.confirm()).unwrap();
         guard.release_blocking().unwrap();
     }
-    // A client that connects only now can do the same.
+    // A client that connects only now can acquire a lock, too.
     let other = rig.locks();
     acquire(&other, "b").release_blocking().unwrap();
     rig.nodes[0].resume();
@@ -94,7 +94,7 @@ fn a_late_success_of_a_node_leaves_no_lock() {
     rig.until("nothing is left", || rig.command_all(&["KEYS", "lock:*"]).iter().all(String::is_empty));
 }
 
-/// A claim that holds `a` on two nodes; the third node was not reached.
+/// A claim that holds `a` by the votes of two nodes; its requests did not reach the third node.
 fn held_by_two(
     rig: &RedlockRig,
 ) -> (Vec<leasehold_testkit::server::Proxy>, Arc<RedlockEngine>, Claim, Grant) {
@@ -125,8 +125,8 @@ fn a_node_whose_clock_stepped_has_no_vote() {
     assert!(matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
 }
 
-/// A client that saw a node's clock step does not count the node while leases may have ended early there, even if its
-/// clock agrees with the others again.
+/// A client that saw a node's clock step does not count the votes of that node while leases may have ended early there,
+/// even if the node's clock agrees with the others again.
 #[test]
 fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     let rig = RedlockRig::new(3);
@@ -139,7 +139,7 @@ fn clock_steps_of_a_majority_end_holds_and_are_reported() {
     rig.until("both are free", || {
         rig.nodes[..2].iter().all(|node| node.command(&["EXISTS", "lock:a"]) == ["0"])
     });
-    // No majority excludes other claims now; the next renewal finds that.
+    // No majority of the nodes keeps other claims out now; the next renewal finds that.
     let confirmed = rig.run(guard.confirm());
     assert!(confirmed.as_ref().is_err_and(|error| error.is_lost()), "{confirmed:?}");
     let guarantee = rig.run(first_client.guarantee()).unwrap().to_string();
@@ -242,7 +242,7 @@ fn rolling_restarts_end_no_hold_that_is_renewed() {
             rig.run(guard.confirm()).unwrap();
             rig.nodes[index].command(&["EXISTS", "lock:a"]) == ["1"]
         });
-        // The node has its lock again, but no vote yet.
+        // The lock is set on the node again, but the node has no vote yet.
         rig.until("it has its vote again", || {
             rig.run(guard.confirm()).unwrap();
             let micros: Vec<u64> =
@@ -272,7 +272,7 @@ fn a_host_name_that_moves_to_another_node_gets_no_second_vote() {
     });
 }
 
-/// I4: locks are deleted on single nodes, at any moment of a claim.
+/// I4: locks are deleted on single nodes, at any moment while claims are made.
 #[test]
 fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
     const CLIENTS: usize = 4;
@@ -288,7 +288,7 @@ fn tokens_stay_unique_when_locks_expire_on_single_nodes() {
                     let claim = claim("a");
                     if let Ok(Answer::Held(grant)) = engine.claim(&claim, How::Create).await {
                         tokens.push(grant.token.number);
-                        // The hold ends on one node, each time on another one.
+                        // The lock is deleted on one node, each time on another node.
                         nodes[(client + turn) % 3].command(&["DEL", "lock:a"]);
                         engine.release(&[release_of(&claim, Some(&grant))]).await;
                     } else {
@@ -320,13 +320,13 @@ fn tokens_grow_although_a_node_lost_data_and_its_clock_stepped() {
     let config = RedlockConfig::new(ports.iter().map(|port| config_of_port(*port)).collect()).unwrap();
     let other = engine(&config);
     assert!(rig.run(other.claim(&claim("a"), How::Create)).is_err(), "the node has only just started");
-    // Now the node seems to have been running for a day.
+    // With this clock the node seems to have been running for a day more.
     rig.nodes[0].set_clock(AGE + 86_400);
     for engine in [other, engine(&config)] {
         let answer = rig.run(engine.claim(&claim("a"), How::Create));
         assert!(!matches!(answer, Ok(Answer::Held(_))), "{answer:?}");
     }
-    // With a correct clock the node has its vote again once every lease has ended that it may have lost.
+    // With a correct clock, the node has its vote again once all leases that it may have lost have ended.
     rig.nodes[0].set_clock(AGE);
     let next = take(&locks(&config), "a");
     assert!(next.token().number > grant.token.number, "{:?} after {grant:?}", next.token());

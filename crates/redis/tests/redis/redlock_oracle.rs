@@ -1,5 +1,5 @@
-//! A Redlock gives the same answers as the memory engine, which is the oracle, to random claims that may not wait,
-//! renewals, releases, breaks and views of several clients. No lease ends and no node fails here.
+//! Several clients send random tries, renewals, releases, breaks and views, and a Redlock gives the same answers as the
+//! memory engine, which is the oracle. No lease ends and no node fails here.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ use crate::redlock_rig::RedlockRig;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The number of claims in one run: few, so that many requests are about the same claim.
+/// The number of claims in one run: there are few, so that many requests are about the same claim.
 const CLAIMS: usize = 8;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -57,7 +57,7 @@ impl System {
         &*self.clients[number % CLIENTS]
     }
 
-    /// The answer, without the parts that may differ.
+    /// The answer, without the parts that may differ between the engines.
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> String {
         match *step {
             Step::Claim { number, asks } => {
@@ -147,7 +147,8 @@ fn a_redlock_agrees_with_the_memory_engine() {
             for (position, step) in steps.iter().enumerate() {
                 let expected = oracle.step(step, &claims, &names).await;
                 let actual = tested.step(step, &claims, &names).await;
-                // After a stall of the machine, answers may be late, or tombstones may have expired.
+                // If the machine stalled, answers may be late, or tombstones may have expired: such a run does not
+                // count.
                 prop_assume!(begin.elapsed() < engines[0].profile().request_life && !actual.contains("Error"));
                 prop_assert_eq!(&expected, &actual, "step {} {:?}", position, step);
             }

@@ -69,7 +69,7 @@ fn each_node_may_have_its_own_credentials() {
         (url(["one", "two", "three"]), url(["one", "two", "two"]), url(["one", "one", "one"]));
     rig.config = right;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
-    // The engine needs no minority that refuses the login.
+    // A minority of nodes that refuse the login does no harm.
     rig.config = one_wrong;
     acquire(&rig.locks(), "a").release_blocking().unwrap();
     rig.config = two_wrong;
@@ -99,13 +99,13 @@ fn a_read_only_minority_is_tolerated_and_a_majority_is_an_error() {
     }
 }
 
-/// An operator may turn nodes into replicas, which take no writes.
+/// An operator may turn nodes into replicas, which refuse writes.
 #[test]
 fn a_demoted_minority_is_tolerated_and_a_majority_is_an_error() {
     let rig = RedlockRig::new(3);
     let locks = rig.locks();
     let held = acquire(&locks, "held");
-    // A replica of an unreachable server keeps its data.
+    // A node that is made a replica of an unreachable server keeps its data.
     let break_node = |node: usize| drop(rig.nodes[node].command(&["REPLICAOF", "127.0.0.1", "1"]));
     break_node(0);
     let guard = acquire(&locks, "a");
@@ -141,7 +141,7 @@ fn a_foreign_type_is_an_error_and_a_foreign_string_a_holder() {
     let view = rig.show("theirs");
     assert!(view.holders[0].foreign && view.holders[0].token.is_none(), "{view:?}");
     assert!(view.holders[0].remaining.is_none(), "no expiry: {view:?}");
-    // A foreign key on one node cannot stop a majority.
+    // A foreign key on one node does not keep the majority from granting.
     rig.nodes[0].command(&["SET", "lock:one", "x"]);
     acquire(&locks, "one").release_blocking().unwrap();
     assert_eq!(rig.command_all(&["GET", "lock:one"])[0], "x");
@@ -182,11 +182,11 @@ fn new_nodes_have_no_vote_for_the_longest_lease() {
     let lock = || locks.mutex("a").ttl(std::time::Duration::from_secs(1)).blocking();
     let error = lock().try_acquire().unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("has no vote for"), "{error}");
-    // A claim that waits is granted later.
+    // A claim that waits is granted when enough nodes have a vote.
     lock().acquire_within(crate::rig::PATIENCE).unwrap().release_blocking().unwrap();
 }
 
-/// The documented rights: see docs/engines/redlock.md.
+/// The users with the documented rights: see docs/engines/redlock.md.
 const USERS: &str = include_str!("../../../../docs/engines/redlock.acl");
 
 #[test]

@@ -77,7 +77,7 @@ impl RedlockRig {
         }
     }
 
-    /// The keys that must not remain at rest.
+    /// The keys that must not exist when no claim holds or waits.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let keys = self.nodes.iter().flat_map(|node| node.command(&["--raw", "KEYS", "*"]));
         keys.filter(|key| !key.is_empty() && !may_remain(key)).collect()
@@ -90,7 +90,8 @@ pub(crate) fn make_old(node: &RedisServer) {
     node.command(&["SET", "leasehold:{}B", "1 1000"]);
 }
 
-/// Whether a key may remain at rest: newest tokens, tombstones, and the time since which the node has its data.
+/// Whether a key may exist when no claim holds or waits: newest tokens, tombstones, and the time since which the node
+/// has its data.
 fn may_remain(key: &str) -> bool {
     let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
     kind.is_some_and(|(_, kind)| kind == "B" || kind.starts_with(['T', 'D']))

@@ -1,4 +1,4 @@
-//! Refusals by a server: each has its own kind of error, and no script is left half done.
+//! A server refuses requests: each reason has its own kind of error, and no script stops half done.
 
 use std::{io::Write, net::TcpStream, thread::spawn, time::Duration};
 
@@ -55,7 +55,7 @@ fn a_user_without_a_right_that_a_script_needs_is_denied() {
     }
 }
 
-/// The message contains no part of the request, least of all a whole script.
+/// The error message contains no part of the request: the request may contain a whole script.
 #[test]
 fn a_server_without_scripts_is_a_misconfiguration() {
     for lacks in ["SCRIPT", "EVALSHA"] {
@@ -75,7 +75,7 @@ fn a_server_without_a_command_that_scripts_call_is_a_misconfiguration() {
     assert_eq!(rig.leftovers(), Vec::<String>::new());
 }
 
-/// Some of these values are msgpack of another type, others are no msgpack.
+/// Some of these values are msgpack of another type than a record, others are no msgpack.
 #[test]
 fn a_record_that_another_program_wrote_is_a_misconfiguration() {
     let rig = Rig::new();
@@ -117,7 +117,7 @@ fn a_cluster_node_is_a_misconfiguration() {
     assert!(error.is_misconfigured() && error.to_string().contains(&right), "{error}");
 }
 
-/// The server forgets a script after it was loaded and before it is called.
+/// The server forgets a script between the load and the call.
 #[test]
 fn requests_are_retried_while_scripts_are_flushed() {
     let rig = Rig::new();
@@ -158,12 +158,12 @@ fn a_full_server_refuses_claims_but_no_renewal_and_no_release() {
         refuses_claims(&rig, &locks);
         std::thread::sleep(ttl + ttl / 4);
         if !guard.check() || guard.release_blocking().is_err() {
-            // The server may have refused the waiter meanwhile.
+            // Meanwhile the server may have refused a request of the waiter.
             rig.command(&["CONFIG", "SET", "maxmemory", "0"]);
             drop(waiting.join().unwrap());
             return false;
         }
-        // The hand-over is a part of the release, whose first write frees memory, so the server does not refuse it.
+        // The hand-over is a part of the release, and the server refuses no release for lack of memory.
         let next = waiting.join().unwrap().unwrap();
         shared.release_blocking().unwrap();
         next.release_blocking().unwrap();
@@ -193,10 +193,11 @@ fn a_replica_refuses_claims_and_its_holds_end_in_time() {
     rig.command(&["REPLICAOF", "127.0.0.1", &primary.server.port().to_string()]);
     let error = rig.locks().mutex("b").blocking().acquire().unwrap_err();
     assert!(error.is_refused() && error.to_string().contains("replica"), "{error}");
-    // A client that knew the server as the master waits for the end of a fail-over.
+    // A client for which the server was the master before waits for the end of a fail-over.
     let error = locks.mutex("b").blocking().acquire_within(Duration::from_millis(500)).unwrap_err();
     assert!(error.is_unreachable() && error.to_string().contains("replica"), "{error}");
-    // Another server may be the master, so the hold is in doubt at once. It ends at its deadline at the latest.
+    // Another server may be the master now, so the hold is in doubt at once. The hold ends at its deadline at the
+    // latest.
     rig.run(guard.lost());
     let error = guard.release_blocking().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Lost(Loss::Lapsed | Loss::Gone)), "{error}");
@@ -216,7 +217,8 @@ fn a_view_of_a_replica_warns_that_it_may_be_behind() {
     assert!(replica.locks().mutex("b").blocking().try_acquire().unwrap_err().is_refused());
 }
 
-/// The claim waits on, whether it first finds the loss of its queue entry or the refusal.
+/// The claim continues to wait, whether it first learns that its queue entry is lost, or that the server refuses
+/// writes.
 #[test]
 fn a_waiter_forgotten_by_a_read_only_server_keeps_waiting() {
     let rig = Rig::new();
@@ -263,7 +265,7 @@ fn a_refused_claim_in_a_batch_does_not_affect_the_others() {
     rig.command(&["ACL", "SETUSER", "half", "on", ">pw", "~lock:mine-*", "~leasehold:*", "&*", "+@all"]);
     let locks = locks_of(&rig, "half", "pw");
     rig.command(&["LPUSH", "lock:mine-list", "x"]);
-    // All at once, so that one request contains all claims.
+    // All claims are made at the same time, so that one request contains all of them.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let names = ["mine-1", "theirs", "mine-2", "mine-list", "mine-3"];
     let ends =

@@ -1,4 +1,4 @@
-//! Servers that stop, or that are replaced while a client relies on holds there.
+//! Servers that stop, or are replaced, while a client has holds there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -45,8 +45,8 @@ async fn ignores_a_late_answer(
     tokio::time::timeout(PATIENCE, again).await.expect("the hold is renewed: no server replaced this one");
 }
 
-/// An answer of a master counts for half of `down-after-milliseconds`, here 2 s. After 3 s the client connects again in
-/// any case.
+/// An answer of a master counts only within half of `down-after-milliseconds`, here 2 s. A client that gets no answer
+/// for 3 s connects again in any case.
 #[test]
 fn a_late_answer_of_a_stopped_master_is_not_valid() {
     let rig =
@@ -106,7 +106,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_a_node() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, owner + 3);
 }
 
-/// The node has only one slot, so the redirection moves all its slots before the client asks for the owners.
+/// The node has only one slot. So the redirection already takes all slots from the node in the client's map, before the
+/// client asks for the owners.
 #[test]
 fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     let rig = ClusterRig::with(2, 0, &[]);
@@ -118,8 +119,8 @@ fn holds_are_in_doubt_when_a_replica_takes_over_an_only_slot() {
     reports_a_loss_once_redirected_to_the_replica(&rig, owner, replica);
 }
 
-/// The client asks a restarted replica for the owners of the slots, because the master is stopped. The
-/// restart of the replica lost none of our data.
+/// The client asks a restarted replica for the owners of the slots, because the master is stopped. Our holds are on the
+/// master, so the restart of the replica puts none of them in doubt.
 #[test]
 fn a_restarted_replica_puts_no_hold_in_doubt() {
     let mut rig = ClusterRig::with(1, 1, &[]);
@@ -162,7 +163,8 @@ fn a_restarted_master_puts_its_holds_in_doubt() {
     assert!(matches!(kind, ErrorKind::Lost(Loss::Gone) | ErrorKind::Unknown), "{kind:?}");
 }
 
-/// The Sentinels notice the change only half a minute later. Until then no server is known to be the master.
+/// The Sentinels notice only half a minute later that the master refuses writes. Until then the client knows no server
+/// that is the master.
 #[test]
 fn holds_are_in_doubt_when_the_master_refuses_writes() {
     let mut rig = SentinelRig::new(late_failover());

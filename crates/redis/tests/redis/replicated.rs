@@ -33,7 +33,7 @@ fn a_grant_on_too_few_replicas_is_withdrawn() {
     let mut rig = rig();
     let locks = rig.locks();
     acquire(&locks, "a").release_blocking().unwrap();
-    // The replicas have reported all writes so far.
+    // The test waits until the replicas have reported that they have all writes so far.
     let newest = offsets(&rig)[0];
     rig.until("both replicas reported the offset", || {
         offsets(&rig)[1..].iter().filter(|&&offset| offset >= newest).count() == 2
@@ -89,7 +89,7 @@ fn a_pushed_grant_counts_once_the_replicas_have_it() {
     waiting.join().unwrap();
 }
 
-/// F26: if all replicas have the hold, any of them may be promoted.
+/// F26: if all replicas have the hold, it survives the promotion of any of them.
 #[test]
 fn a_hold_on_all_replicas_survives_a_killed_master() {
     let mut rig = SentinelRig::new(late_failover());
@@ -99,7 +99,7 @@ fn a_hold_on_all_replicas_survives_a_killed_master() {
     rig.redis.kill(0);
     let second = rig.redis.master();
     assert!(rig.has(second, "lock:a"));
-    // Only one replica remains, so no renewal counts, but the lease of the grant lasts.
+    // Only one replica remains, so no renewal succeeds, but the lease of the grant still lasts.
     let (_, other) = (0, locks_of(rig.config.clone().wait(0)));
     let error = other.mutex("a").blocking().try_acquire().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Taken, "{error}");
@@ -107,7 +107,7 @@ fn a_hold_on_all_replicas_survives_a_killed_master() {
 }
 
 /// F28: with `min-replicas-to-write` a master without replicas grants nothing, from Redis 7.0 on. The guarantee reports
-/// the setting and whether it works.
+/// the setting, and whether it applies to scripts on this server.
 #[test]
 fn min_replicas_stops_grants_of_a_master_without_replicas() {
     let arguments = &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];

@@ -83,8 +83,9 @@ impl Rig {
         }
     }
 
-    /// The keys that must not remain at rest. These may: the newest tokens for an hour, tombstones for seconds, the
-    /// record of an unclean end for an hour, and the mark of another program for five minutes.
+    /// The keys that must not exist when no claim holds or waits. These keys may exist: the newest tokens for an hour,
+    /// tombstones for seconds, the record of an unclean end for an hour, and, for five minutes, the key that says that
+    /// another program was seen.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         leftovers(|words| {
             let raw: Vec<&str> = [&["--raw"], words].concat();
@@ -110,7 +111,7 @@ pub(crate) fn leftovers(command: impl Fn(&[&str]) -> Vec<String>) -> Vec<String>
         let kind = key.strip_prefix("leasehold:{").and_then(|rest| rest.split_once('}'));
         // Redisson's layout adds a letter before the kind.
         match kind.and_then(|(_, kind)| kind.strip_prefix('r').unwrap_or(kind).chars().next()) {
-            // A record remains if it remembers a hold that was broken, abandoned or expired.
+            // A record may exist if it says that a hold was broken, was abandoned or expired.
             Some('c') => command(&["EVAL", has_content, "1", key]).concat() == "1",
             Some(kind) => matches!(kind, 'd' | 's' | 'w') || key.starts_with("leasehold:{}t"),
             None => false,

@@ -30,7 +30,7 @@ fn the_engine_conforms_when_it_waits_for_two_replicas() {
     assert!(report.passed.len() > 80, "{report}");
 }
 
-/// The documented rights: see docs/engines/redis-sentinel.md.
+/// The users with the documented rights: see docs/engines/redis-sentinel.md.
 const OF_SENTINELS: &str = include_str!("../../../../docs/engines/redis-sentinel.acl");
 const OF_NODES: &str = include_str!("../../../../docs/engines/redis.acl");
 
@@ -60,7 +60,7 @@ fn the_documented_rights_suffice_on_sentinels_and_servers() {
         let allow = |right: &str| {
             (0..3).for_each(|node| drop(rig.redis.command(node, &["ACL", "SETUSER", user, right])));
         };
-        // One of the two rights alone is too little. The error comes at once, not after a time limit.
+        // One of the two rights is not enough. The error comes at once, not after a time limit.
         for right in ["+info", "+wait"] {
             let error = locks_of(as_user(user).wait(2)).mutex("a").blocking().acquire().unwrap_err();
             assert!(error.is_denied() && error.to_string().contains("INFO and WAIT"), "{user}: {error}");

@@ -45,7 +45,7 @@ fn holds_and_waiters_survive_a_killed_sentinel_master() {
     assert!(next.token() > token, "{} after {token}", next.token());
 }
 
-/// The old master reports for seconds that it is the master, and would still renew holds.
+/// For seconds after the fail-over, the old master still reports that it is the master, and would renew holds.
 #[test]
 fn holds_survive_a_planned_sentinel_fail_over() {
     let mut rig = SentinelRig::new(late_failover());
@@ -62,7 +62,7 @@ fn holds_survive_a_planned_sentinel_fail_over() {
     assert!(!rig.has(second, "lock:a") && rig.has(0, "lock:a"));
 }
 
-/// The leading Sentinel waits for a replica that cannot connect to the new master.
+/// The Sentinel that leads the fail-over waits for a replica that cannot connect to the new master.
 #[test]
 fn an_unfinished_fail_over_is_followed() {
     let mut rig = SentinelRig::new(RedisSentinelOptions { failover_timeout: LONG, ..late_failover() });
@@ -79,8 +79,8 @@ fn an_unfinished_fail_over_is_followed() {
     );
 }
 
-/// F25: a stale Sentinel names a replaced master, which does not know that it was replaced. The order of the Sentinels
-/// in the URL does not matter.
+/// F25: a Sentinel that was cut off names the old master, which does not know that it was replaced. The order of the
+/// Sentinels in the URL does not matter.
 #[test]
 fn a_stale_sentinel_and_the_old_master_are_ignored() {
     let mut rig = SentinelRig::new(late_failover());
@@ -105,7 +105,7 @@ fn a_stale_sentinel_and_the_old_master_are_ignored() {
     drop(locks);
 }
 
-/// I4: the new master has only an older token.
+/// I4: the token counter of the new master lacks the newest tokens.
 #[test]
 fn tokens_grow_past_tokens_lost_in_a_fail_over() {
     let mut rig = SentinelRig::new(late_failover());

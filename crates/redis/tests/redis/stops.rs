@@ -1,4 +1,4 @@
-//! Permits and readers on a server that stops in the middle of a script, or is killed and starts again. Each full
+//! Permits and readers on a server that is stopped in the middle of a script, or is killed and starts again. Each full
 //! script must do what the lock state of core does at the time that the script read from the clock.
 
 use std::{
@@ -28,8 +28,8 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SIDE: &str = "leasehold:{t}";
 
 /// Lua code before each script: after a number of commands (the first one reads the clock) the script waits until the
-/// clock of the server reaches `stop`. From Redis 7.2 on the clock does not advance during a script, so that no stop
-/// can do harm: a server whose clock shows the same time a thousand times is not stopped.
+/// clock of the server reaches `stop`. From Redis 7.2 on the clock does not advance during a script, so a stop there
+/// cannot do harm: if the clock shows the same time a thousand times, the script no longer waits.
 const STOP: &str = "
     local real = redis
     local stop_at, left = (real.call('GET', 'stop')):match('(%d+) (%d+)')
@@ -60,7 +60,7 @@ enum Event {
 /// For how many seconds the server stops in the middle of a script, and after how many commands of the script.
 type Stop = (i64, u8);
 
-/// Random events, each with the seconds that pass before it and the stop of the server.
+/// Random events, each with the seconds that pass before the event, and the stop of the server in its script.
 fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     let number = || 1..=CLAIMS;
     let how = prop_oneof![Just(How::Create), Just(How::Ask)];
@@ -81,7 +81,7 @@ fn history() -> impl Strategy<Value = Vec<(i64, Stop, Event)>> {
     prop::collection::vec((pause, stop, event), 1..80)
 }
 
-/// One server for all histories, with a clock that the test sets.
+/// One server for all histories; the test sets its clock.
 struct RealServer {
     server: RedisServer,
     seconds: i64,
@@ -128,14 +128,14 @@ impl RealServer {
         cmd("SET").arg("stop").arg(format!("{stop_at} {command_count}")).exec(&mut self.redis).unwrap();
         let tombstones = "REQUEST_LIFE = 10000";
         assert!(!verb.contains("local name = load") || verb.contains(tombstones));
-        // Tombstones must not expire, because their end depends on the time of the write, not on the time of the
-        // script.
+        // Tombstones live so long here that none expires: whether one has expired depends on the time of the write, not
+        // on the time that the script read.
         let text = STOP.to_owned() + &verb.replace(tombstones, "REQUEST_LIFE = 36000000");
         let mut call: Cmd = cmd("EVAL");
         call.arg(text).arg(2).arg("leasehold:{}tlock:").arg(lock).arg(arguments).arg(0);
         self.redis.send_packed_command(&call.get_packed_command()).unwrap();
         if seconds > 0 {
-            // The script must have begun, otherwise it does not stop.
+            // The script must have begun before the clock is set, otherwise it does not stop.
             sleep(Duration::from_millis(3));
             self.pass(seconds);
         }
@@ -303,7 +303,7 @@ impl ServerAndModel<'_> {
             let subscribed: Value =
                 cmd("PUBSUB").arg("NUMSUB").arg("listener").query(&mut self.real.redis).unwrap();
             let clients: String = cmd("CLIENT").arg("LIST").query(&mut self.real.redis).unwrap();
-            // A possible cause: without a subscription no waiter is granted.
+            // If the subscription is gone, no waiter is granted: that may be the cause of the difference.
             eprintln!("subscriptions: {subscribed:?}; clients:\n{clients}");
         }
         assert_eq!(on_server, in_model, "the holders");
@@ -383,14 +383,14 @@ fn scripts_agree_with_the_lock_state_wherever_the_server_stops() {
 }
 
 /// With limit 4, claim 3 holds 1 permit for 9 s. Claim 5 holds 3 permits and releases them after 8 s; claim 8 waits for
-/// 3 permits. During that release the server stops until claim 3 has expired. The new hold of claim 8 must not end with
-/// claim 3.
+/// 3 permits. During that release the server stops until the hold of claim 3 has expired. The new hold of claim 8 must
+/// not end together with the hold of claim 3.
 #[test]
 fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     let mut real = RealServer::new();
     let release = Event::Release { number: 5, with_token: true, abandoned: false, min_hold: None };
     let create = |number| Event::Claim(number, How::Create);
-    // Repeated, because the stop sometimes comes too late.
+    // The test is repeated, because sometimes the script ends before the stop.
     for _ in 0..5 {
         let history = [
             (0, (0, 0), create(3)),
@@ -404,8 +404,8 @@ fn a_hold_that_expires_in_a_stop_ends_no_newer_hold() {
     }
 }
 
-/// Each hold that expired since the last request ended at its own time: the end of a broken hold is not reported after
-/// a later hold that only expired.
+/// Several holds expired since the last request, each at its own time. If a broken hold expired before one that only
+/// lapsed, the next grant does not report the break, but the later end.
 #[test]
 fn holds_that_expired_between_two_requests_end_in_order() {
     let mut real = RealServer::new();

@@ -15,7 +15,7 @@ use crate::{
     rig::{PATIENCE, Rig, acquire},
 };
 
-/// The timeout of `BLPOP` in seconds, longer than it takes until the release adds an item to the list.
+/// The timeout of `BLPOP` in seconds: longer than the time until the release adds an item to the list.
 const BLOCK_SECONDS: &str = "30";
 
 fn with(wake: Wake) -> Rig {
@@ -35,7 +35,7 @@ fn blocked_program(rig: &Rig, list: &'static str) -> JoinHandle<Vec<String>> {
     blocked
 }
 
-/// Asserts that the woken program can take the lock.
+/// Asserts that the woken program can acquire the lock.
 fn is_free(rig: &Rig) {
     assert_eq!(rig.command(&["SET", "lock:a", "theirs", "NX", "EX", "30"]), "OK");
     rig.command(&["DEL", "lock:a"]);
@@ -55,7 +55,7 @@ fn a_release_wakes_programs_that_block_on_a_list() {
             assert_eq!(blocked.join().unwrap(), [list, "1"]);
             is_free(&rig);
         }
-        // An item that no program takes expires, and items do not pile up.
+        // An item that no program removes from the list expires, and the list never has more than one item.
         for _ in 0..2 {
             acquire(&locks, "a").release_blocking().unwrap();
         }
@@ -82,7 +82,7 @@ fn a_release_wakes_spring() {
     assert_eq!(message, ["registry-channel:*", "registry-channel:registry:a", "registry:a"]);
 }
 
-/// A hand-over, and a minimum hold time.
+/// After a hand-over, and during a minimum hold time, the lock is not free.
 #[test]
 fn a_release_that_does_not_free_the_lock_wakes_no_program() {
     let rig = with(Wake::PythonRedisLock);

@@ -1,6 +1,6 @@
 -- Ends the hold with this token on this node, for an operator.
 --
--- KEYS[1] lock · ARGV 1 side · 2 token · 3 "1" to free the name at once; else it stays taken until the lease ends
+-- KEYS[1] lock · ARGV 1 side · 2 token · 3 "1" to free the name at once; else the name stays taken until the lease ends
 -- Answers {server time in us, "done" or "absent"}.
 local lock, side, token = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local token_key, value = side .. 'T' .. lock, value_under(KEYS[1])

@@ -1,20 +1,21 @@
--- Sets locks on this node for claims, and answers with all facts that decide whether the vote of the node counts.
+-- Sets lock keys on this node for claims, and answers with everything that decides whether the vote of the node counts.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<action> <attempt> <ttl ms> <first> <tokens> <waits> <longest ttl ms>
 --      <channel> <owner>"
 --   action   "create", or "ask", which creates nothing
---   first    a token to write in the same step, if it is larger than the present one; 0 for none
---   waits    1: if the name is taken, notify this claim of the release; 2: an earlier request of it asked for that
+--   first    a token to write in the same step, if it is larger than the newest token here; 0 for none
+--   waits    1: if the name is taken, notify this claim of the release; 2: an earlier request of the claim asked for
+--   that
 -- Answers "<word> <us> <newest token> <how that ended> <first> <tokens> <us since born> <longest ttl ms>
 --      <remaining ms>"
 --   word     "locked", "relocked" (it was locked by this claim before), "taken", "absent" (of an ask), "dead", "typed"
 --            (the value is no string)
 --   first    the first token of the block that is written here for this claim; 0 if there is none
---   remaining  of the lock that is in the way; -1 if it never ends
+--   remaining  how long the lock that is in the way still lasts; -1 if it has no expiry
 -- Never writes a foreign key.
 local data_age, longest_known -- as text, the same for all items
 
--- How long the node has had its data, and the longest ttl of any client, which it records.
+-- Records the longest ttl of any client. Returns for how long the node has had its data, and that longest ttl.
 local function known_age(longest)
   if data_age then
     return data_age, longest_known
@@ -31,7 +32,7 @@ local function known_age(longest)
   return data_age, longest_known
 end
 
--- Records a claim that wants a notification of the release.
+-- Records a claim that is to be notified when the name is released.
 local function enqueue(side, lock, id, channel, owner)
   local queue, waiter_info = side .. 'W' .. lock, side .. 'V' .. lock
   if call('ZSCORE', queue, id) or call('ZCARD', queue) < MAX_WAITERS then
@@ -58,7 +59,7 @@ local function claim_item(lock, side, id, text)
     if action == 'ask' then
       call('PEXPIRE', lock, ttl)
     elseif tonumber(value:sub(ATTEMPT_AT)) > tonumber(attempt) then
-      word = 'dead' -- a later attempt of the same claim is there
+      word = 'dead' -- a later attempt of the same claim has the lock
     else
       call('SET', lock, id .. '-' .. attempt, 'PX', ttl)
     end

@@ -1,4 +1,4 @@
--- One name on one node of a Redlock. Precedes every verb of it.
+-- One name on one node of a Redlock. Comes before the file of every verb on a node.
 --
 -- A node knows no other node. The clients decide which claim holds, from the answers of a majority of the nodes
 -- (`src/redlock`). Keys of a name (<side> is "leasehold:{tag}"):
@@ -14,14 +14,15 @@
 -- and for the node
 --   leasehold:{}B    STRING  "<born us> <longest ttl ms>": since when the node has its data, and its longest lease
 --
--- Invariant: a token is written only where the lock of its claim is, and only if it is larger than the present one.
+-- Invariant: a token is written only on a node where its claim has the lock, and only if it is larger than the newest
+-- token there.
 --
 -- Answers {server time in us, an answer for each item}. ARGV holds the words of each item, and the unused floor.
-local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: later ones are larger by the clock alone
+local TOKEN_LIFE = '3600000' -- how long a token is remembered, in ms: by then the clock alone makes new tokens larger
 local DEAD_LIFE = 10000     -- how long a request may still arrive after its claim was ended, in ms
-local WAIT_LIFE = 10000     -- a waiter that wants notifications asks more often than this, in ms
+local WAIT_LIFE = 10000     -- lifetime of the keys of waiters after a request of one, in ms: waiters ask more often
 local MAX_WAITERS = 4096
-local LAST_NOTIFIED = '1'   -- waiters up to this position, from 0, are notified of a release: one may be gone
+local LAST_NOTIFIED = '1'   -- a release notifies the waiters up to this position, from 0: one of them may be gone
 local MAX_STRING_BYTES = 4096 -- all our strings are shorter
 local LAST_BYTE = '4095'    -- of MAX_STRING_BYTES, counted from 0
 local ATTEMPT_AT = 34       -- the attempt in the value of a lock begins at this byte, after the id and a '-'
@@ -32,7 +33,7 @@ local call = redis.call
 local clock = call('TIME')
 local now_us = clock[1] * 1000000 + clock[2]
 
--- Where integers have 64 bits, the faster format is as exact; '..' alone would round.
+-- '%d' is faster, and on servers whose integers have 64 bits as exact as '%.0f'; '..' alone would round.
 local FORMAT = string.format('%d', 4503599627370496) == '4503599627370496' and '%d' or '%.0f'
 
 -- The text of a whole number.
@@ -52,8 +53,8 @@ local function value_under(lock)
   return '(' .. (kind.ok or 'no string') .. ')'
 end
 
--- Parses the text of the newest token: in all files the `block`, because the text has the tokens from `first` to
--- `last`.
+-- Parses the text of the newest token: in all files this is called the `block`, because it has all tokens from `first`
+-- to `last`.
 local function read_block(text)
   local last, first, id, end_letter, before, since, owner = (text or ''):match(
     '^(%d+) (%d+) (%x+) (%l?%-?) (%l) (%d+) (.*)$')
@@ -72,12 +73,12 @@ local function put_block(key, block)
   call('SET', key, table.concat(words, ' '), 'PX', TOKEN_LIFE)
 end
 
--- How the hold of the newest token ended, for the next holder: a hold without an end has lapsed ('l').
+-- How the hold of the newest token ended, for the next holder: a hold whose end is not recorded has lapsed ('l').
 local function end_of(block)
   return block.ended == '-' and 'l' or block.ended
 end
 
--- Writes a block of tokens for a claim that has the lock here. False if the present token is as large.
+-- Writes a block of tokens for a claim that has the lock here. False if the newest token here is as large or larger.
 local function write_block(key, block, first, tokens, id, owner)
   if block.id == id and block.first == first then
     return true
@@ -118,20 +119,20 @@ local function age()
   return born and born <= now_us and now_us - born
 end
 
--- Whether the node may have forgotten a lock that is missing here: its data is younger than the quarantine (in ms). The
--- node has voted for no other claim since.
+-- Whether the node may have forgotten a lock that is missing here: the node's data is younger than the quarantine (in
+-- ms). Such a node has voted for no other claim since it lost its data.
 local function is_young(quarantine)
   local data_age = age()
   return not data_age or data_age < quarantine * 1000
 end
 
--- Removes a claim from those that want a notification.
+-- Removes a claim from those that are to be notified of a release.
 local function forget(side, lock, id)
   call('ZREM', side .. 'W' .. lock, id)
   call('HDEL', side .. 'V' .. lock, id)
 end
 
--- Notifies the first waiters that the lock is free: they try at once. Returns whether any waited.
+-- Notifies the first waiters that the lock is free, so that they ask again at once. Returns whether any waited.
 local function notify_waiters(side, lock)
   local waiters = call('ZRANGE', side .. 'W' .. lock, '0', LAST_NOTIFIED)
   for _, id in ipairs(waiters) do
@@ -144,7 +145,7 @@ local function notify_waiters(side, lock)
   return #waiters > 0
 end
 
--- Answers each item by `answer_item`, which gets the lock and the words of the item.
+-- Answers each item: calls `answer_item` with the lock and the words of the item.
 local function answer_items(word_count, answer_item)
   local answers = { now_us }
   for i = 1, #KEYS do

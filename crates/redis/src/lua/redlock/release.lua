@@ -15,7 +15,7 @@ local function release_item(lock, side, id, text)
     local token_key = side .. 'T' .. lock
     local block = read_block(call('GET', token_key))
     call('DEL', lock)
-    -- A late or repeated vote may lack the token.
+    -- If a late or repeated request set the lock, the token of the claim may be missing here.
     word = token ~= 0 and block.id == id and block.first ~= token and 'other' or 'freed'
     if block.id == id and block.ended == '-' then
       block.ended = token ~= 0 and block.first == token and end_letter or block.before

@@ -3,7 +3,7 @@
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<token> <ttl ms> <set again> <quarantine ms>"
 --   set again  1: a majority has the lock elsewhere, so a missing one is set again
 -- Answers "extended <us> <us since born>", "missing", "young" (missing, and the node may have forgotten it), "gone"
--- (another claim's, another token, or dead) or "broken".
+-- (another claim has the lock, another token is written, or the claim has ended) or "broken".
 local data_age = age()
 if not data_age then
   call('SET', BORN, int(now_us) .. ' 0')

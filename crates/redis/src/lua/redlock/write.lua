@@ -1,8 +1,8 @@
--- Writes the token of claims that have locked this node.
+-- Writes the tokens of claims that have the lock on this node.
 --
 -- KEYS[i] lock · ARGV, 3 each: side · id · "<attempt> <first> <tokens> <owner>"
--- Answers "<word> <us> <newest token>": "written"; "raced", if the present token is as large; "lost", if that attempt
--- does not have the lock.
+-- Answers "<word> <us> <newest token>": "written"; "raced", if the newest token here is as large or larger; "lost", if
+-- that attempt does not have the lock.
 local function write_item(lock, side, id, text)
   local attempt, first, tokens, owner = text:match('^(%d+) (%d+) (%d+) (.*)$')
   local token_key = side .. 'T' .. lock
