@@ -1,14 +1,15 @@
 #!/bin/sh
 # Makes two users on an etcd with authentication:
-#   leasehold         locks, and breaks locks
-#   leasehold-viewer  lists and shows them, and nothing else
-# Their passwords are read from the input, one a line, so that no process list shows them; etcdctl takes none with spaces.
-# Where etcd is, and who you are there, it takes from its own variables:
+#   leasehold         has the right to lock, and to break locks
+#   leasehold-viewer  has the right to list and show locks, and no other right
+# The script reads the two passwords from standard input, one per line, so that no process list shows them. A password
+# must not contain spaces, because etcdctl does not accept it. etcdctl reads the address of etcd and your own login from
+# its environment variables:
 #
 #   export ETCDCTL_ENDPOINTS=https://etcd.example:2379 ETCDCTL_USER=root:...
 #   sh etcd-role.sh /locks <two-passwords
 #
-# The argument is the prefix of the URLs, /locks by default.
+# The argument is the prefix in the URLs of leasehold, /locks by default.
 set -eu
 export ETCDCTL_API=3
 prefix=${1:-/locks}
@@ -26,7 +27,7 @@ user() {
     etcdctl user grant-role "$1" "$1"
 }
 
-# The names, each a directory, and what belongs to leases and fences.
+# The first prefix has a directory for each name; the second has the keys of leases and fences.
 user leasehold
 etcdctl role grant-permission leasehold readwrite --prefix "$prefix/"
 etcdctl role grant-permission leasehold readwrite --prefix "leasehold/$prefix/"

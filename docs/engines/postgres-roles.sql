@@ -1,12 +1,12 @@
--- Two roles for leasehold on PostgreSQL. Run this in the database of the locks, as the owner of the tables that
--- `leasehold schema` prints.
--- Give each a password (\password leasehold), or let pg_hba.conf say who they are.
+-- Two roles for leasehold on PostgreSQL. Run this file in the database of the locks, as the owner of the tables that
+-- the output of `leasehold schema` creates.
+-- Then give each role a password (\password leasehold), or another way to log in by pg_hba.conf.
 
--- Locks: reads and writes the rows of locks, and nothing else. Whoever may lock may also break locks.
+-- This role has the right to read and write the rows of locks, and no other right: it can lock, and break locks.
 CREATE ROLE leasehold LOGIN;
 GRANT SELECT ON leasehold_meta TO leasehold;
 GRANT SELECT, INSERT, UPDATE, DELETE ON leasehold_lock, leasehold_claim TO leasehold;
 
--- Lists and shows, and nothing else.
+-- This role has the right to list and show names, and no other right.
 CREATE ROLE leasehold_viewer LOGIN;
 GRANT SELECT ON leasehold_meta, leasehold_lock, leasehold_claim TO leasehold_viewer;

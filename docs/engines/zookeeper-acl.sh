@@ -1,18 +1,21 @@
 #!/bin/sh
-# Prints what an operator tells ZooKeeper so that programs can lock there with the least rights, for two users: `leasehold`, who
-# locks, and `leasehold-viewer`, who looks. To be piped into `zkCli.sh -server HOST:PORT` of somebody who may create the path.
+# Prints the commands that give the least rights to two ZooKeeper users: `leasehold` has the right to lock, and
+# `leasehold-viewer` has the right to list and show locks. Pipe the output into `zkCli.sh -server HOST:PORT`, with a
+# login that has the right to create the prefix.
 #
 #   sh zookeeper-acl.sh [PREFIX] < passwords | zkCli.sh -server HOST:PORT
 #
-# The passwords are two lines on standard input: of the first user, then of the second. They stand in no argument; what is printed
-# has their digests. Needs openssl. Lockers then use a URL like
+# The passwords are two lines on standard input: the password of `leasehold`, then that of `leasehold-viewer`. No
+# argument contains a password, and the output has only the digests. The script needs openssl. Programs that lock then
+# use a URL like
 #   zookeeper://leasehold:PASSWORD@HOST:PORT?acl=digest:leasehold-viewer:DIGEST:r
-# which is printed too, so that the viewer sees what they make.
+# The script prints its `acl=` too (on standard error). By this option `leasehold-viewer` can read the nodes that these
+# programs create.
 set -eu
 
 prefix=${1:-/locks}
 
-digest() { # USER, and a password on standard input: what ZooKeeper calls them
+digest() { # USER PASSWORD: prints the digest by which ZooKeeper identifies this login
 	{ printf '%s:' "$1"; printf '%s' "$2"; } | openssl dgst -sha1 -binary | openssl base64
 }
 
@@ -21,6 +24,7 @@ IFS= read -r viewer
 of_locker=$(digest leasehold "$locker")
 of_viewer=$(digest leasehold-viewer "$viewer")
 
-# c: the directories of names are made there. r: they are listed. Directories and nodes belong to who makes them.
+# c: `leasehold` creates the directories of names there. r: both users list them. Rights on a directory or a node belong
+# to the login that created it, and to the logins in `acl=`.
 printf 'create %s "" digest:leasehold:%s:cr,digest:leasehold-viewer:%s:r\n' "$prefix" "$of_locker" "$of_viewer"
 printf '# ?acl=digest:leasehold-viewer:%s:r\n' "$of_viewer" >&2
