@@ -1,5 +1,5 @@
-//! A model of blocks of tokens on etcd and ZooKeeper: a hold that is handed over inside a process, the queue of keys that
-//! it belongs to, and the watch that a process keeps on the key ahead of its own.
+//! A model of blocks of tokens on etcd and ZooKeeper: a hold that is handed over inside a process, the queue of keys
+//! that it belongs to, and the watch that a process keeps on the key ahead of its own.
 //!
 //! # What is modelled
 //!
