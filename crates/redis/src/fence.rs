@@ -63,8 +63,9 @@ impl Fence {
     /// Without commands this is the *seal*: done before the first read, it ensures that holders with smaller tokens can
     /// no longer change what is read.
     ///
-    /// # Errors The same errors as for a claim. If the answer to a step was lost, it is unknown whether the step was
-    /// done; a repeated step applies its commands again.
+    /// # Errors
+    /// The same errors as for a claim. If the answer to a step was lost, it is unknown whether the step was done; a
+    /// repeated step applies its commands again.
     pub async fn write<W: AsRef<[u8]>>(&self, token: u64, commands: &[&[W]]) -> Result<Guarded, EngineError> {
         let item = |_: &Route| {
             let mut item = Item::of_key(&self.key).number(token);
