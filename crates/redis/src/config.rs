@@ -138,8 +138,9 @@ impl Config {
 
     /// How a lock is stored; as a plain string by default.
     ///
-    /// # Errors [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a
-    /// [`wake`](Self::wake): they are for locks of different programs.
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a [`wake`](Self::wake): they
+    /// are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.check_wake()?;

@@ -91,7 +91,8 @@ impl Replicas {
 
     /// Waits until the configured number of replicas has stored all writes before this call.
     ///
-    /// # Errors Too few replicas have stored these writes, or it is unknown how many have.
+    /// # Errors
+    /// Too few replicas have stored these writes, or it is unknown how many have.
     pub(crate) async fn wait_for_all(&self, destination: Destination) -> Result<(), EngineError> {
         let (result, result_receiver) = oneshot::channel();
         let broken_error =

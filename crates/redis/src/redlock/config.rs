@@ -34,8 +34,9 @@ pub struct RedlockConfig {
 impl RedlockConfig {
     /// These nodes, each with its credentials, database and encryption.
     ///
-    /// # Errors [`is_misconfigured`](Error::is_misconfigured) if the number of nodes is even, less than 3 or more than
-    /// 15, with a recommendation; and if two nodes have the same endpoint.
+    /// # Errors
+    /// [`is_misconfigured`](Error::is_misconfigured) if the number of nodes is even, less than 3 or more than 15, with
+    /// a recommendation; and if two nodes have the same endpoint.
     pub fn new(nodes: Vec<Config>) -> Result<Self, Error> {
         url::judge(&nodes)?;
         Ok(Self { nodes, node_timeout: None, max_ttl: DEFAULT_MAX_TTL })

@@ -12,7 +12,8 @@ impl RedlockEngine {
     /// Waits until a majority of the nodes is connected. The first time, it also waits a moment for the other nodes, so
     /// that servers of the wrong kind among them are found.
     ///
-    /// # Errors No majority is connected; or two nodes are the same server; or nodes are not independent masters.
+    /// # Errors
+    /// No majority is connected; or two nodes are the same server; or nodes are not independent masters.
     pub(super) async fn wait_until_ready(&self) -> Result<(), EngineError> {
         let connected = self.connected_count();
         if connected < self.nodes.len() {
