@@ -183,7 +183,7 @@ impl MariadbServer {
     /// Kills the server and with it all sessions. Committed data stays.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGKILL).expect("a child can be waited for");
@@ -192,7 +192,7 @@ impl MariadbServer {
     /// Shuts the server down in order.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
@@ -201,7 +201,7 @@ impl MariadbServer {
     /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn pause(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
     }
@@ -209,7 +209,7 @@ impl MariadbServer {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn resume(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
     }

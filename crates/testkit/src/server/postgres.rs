@@ -209,7 +209,7 @@ impl PostgresServer {
     /// Kills the server and with it all sessions. Committed data stays.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn kill(&mut self) {
         self.process = None;
         // The other processes of the server end by themselves after this one. A new server does not start before.
@@ -239,7 +239,7 @@ impl PostgresServer {
     /// Shuts the server down at once, in order.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGINT).expect("a child can be waited for");

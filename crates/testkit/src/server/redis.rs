@@ -120,7 +120,7 @@ impl RedisServer {
     /// Shuts the server down in order, so that it saves its data.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         self.node.instance_mut().stop();
     }

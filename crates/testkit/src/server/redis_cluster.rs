@@ -213,7 +213,7 @@ impl RedisCluster {
     /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(node);
     }
@@ -221,7 +221,7 @@ impl RedisCluster {
     /// Resumes a node's process. The node catches up by itself.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(node);
     }

@@ -237,7 +237,7 @@ impl RedisSentinels {
     /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(data_member(node));
     }
@@ -245,7 +245,7 @@ impl RedisSentinels {
     /// Resumes a node's process. A former master still acts as a master until Sentinels reconfigure it.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(data_member(node));
     }
@@ -282,7 +282,7 @@ impl RedisSentinels {
     /// Like [`pause`](Self::pause), for a Sentinel.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the Sentinel was killed and not restarted.
     pub fn pause_sentinel(&mut self, sentinel: usize) {
         self.group.pause(NODES + sentinel);
     }
@@ -291,7 +291,7 @@ impl RedisSentinels {
     /// fail-overs for thirty seconds (TILT).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the Sentinel was killed and not restarted.
     pub fn resume_sentinel(&mut self, sentinel: usize) {
         self.group.resume(NODES + sentinel);
     }

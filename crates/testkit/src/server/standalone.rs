@@ -43,7 +43,7 @@ impl<N: Node> Standalone<N> {
     /// Suspends the server's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn pause(&self) {
         self.node.instance().signal(Signal::SIGSTOP);
     }
@@ -51,7 +51,7 @@ impl<N: Node> Standalone<N> {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn resume(&self) {
         self.node.instance().signal(Signal::SIGCONT);
     }
