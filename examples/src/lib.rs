@@ -67,7 +67,7 @@ impl Floor {
     /// Starts worker number `worker`: this program again.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(&self, worker: usize) -> io::Result<Child> {
         let mut command = Command::new(env::current_exe()?);
         command.env("FLOOR", &self.dir).env("FLOOR_URL", &self.url).env("WORKER", worker.to_string());
@@ -89,7 +89,7 @@ impl Floor {
     /// Replaces a file of the scenario in one step, so that a killed writer leaves the old or the new one.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let draft = self.file(&format!("{name}.{}.draft", std::process::id()));
         fs::write(&draft, text)?;
@@ -99,7 +99,7 @@ impl Floor {
     /// The complete lines of a file of the scenario; none if the file does not exist yet.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn lines(&self, name: &str) -> io::Result<Vec<String>> {
         read_lines(&self.file(name))
     }
@@ -199,7 +199,7 @@ fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
 /// Waits for workers. Returns how many of them failed. A worker that the boss killed does not count.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn failures(workers: Vec<Child>) -> io::Result<usize> {
     let mut failed = 0;
     for mut worker in workers {

@@ -52,7 +52,7 @@ impl Group {
     /// Opens the group at `path`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), dir: File::open(path)? })
     }
@@ -136,7 +136,7 @@ impl Group {
     /// Removes the group if it has no processes and no groups below it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn remove_if_empty(&self) -> io::Result<()> {
         fs::remove_dir(&self.path)
     }
@@ -144,7 +144,7 @@ impl Group {
     /// Removes the group and the groups below it if none of them has a process.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match self.remove_if_empty() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {

@@ -51,7 +51,7 @@ impl Child {
     /// The change of CMD's state since the last call, if any.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn change(&mut self) -> Result<Option<Change>, Errno> {
         let change = loop {
             match tree::reap()? {

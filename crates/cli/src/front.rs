@@ -82,7 +82,7 @@ pub(crate) enum Outcome {
 /// comes before the fork.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role> {
     let (front_socket, guardian_socket) = UnixStream::pair()?;
     front_socket.set_nonblocking(true)?;
@@ -123,7 +123,7 @@ impl FrontLink {
     /// Requests that the front becomes CMD once this process has ended.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_become_cmd(&self, claim: &str) -> io::Result<()> {
         (&self.socket).write_all(&[&[BECOME_CMD], claim.as_bytes()].concat())
     }
@@ -131,7 +131,7 @@ impl FrontLink {
     /// Sends the claim that holds the lock to the front, so that the front can end the hold if this process is killed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_hold(&self, claim: &str) -> io::Result<()> {
         self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
@@ -139,7 +139,7 @@ impl FrontLink {
     /// Sends the path of the control group to the front, which ends the group if this process is killed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_leaf(&self, leaf: &Path) -> io::Result<()> {
         self.send(leaf.as_os_str().as_bytes())
     }

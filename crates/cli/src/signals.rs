@@ -80,7 +80,7 @@ impl Signals {
     /// The next pending signal, if any.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn next(&self) -> Result<Option<Signal>, Errno> {
         let info = self.fd.read_signal()?;
         Ok(info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()))
@@ -90,7 +90,7 @@ impl Signals {
     /// that no other process could continue (one without a shell).
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop(&self) -> Result<(), Errno> {
         stop(Pid::this())
     }
@@ -98,7 +98,7 @@ impl Signals {
     /// Stops the whole process group of this process, as Ctrl-Z at the terminal does.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop_group(&self) -> Result<(), Errno> {
         stop(Pid::from_raw(0))
     }
@@ -106,7 +106,7 @@ impl Signals {
     /// Stops the guardian in such a way that the front stops its process group.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop_with_group(&self) -> Result<(), Errno> {
         kill(Pid::this(), Self::STOP_WITH_GROUP)
     }

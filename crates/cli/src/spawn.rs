@@ -91,7 +91,7 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
 /// Returns the previous signal mask.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn block_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
     // The parent of this process may have ignored SIGCHLD; then the kernel would keep no ended child to wait for.

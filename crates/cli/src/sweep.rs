@@ -22,7 +22,7 @@ const KILL_LIMIT: Duration = Duration::from_secs(2);
 /// signal that ended the wait (one for which `stop` is true), if any.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn sweep(
     parent_group: &Group,
     verbose: bool,

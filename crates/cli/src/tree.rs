@@ -28,7 +28,7 @@ pub(crate) struct Survivor {
 /// Makes this process a subreaper: the parent of every descendant whose own parent ends.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn become_subreaper() -> Result<(), Errno> {
     set_child_subreaper(true)
 }

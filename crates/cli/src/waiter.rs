@@ -71,7 +71,7 @@ impl Waiter {
     /// little earlier, and returns `None`. The end of the front is reported once, as SIGKILL.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
         let front_socket = self.front_socket.as_ref().filter(|_| !self.front_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -95,7 +95,7 @@ impl Waiter {
     /// in.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn block_on<F: Future>(
         &self,
         future: F,
