@@ -21,7 +21,7 @@ const BETWEEN: Duration = Duration::from_millis(20);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The directory in which all programs record their sections. Some files in it are commands: `over` ends the programs,
-/// and `linger` contains the name of the side (`ours` or the other one) whose holder stays in its section.
+/// and `linger` contains the name of the side (as in the names of its processes) whose holder stays in its section.
 struct Shared(PathBuf);
 
 impl Shared {
