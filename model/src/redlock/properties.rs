@@ -4,7 +4,7 @@ use stateright::Property;
 
 use super::{action::Protocol, world::World};
 
-/// I1: at most one client holds the name at a time, as far as the clients know.
+/// I1: at most one client holds the name at a time, as far as each client knows.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I4: tokens grow in the order of the grants.
 pub(crate) const TOKENS: &str = "I4: tokens grow in the order of the grants";
@@ -15,7 +15,7 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     vec![
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
         always(TOKENS, |_, world: &World| !world.token_went_back),
-        // In a model without grants every property would hold.
+        // Without grants every property would hold, so every run must see a second grant.
         sometimes(super::search::GRANTED_AGAIN, |_, world: &World| world.grants > 1),
     ]
 }

@@ -13,7 +13,7 @@ use super::{
     world::World,
 };
 
-/// The event that every run without a broken property must see.
+/// The event that every run without a broken property must see: a second grant.
 pub(crate) const GRANTED_AGAIN: &str = "a name is granted to one after another";
 
 /// The result of a search.
@@ -23,15 +23,15 @@ pub struct SearchResult {
     pub worlds: usize,
     /// How long the search took.
     pub took: Duration,
-    /// The properties that do not hold, each with the story of a world that breaks it.
+    /// The properties that do not hold. Each has the story of a world that breaks it: the steps to that world.
     pub broken: BTreeMap<&'static str, String>,
     /// The name was granted to one client after another.
     pub granted_again: bool,
 }
 
 impl Run {
-    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken; if none is
-    /// expected, it searches all worlds.
+    /// Searches the worlds; worlds that are fewer steps away come first. If the run expects broken properties, stops
+    /// when all of them are broken. Otherwise stops at the first broken property, or when all worlds are searched.
     #[must_use]
     pub fn search(&self) -> SearchResult {
         let begun = Instant::now();
@@ -46,7 +46,7 @@ impl Run {
         SearchResult { worlds: checker.unique_state_count(), took: begun.elapsed(), broken, granted_again }
     }
 
-    /// The differences from the expected result.
+    /// The differences between the result and the expected result.
     #[must_use]
     pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
         let unexpected = result.broken.iter().filter(|_| self.breaks.is_empty());
