@@ -10,7 +10,7 @@ pub use cluster::{CLUSTER, Three, promise_of};
 
 /// The longest stop of a client in milliseconds: longer than the clients' leases of two seconds.
 const MAX_STOP: u64 = 3500;
-/// The longest time in milliseconds for which messages are held.
+/// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
 /// The keys and leases on a server; `command` runs `etcdctl`.

@@ -13,7 +13,7 @@ const SLOW: Duration = Duration::from_millis(60);
 pub(crate) trait Proxied: Sized + 'static {
     /// The longest time in milliseconds for which a process is stopped or a connection is silent.
     const MAX_STOP: u64;
-    /// The longest time in milliseconds for which messages of one direction are held.
+    /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
 
     /// The client processes.

@@ -20,7 +20,7 @@ use crate::world::Promise;
 
 /// The longest stop of a client of several servers, in milliseconds: longer than the clients' leases of two seconds.
 const MAX_STOP: u64 = 3500;
-/// The longest time in milliseconds for which messages are held.
+/// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
 /// How many times a command to a loading server is repeated.

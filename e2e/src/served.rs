@@ -22,7 +22,7 @@ pub trait System: Sized + 'static {
     /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than its
     /// leases.
     const MAX_STOP: u64;
-    /// The longest time in milliseconds for which messages of one direction are held.
+    /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
 
     /// The faults of the servers in a round with this promise.

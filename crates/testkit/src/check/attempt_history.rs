@@ -54,7 +54,7 @@ pub(super) struct Granted<'h> {
     pub(super) lineage: &'h str,
     /// The first deadline; `None`: the hold never lapses.
     pub(super) deadline: Option<u64>,
-    /// The granted time.
+    /// The lease time that was granted. `None`: the hold never lapses.
     pub(super) ttl: Option<u64>,
     /// When the request that got the grant was sent, if that is known.
     pub(super) sent_at: Option<u64>,

@@ -130,7 +130,7 @@ impl Counts {
         }
     }
 
-    /// The count of all lower ranks.
+    /// The sum of the counts of all lower ranks.
     fn below(&self, rank: usize) -> u64 {
         let (mut index, mut sum) = (rank, 0);
         while index > 0 {

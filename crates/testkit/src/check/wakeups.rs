@@ -53,9 +53,9 @@ struct Mark {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Span {
-    /// The attempt may hold the lock. Its end notifies the waiters.
+    /// The attempt may hold the lock. The end of this hold notifies the waiters.
     Holds(usize),
-    /// The attempt may hold the lock. Its end notifies no waiter.
+    /// The attempt may hold the lock. The end of this hold notifies no waiter.
     Lapses(usize),
     /// The attempt waits for the lock.
     Waits(usize),
@@ -272,7 +272,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
     marks
 }
 
-/// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
+/// When an attempt may hold the lock on the server, and whether the end of this hold notifies the waiters.
 fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
     let until = index.latest_end(attempt);
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());

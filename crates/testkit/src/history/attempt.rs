@@ -24,7 +24,7 @@ pub struct Attempt<'a> {
 pub struct Granted {
     /// The token.
     pub token: Token,
-    /// The granted time. `None`: the hold never lapses.
+    /// The lease time that was granted. `None`: the hold never lapses.
     pub ttl_nanos: Option<u64>,
     /// Whether a task awaits `lost()` and will record the loss.
     pub watched: bool,

@@ -66,7 +66,7 @@ pub enum What {
         /// The time until which the guard is valid. Absent: it never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
-        /// The granted time. Absent: the hold never lapses.
+        /// The lease time that was granted. Absent: the hold never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
         /// When the acknowledged request was sent, if the recorder knows.
@@ -98,7 +98,7 @@ pub enum What {
     RenewOk {
         /// The time until which the guard is valid now.
         deadline: u64,
-        /// The granted time, if it is known.
+        /// The lease time that was granted, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
     },

@@ -84,7 +84,7 @@ impl Server {
         }
     }
 
-    /// The text of its standard error, or why the file cannot be read.
+    /// What the process wrote to standard error, or why the file with it cannot be read.
     fn stderr(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_else(|error| error.to_string())
     }

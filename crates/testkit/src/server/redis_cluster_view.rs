@@ -41,7 +41,7 @@ impl KnownNode {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// The part on which all nodes must agree.
+    /// The part of this line that must be the same in the views of all nodes.
     pub(super) fn role(&self) -> Role {
         Role { id: self.id.clone(), master: self.master.clone(), slots: self.slots.clone() }
     }
