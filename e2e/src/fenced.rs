@@ -91,6 +91,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
 
 /// Runs the writers.
 ///
+/// # Errors
 /// When a writer fails, or on an error of the operating system.
 pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Failure> {
     let server = RedisServer::start(&[]);

@@ -332,7 +332,8 @@ impl RedisCluster {
         });
     }
 
-    /// Whether all nodes that are neither killed, paused nor cut off know the same members with the same roles, and serve.
+    /// Whether all nodes that are neither killed, paused nor cut off know the same members with the same roles, and
+    /// serve.
     fn is_stable(&self) -> bool {
         let present: Vec<_> = self.members().filter(|&node| self.group.is_present(node)).collect();
         let members: BTreeSet<_> = self.members().map(|node| &self.ids[node]).collect();

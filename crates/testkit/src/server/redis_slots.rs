@@ -134,6 +134,7 @@ impl RedisCluster {
     /// Ends the move of an open slot to its new owner, and waits until all nodes know the new owner. If the old owner
     /// has no other slots, it becomes a replica of the new owner.
     ///
+    /// # Errors
     /// A text that says that the old owner still has keys or that the slot is not open; in these cases nothing has
     /// changed. Or the error of a node, or a text that says that the nodes do not agree afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
