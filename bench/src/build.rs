@@ -1,11 +1,12 @@
-//! Measures how long a new user waits for the command: release builds from scratch, beside a crate of fixed size as the
-//! yardstick.
+//! Measures how long a new user waits for the command to build: release builds from scratch, compared with the build of
+//! a crate of fixed size (the yardstick).
 
 use std::{fs, path::Path, process::Command, time::Instant};
 
 use crate::{Failure, comparison::Comparison};
 
-/// The size of the yardstick: a crate without dependencies, with so many functions that its build takes some seconds.
+/// The size of the yardstick. It is a crate without dependencies, and has so many functions that its build takes some
+/// seconds.
 const FUNCTIONS: usize = 2_000;
 /// The number of builds of each kind. A build of all engines takes minutes.
 const ROUNDS: usize = 3;
@@ -46,7 +47,8 @@ fn yardstick() -> Result<tempfile::TempDir, Failure> {
     Ok(dir)
 }
 
-/// Generates functions that sort, format and look up, each on its own type, so that the compiler merges none of them.
+/// Generates functions that sort, format and look up. Each function uses a type of its own, so that the compiler merges
+/// none of them.
 fn source() -> String {
     let mut source = String::new();
     for number in 0..FUNCTIONS {

@@ -15,7 +15,7 @@ const HOLD_TIME: Duration = Duration::from_secs(90);
 
 pub(crate) fn bench() -> Result<(), Failure> {
     let site = Site::cluster(MASTERS);
-    // The clients run in another process, because the traffic between the nodes goes through this one.
+    // The clients run in another process, because the traffic between the nodes goes through this process.
     let mut child = child::start(&["cluster-holds", &site.url()])?;
     let stdout = child.stdout.take().ok_or("the child has no output")?;
     let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stdout));
@@ -36,7 +36,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Holds until its input ends.
+/// Holds its names until its standard input ends.
 pub(crate) fn child(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(url)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -1,4 +1,4 @@
-//! Moves a slot of a Redis Cluster, key by key, under holds that are released one after another to waiters.
+//! Moves a slot of a Redis Cluster while holds on names of the slot are released to waiters, one after the other.
 
 use std::{
     thread,
@@ -21,9 +21,9 @@ const ROUNDS: usize = 9;
 #[derive(Clone, Copy, PartialEq)]
 enum Move {
     None,
-    /// As fast as commands follow each other.
+    /// The commands of the move follow each other without a pause.
     AtOnce,
-    /// The slot is open for [`OPEN_TIME`], and its keys move meanwhile.
+    /// The slot is open for [`OPEN_TIME`]. Its keys move during this time.
     Slowly,
 }
 
@@ -32,7 +32,7 @@ enum Move {
 struct RoundFigures {
     /// The time from each release to the next grant, in ms.
     waits: Vec<f64>,
-    /// The same; for a release while the slot was open it counts from the closing of the slot.
+    /// The same times, but for a release while the slot was open, counted from the closing of the slot.
     waits_after_closing: Vec<f64>,
     /// How long the slot was open, in ms.
     open: f64,
@@ -98,7 +98,7 @@ fn run_round(
             runtime.spawn(async move { (acquire.await, Instant::now()) })
         })
         .collect();
-    // By then all are in the queue, with push listeners.
+    // After this time all waiters are in the queue, and have push listeners.
     runtime.block_on(async { tokio::time::sleep(Duration::from_millis(500)).await });
     let begin = Instant::now();
     let lost = guards.iter().filter(|guard| !guard.check()).count();
@@ -122,7 +122,7 @@ fn run_round(
     Ok(figures)
 }
 
-/// Moves the slot. Returns when it was opened and when it was closed.
+/// Moves the slot. Returns the times at which it was opened and closed.
 fn move_slot(
     cluster: &mut RedisCluster,
     kind: Move,
@@ -151,7 +151,8 @@ fn move_slot(
 
 type Waiting = tokio::task::JoinHandle<(Result<Guard, leasehold::Error>, Instant)>;
 
-/// Releases one hold after another. Returns when each was released, and when its waiter was granted.
+/// Releases one hold after the other. Returns for each hold when its release began and when its waiter was granted the
+/// name.
 async fn release_all(
     begin: Instant,
     guards: Vec<Guard>,
@@ -164,7 +165,7 @@ async fn release_all(
             tokio::spawn(async move {
                 tokio::time::sleep_until((begin + RELEASE_INTERVAL * number as u32).into()).await;
                 let released = Instant::now();
-                // While the slot is open, a release may end without a certain answer.
+                // While the slot is open, the outcome of a release may be unknown. That is no error here.
                 let _ = guard.release().await;
                 released
             })

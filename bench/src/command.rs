@@ -1,4 +1,4 @@
-//! A complete run of `leasehold run x -- true`, beside `flock f true` and the bare `true`.
+//! A complete run of `leasehold run x -- true`, compared with `flock f true` and with `true` alone.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use crate::{
     comparison::{Comparison, quantile},
 };
 
-/// The number of runs; the figure is their median.
+/// The number of runs. The figure is the median of their times.
 const RUNS: usize = 5;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -52,7 +52,7 @@ fn median(mut command: Command) -> Result<f64, Failure> {
     Ok(quantile(&mut times, 0.5))
 }
 
-/// The path of the command, built beside this program.
+/// The path of the command. It was built into the same directory as this program.
 fn built() -> Result<PathBuf, Failure> {
     let own_path = std::env::current_exe()?;
     let leasehold = own_path.parent().unwrap_or(Path::new(".")).join("leasehold");

@@ -1,15 +1,15 @@
 //! Measures several programs that do the same thing (candidates) in turns, so that other load of the machine affects
-//! all of them alike.
+//! all candidates alike.
 
 use crate::Failure;
 
-/// How often each candidate is measured, each time shortly. A shared machine is fast and slow by turns, and a short
-/// measurement falls into one or the other. The median counts.
+/// How many times each candidate is measured; each measurement is short. A shared machine is sometimes fast and
+/// sometimes slow, and a short measurement falls into one of these phases. The median of the measurements counts.
 const ROUNDS: usize = 61;
 
 type Measure<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// The candidates of one measurement. The others are compared with the first.
+/// The candidates of one comparison. The other candidates are compared with the first one.
 pub(crate) struct Comparison<'a> {
     unit: &'static str,
     rounds: usize,
@@ -21,7 +21,7 @@ impl<'a> Comparison<'a> {
         Self { unit, rounds: ROUNDS, candidates: Vec::new() }
     }
 
-    /// Sets the number of rounds, for measurements that take minutes.
+    /// Sets the number of rounds. It is for measurements that take minutes.
     pub(crate) fn rounds(mut self, rounds: usize) -> Self {
         self.rounds = rounds;
         self
@@ -37,17 +37,17 @@ impl<'a> Comparison<'a> {
         self
     }
 
-    /// Measures all candidates in turns and prints the median, the range, and the ratio to the first candidate.
+    /// Measures all candidates in turns. Prints for each the median, the range, and the ratio to the first candidate.
     pub(crate) fn run(self) -> Result<(), Failure> {
         self.run_for_medians().map(drop)
     }
 
-    /// The same, and returns the medians.
+    /// Like [`run`](Self::run), but also returns the medians.
     pub(crate) fn run_for_medians(mut self) -> Result<Vec<f64>, Failure> {
         let mut figures = vec![Vec::new(); self.candidates.len()];
         for round in 0..self.rounds {
-            // Each round begins with another candidate, because the first measurement of a round may fill caches that
-            // the others find warm.
+            // Each round begins with another candidate: the first measurement of a round may fill caches, which the
+            // others then find filled.
             for turn in 0..self.candidates.len() {
                 let index = (round + turn) % self.candidates.len();
                 figures[index].push((self.candidates[index].1)()?);
@@ -72,7 +72,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Sorts the figures and returns the quantile at `fraction`: 0.5 gives the median.
+/// Sorts the figures and returns the quantile at `fraction`. With 0.5 this is the median.
 pub(crate) fn quantile(figures: &mut [f64], fraction: f64) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[((figures.len() - 1) as f64 * fraction).round() as usize]

@@ -1,5 +1,5 @@
-//! 64 tasks of one process contend for one name: how often a second it is handed over, alone and with another process
-//! in the queue.
+//! 64 tasks of one process contend for one name. Measures how many times a second the name is handed over, alone and
+//! with another process in the queue.
 
 use std::{
     io::Write,
@@ -20,7 +20,7 @@ use crate::{
 
 const TASKS: usize = 64;
 const TIME: Duration = Duration::from_millis(20);
-/// How much longer the other process runs.
+/// How much longer the other process runs than the measurement.
 const LONGER: Duration = Duration::from_millis(300);
 const NAME: &str = "contended";
 
@@ -74,7 +74,7 @@ fn locked(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// How often a second all tasks together complete `operation`.
+/// How many times a second all tasks together complete `operation`.
 fn per_second<F>(operation: impl Fn() -> F + Send + Sync + 'static) -> Result<f64, Failure>
 where
     F: Future<Output = Result<(), Failure>> + Send,
@@ -86,7 +86,7 @@ where
         .map(|_| {
             let (operation, completed) = (Arc::clone(&operation), Arc::clone(&completed));
             runtime.spawn(async move {
-                // The clock is read seldom, because a reading costs as much as a hand-over.
+                // The clock is read only now and then, because a reading costs as much as a hand-over.
                 while completed.load(Relaxed) % 64 != 0 || begin.elapsed() < TIME {
                     operation().await?;
                     completed.fetch_add(1, Relaxed);
@@ -101,8 +101,8 @@ where
     Ok(f64::from(completed.load(Relaxed)) / begin.elapsed().as_secs_f64())
 }
 
-/// The other process: takes the name at most a thousand times a second, and prints how many milliseconds each acquire
-/// took.
+/// The other process. It acquires the name at most a thousand times a second, and prints how many milliseconds each
+/// acquire took.
 pub(crate) fn neighbour(url: &str) -> Result<(), Failure> {
     let locks = Locks::connect(url)?;
     let request = locks.mutex(NAME);

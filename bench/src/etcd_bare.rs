@@ -1,4 +1,4 @@
-//! A bare client of etcd: the requests of a program that locks with nothing but the server's own operations.
+//! A bare client of etcd. It sends the requests of a program that locks only with the server's own operations.
 
 use std::{
     io::{Read, Write},
@@ -21,12 +21,12 @@ use crate::{
     },
 };
 
-/// The lease of the bare client: longer than a bench.
+/// The lease of the bare client. It is longer than any bench.
 const LEASE_SECONDS: i64 = 3600;
-/// The number of steps in one transaction: the server takes up to 128.
+/// The number of steps in one transaction. The server accepts up to 128.
 const STEPS: usize = 100;
 
-/// One connection, and one lease for all locks.
+/// One connection, and one lease for all locks of the client.
 #[derive(Clone)]
 pub(crate) struct Bare {
     grpc: Grpc<Channel>,
@@ -44,7 +44,7 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Creates an absent key on the lease, and deletes it: two transactions.
+    /// Creates a key that does not exist on the lease, and deletes it. These are two transactions.
     pub(crate) async fn pair(mut self, key: &str) -> Result<(), Failure> {
         self.create(key).await?;
         self.delete(key).await
@@ -52,7 +52,7 @@ impl Bare {
 
     pub(crate) async fn create(&mut self, key: &str) -> Result<(), Failure> {
         let key = key.as_bytes().to_vec();
-        // True if the revision at which the key was created is 0.
+        // The condition is true if the key does not exist: then its revision of creation is 0.
         let absent = Compare::created_at(key.clone(), 0);
         let put = Put { key, value: b"owner".to_vec(), lease: self.lease };
         self.commit(Txn { compare: vec![absent], success: vec![RequestOp::put(put)], failure: Vec::new() })
@@ -74,7 +74,7 @@ impl Bare {
         if response.succeeded { Ok(()) } else { Err("a transaction did not succeed".into()) }
     }
 
-    /// The transactions that leasehold sends for an exclusive claim on a free name.
+    /// Sends the transactions that leasehold sends for an exclusive claim on a free name and for its release.
     pub(crate) async fn same_pair(mut self, name: &str) -> Result<(), Failure> {
         let bytes = |text: String| text.into_bytes();
         let dir = format!("/locks/{name}");
@@ -142,7 +142,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Creates `keys` keys in a directory, and deletes them.
+    /// Creates `keys` keys in a directory, and then deletes them.
     pub(crate) async fn create_and_delete(&mut self, dir: &str, keys: usize) -> Result<(), Failure> {
         for first in (0..keys).step_by(STEPS) {
             let key = |number| format!("{dir}/{number:032x}").into_bytes();
@@ -162,7 +162,7 @@ impl Bare {
         Ok(found.count > 0)
     }
 
-    /// Watches a key from now on. The first answer says that the watch has started.
+    /// Watches a key from now on. The first answer says that the watch has begun.
     pub(crate) async fn watch(&mut self, key: &str) -> Result<Streaming<WatchResponse>, Failure> {
         let order = Watch { create: Some(KeyRequest { key: key.as_bytes().to_vec() }) };
         // The server ends the answer stream when the request stream ends, so the request stream stays open.

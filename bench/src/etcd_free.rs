@@ -1,5 +1,5 @@
-//! Acquire and release of free names on an etcd that syncs to its disk: leasehold, the server's own locks, and a bare
-//! client.
+//! Acquire and release of free names on an etcd that syncs to its disk: by leasehold, by the server's own locks, and by
+//! a bare client.
 
 use std::time::{Duration, Instant};
 

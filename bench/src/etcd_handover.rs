@@ -1,5 +1,6 @@
-//! Two processes take one lock on etcd in turns: the time from the sending of the release in one to the grant in the
-//! other, beside a bare client that deletes a key and one in another process that watches the key and then reads once.
+//! Two processes acquire one lock on etcd in turns. Measures the time from the sending of the release in one process to
+//! the grant in the other. It is compared with a bare client that deletes a key, while a bare client in another process
+//! watches the key and then reads once.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times the duration of a write to the disk, because a claim is such a write.
+/// Several times the duration of a write to the disk, because each claim writes to the disk.
 const PAUSE: Duration = Duration::from_millis(20);
 const KEY: &str = "/bare/handover";
 const READY: &str = "/bare/ready";
@@ -40,7 +41,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the lock repeatedly.
+/// Acquires and releases the lock repeatedly.
 pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = EtcdEngine::new(Config::from_url("etcd", &format!("//127.0.0.1:{port}"))?, &env);
@@ -72,7 +73,7 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other process: prints when it had read after each deletion.
+/// The other bare process: prints the time at which it had read after each deletion.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -13,7 +13,7 @@ use crate::{
 
 const HOLDS: usize = 10_000;
 const HOLD_TIME: Duration = Duration::from_secs(60);
-/// The methods that a holding client calls.
+/// The methods that a client with holds calls.
 const METHODS: [&str; 4] = ["Txn", "LeaseKeepAlive", "Status", "Watch"];
 
 /// Acquires many names and holds them. Prints the number of leases and requests, and their cost.

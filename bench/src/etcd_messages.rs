@@ -1,5 +1,5 @@
 //! The messages between the bare client and etcd, as far as the benches need them. Their names and numbers are those of
-//! etcd's `rpc.proto`; `crates/etcd/src/wire` has the messages of leasehold itself.
+//! etcd's `rpc.proto`. The messages of leasehold itself are in `crates/etcd/src/wire`.
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct LeaseGrantRequest {
@@ -13,7 +13,7 @@ pub(crate) struct LeaseGrantResponse {
     pub(crate) id: i64,
 }
 
-/// A message with one key: the parameter of a read, a watch and an unlock.
+/// A message with one key. It is the parameter of a read, a watch and an unlock.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct KeyRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -56,13 +56,14 @@ pub(crate) struct Range {
     pub(crate) keys_only: bool,
 }
 
-/// The values of [`Compare::target`]: which field of a key is compared.
+/// Values of [`Compare::target`]. They say which field of a key is compared.
 pub(crate) const TARGET_CREATE: i32 = 1;
 pub(crate) const TARGET_MOD: i32 = 2;
 pub(crate) const TARGET_VALUE: i32 = 3;
-/// A value of [`Compare::result`]: the field of the key must be less. 0: it must be equal.
+/// A value of [`Compare::result`]: the field of the key must be less than the given value. With the value 0 it must be
+/// equal.
 pub(crate) const RESULT_LESS: i32 = 2;
-/// The values of [`Range::sort_order`] and [`Range::sort_target`].
+/// Values of [`Range::sort_order`] and [`Range::sort_target`].
 pub(crate) const ASCENDING: i32 = 1;
 pub(crate) const DESCENDING: i32 = 2;
 pub(crate) const BY_CREATE_REVISION: i32 = 2;
@@ -87,13 +88,14 @@ pub(crate) struct Compare {
 }
 
 impl Compare {
-    /// The condition that the key was created at this revision; 0: it does not exist.
+    /// The condition that the key was created at this revision. With the revision 0, the condition is that the key does
+    /// not exist.
     pub(crate) fn created_at(key: Vec<u8>, revision: i64) -> Self {
         Self { target: TARGET_CREATE, key, create_revision: Some(revision), ..Self::default() }
     }
 }
 
-/// One step of a transaction: exactly one of the fields is set.
+/// One step of a transaction. Exactly one of the fields is set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct RequestOp {
     #[prost(message, optional, tag = "1")]
@@ -187,7 +189,7 @@ pub(crate) struct WatchResponse {
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Event {
-    /// 0: put, 1: deletion.
+    /// 0 is a put, 1 is a deletion.
     #[prost(int32, tag = "1")]
     pub(crate) kind: i32,
 }

@@ -1,5 +1,5 @@
-//! Programs in other languages that lock with packages of their registries. Each is started once and reads orders line
-//! by line, so that no start is measured.
+//! Programs in other languages that lock with packages from the registries of these languages. Each program is started
+//! once and then reads orders line by line, so that no measurement includes a start.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -37,19 +37,19 @@ impl ForeignProgram {
         Ok(line)
     }
 
-    /// Sends an order and reads its answer.
+    /// Sends an order and reads the answer to it.
     pub(crate) fn answer(&mut self, order: &str) -> Result<String, Failure> {
         self.order(order)?;
         self.read_answer()
     }
 
-    /// The figure that it answers.
+    /// Sends an order, and returns the figure in the answer to it.
     pub(crate) fn figure(&mut self, order: &str) -> Result<f64, Failure> {
         let line = self.answer(order)?;
         Ok(line.trim().parse().map_err(|_| format!("a program answered {line:?} instead of a figure"))?)
     }
 
-    /// Its process.
+    /// The id of its process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -62,7 +62,7 @@ impl Drop for ForeignProgram {
     }
 }
 
-/// A source beside those of this program.
+/// The path of a source that is beside the sources of this program.
 pub(crate) fn recipe_path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes").join(name)
 }

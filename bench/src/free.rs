@@ -38,7 +38,7 @@ fn pairs(locks: &Locks) -> Result<f64, Failure> {
     })
 }
 
-/// The yardstick: opens the file and waits for its exclusive `flock`. The drop releases it.
+/// The yardstick: opens the file and waits for its exclusive `flock`. Dropping the returned value releases the lock.
 pub(crate) fn bare_lock(path: &Path) -> Result<Flock<File>, Failure> {
     let file = File::options().create(true).truncate(false).write(true).open(path)?;
     Ok(Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| errno)?)

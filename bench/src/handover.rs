@@ -1,4 +1,5 @@
-//! Two processes take one lock in turns: the time from before the release in the one to the grant in the other.
+//! Two processes acquire one lock in turns. Measures the time from just before the release in one process to the grant
+//! in the other.
 
 use std::{io::Write, path::Path, process::Child, thread::sleep, time::Duration};
 
@@ -12,9 +13,9 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits by then.
+/// Long enough that the other process waits for the lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(1);
-/// Long enough that a lock without a queue goes to the other process.
+/// Long enough that a lock without a queue goes to the other process, and not to the same process again.
 const PAUSE: Duration = Duration::from_micros(300);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -31,7 +32,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The wanted quantile of the time between release and grant, in microseconds.
+/// The quantile at `fraction` of the times between release and grant, in microseconds.
 fn handovers(candidate: &str, place: &str, fraction: f64) -> Result<f64, Failure> {
     handover_time(
         [child::start(&["handover", candidate, place])?, child::start(&["handover", candidate, place])?],
@@ -40,8 +41,8 @@ fn handovers(candidate: &str, place: &str, fraction: f64) -> Result<f64, Failure
     )
 }
 
-/// The quantile at `fraction` of the time between release and grant, in microseconds, for two child processes that
-/// print when each of their holds was granted and when it was released.
+/// The quantile at `fraction` of the times between release and grant, in microseconds. The two child processes print
+/// when each of their holds was granted and when it was released.
 pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -> Result<f64, Failure> {
     let mut holds = Vec::new();
     for (number, child) in children.into_iter().enumerate() {
@@ -59,7 +60,7 @@ pub(crate) fn handover_time(children: [Child; 2], turns: usize, fraction: f64) -
     Ok(quantile(&mut times, fraction))
 }
 
-/// Takes the lock repeatedly; prints when it was granted and when its release began.
+/// Acquires and releases the lock repeatedly. Prints when each hold was granted and when its release began.
 pub(crate) fn child(candidate: &str, place: &str) -> Result<(), Failure> {
     let mut stamps = Vec::with_capacity(TURNS);
     if candidate == "flock" {
@@ -93,7 +94,7 @@ fn hold_once(release: impl FnOnce()) -> Result<(u64, u64), Failure> {
     Ok((granted, released))
 }
 
-/// Nanoseconds on a clock that all processes share.
+/// The time in nanoseconds, on a clock that all processes share.
 pub(crate) fn now() -> Result<u64, Failure> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC)?;
     Ok(now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)

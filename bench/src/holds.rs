@@ -1,4 +1,4 @@
-//! The memory that 100,000 holds take, and the processor time and threads that their renewals take.
+//! The memory that 100,000 holds need, and the processor time and threads that their renewals need.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use crate::{Failure, child, comparison::Comparison};
 
 const HOLDS: usize = 100_000;
 const TTL: Duration = Duration::from_secs(30);
-/// Each hold is renewed at a third of its lease: once in this time.
+/// How long the holds are kept. Each hold is renewed at a third of its lease, which is once in this time.
 const RENEWED_FOR: Duration = Duration::from_secs(10);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -27,7 +27,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// Runs in a process of its own, so that its memory is used for nothing else.
+/// Runs in a separate process, so that the memory of the process is used for nothing but the holds.
 pub(crate) fn child() -> Result<(), Failure> {
     let locks = Locks::connect("memory:bench-holds")?;
     drop(pollster::block_on(locks.mutex("warm").acquire())?);
@@ -56,8 +56,8 @@ pub(crate) fn status(field: &str) -> Result<u64, Failure> {
     Ok(line.split_whitespace().nth(1).ok_or("an empty line")?.parse()?)
 }
 
-/// The processor time that this process has used: fields 14 and 15 of proc_pid_stat(5), in ticks of a hundredth of a
-/// second.
+/// The processor time that this process has used: the fields 14 and 15 of proc_pid_stat(5), in ticks of a hundredth of
+/// a second.
 fn cpu_seconds() -> Result<f64, Failure> {
     let stat = fs::read_to_string("/proc/self/stat")?;
     let after_name = stat.rsplit_once(')').ok_or("no name in /proc/self/stat")?.1;

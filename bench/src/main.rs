@@ -1,5 +1,5 @@
-//! The benchmarks (benches): each measures leasehold and another program in turns, in one run, and prints medians and
-//! ratios. A *pair* is an acquire and its release.
+//! The benchmarks (benches). Each bench measures leasehold and another program in turns, in one run, and prints medians
+//! and ratios. A *pair* is an acquire and its release.
 //!
 //! `cargo run --release -p leasehold-bench -- BENCH...`; the results are in `docs/benchmarks.md`.
 
@@ -52,7 +52,7 @@ use std::process::ExitCode;
 /// The error that ends a bench.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A bench: its name on the command line, what it measures, and how.
+/// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
 const BENCHES: [Bench; 34] = [

@@ -1,4 +1,4 @@
-//! Acquire and release of free names on a MariaDB that syncs to its disk: leasehold, and a bare client.
+//! Acquire and release of free names on a MariaDB that syncs to its disk: by leasehold, and by a bare client.
 
 use std::{
     sync::{
@@ -63,7 +63,7 @@ pub(crate) fn new_engine(server: &MariadbServer) -> Result<Arc<leasehold_sql::Sq
     Ok(Arc::new(engine(Config::from_url(&rest)?, &Env::system())))
 }
 
-/// The statements of a program that locks with a table of its own: each task on its own connection, with prepared
+/// The statements of a program that locks with a table of its own. Each task has its own connection, with prepared
 /// statements.
 struct Bare {
     connections: Vec<Arc<Mutex<Conn>>>,

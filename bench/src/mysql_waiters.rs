@@ -14,10 +14,10 @@ use crate::{Failure, comparison::quantile, mysql_free::new_engine};
 const CLIENTS: usize = 4;
 /// The number of waiters in each client.
 const WAITERS: usize = 250;
-/// How long no hold changes before the measurement and during it.
+/// For how long no hold changes: before the measurement, and during the measurement.
 const SETTLE_TIME: Duration = Duration::from_secs(8);
 const IDLE_TIME: Duration = Duration::from_secs(20);
-/// The number of hand-overs that are timed after that.
+/// The number of hand-overs that are timed after the measurement.
 const HANDOVERS: usize = 20;
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -54,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         tokio::time::sleep(SETTLE_TIME).await;
         let (before, begin) = (count("Questions")?, Instant::now());
         tokio::time::sleep(IDLE_TIME).await;
-        // The query for the counter is one as well.
+        // The query that reads the counter is counted too.
         let statements = count("Questions")? - before - 1;
         let connections = count("Threads_connected")? - 1;
         println!(
@@ -85,7 +85,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     })
 }
 
-/// The next grant that any of these clients is notified of.
+/// The next pushed grant of which any of these clients is notified.
 async fn next_grant(engines: &[Arc<dyn Engine>]) -> (ClaimId, leasehold_core::Grant) {
     let mut futures: Vec<_> = engines.iter().map(|engine| engine.notifications()).collect();
     std::future::poll_fn(|context| {

@@ -1,5 +1,5 @@
-//! Several tasks in each of several processes contend for one name on etcd or ZooKeeper, beside programs with the usual
-//! client of that server: etcd's Go client and Curator.
+//! Several tasks in each of several processes contend for one name on etcd or ZooKeeper. It is compared with programs
+//! that use the common client of that server: etcd's Go client, and Curator.
 
 use std::{
     io::{Read, Write},
@@ -27,14 +27,14 @@ use crate::{
 /// How long one measurement takes.
 const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
-/// The name, which the foreign programs know as `/locks/line`.
+/// The name. The foreign programs use the path `/locks/line` for it.
 const NAME: &str = "line";
-/// The tasks of a busy process.
+/// The number of tasks of the busy process.
 const BUSY: usize = 64;
-/// How often the server is asked for its watches.
+/// The interval at which the server is asked for the number of its watches.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How often a second all of them together complete a section on the name, and the longest wait.
+/// Measures how many times a second all tasks together hold and release the name, and the longest wait.
 pub(crate) fn etcd() -> Result<(), Failure> {
     let server = EtcdServer::durable(&[]);
     let url = format!("etcd://127.0.0.1:{}", server.port());
@@ -52,7 +52,7 @@ pub(crate) fn etcd() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The same on ZooKeeper.
+/// Measures the same as [`etcd`], on ZooKeeper.
 pub(crate) fn zookeeper() -> Result<(), Failure> {
     let server = ZookeeperServer::durable(&[]);
     let url = format!("zookeeper://127.0.0.1:{}", server.port());
@@ -61,7 +61,7 @@ pub(crate) fn zookeeper() -> Result<(), Failure> {
     compare(&url, "Curator InterProcessMutex", &mut programs, "line ")
 }
 
-/// Compares with two foreign programs, which take orders of `TASKS MILLIS` after `order`.
+/// Compares leasehold with two foreign programs. An order to such a program is `order`, followed by `TASKS MILLIS`.
 fn compare(
     url: &str,
     theirs: &'static str,
@@ -69,7 +69,7 @@ fn compare(
     order: &str,
 ) -> Result<(), Failure> {
     let ours = |processes, tasks| -> Result<f64, Failure> { Ok(together(url, processes, tasks)?.0) };
-    // Java compiles code that runs often.
+    // A first run without a measurement, because Java compiles code that runs often.
     both(programs, order, 8)?;
     for (what, tasks) in [("2 processes, 1 task each", 1), ("2 processes, 8 tasks each", 8)] {
         println!("  {what}");
@@ -96,7 +96,8 @@ fn compare(
         .run()
 }
 
-/// The sections a second of processes with some tasks each, and the longest wait of a task in milliseconds.
+/// Starts processes with this number of tasks each. Returns the number of sections that they complete in a second, and
+/// the longest wait of a task in milliseconds. A section is one acquire and its release.
 fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Failure> {
     let children = (0..processes).map(|_| child::start(&["one-name", &tasks.to_string(), url]));
     let children = children.collect::<Result<Vec<_>, _>>()?;
@@ -109,7 +110,7 @@ fn together(url: &str, processes: usize, tasks: usize) -> Result<(f64, f64), Fai
     Ok((sections, longest))
 }
 
-/// The sections a second of both foreign programs, which work at the same time.
+/// The number of sections that both foreign programs, which work at the same time, complete in a second.
 fn both(programs: &mut [ForeignProgram; 2], order: &str, tasks: usize) -> Result<f64, Failure> {
     let order = request(order, tasks);
     programs.iter_mut().try_for_each(|program| program.order(&order))?;
@@ -124,17 +125,17 @@ fn request(order: &str, tasks: usize) -> String {
     format!("{order}{tasks} {}", MEASUREMENT_TIME.as_millis())
 }
 
-/// Parses an answer: the sections a second, and the longest wait in milliseconds.
+/// Parses an answer: the number of sections in a second, and the longest wait in milliseconds.
 fn figures(answer: &str) -> Result<(f64, f64), Failure> {
     let unreadable = || format!("a program answered {answer:?} instead of two figures");
     let (rate, wait) = answer.trim().split_once(' ').ok_or_else(unreadable)?;
     Ok((rate.parse()?, wait.parse()?))
 }
 
-/// Measures while another process has many tasks that always want the name.
+/// Calls `measure` while another process has many tasks that always want the name.
 fn beside_busy(url: &str, measure: impl FnOnce() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let mut busy = child::start(&["busy-name", url])?;
-    // Its first line says that it has begun.
+    // The first line of the busy process says that its tasks have begun.
     let mut begun = [0];
     busy.stdout.as_mut().ok_or("no output")?.read_exact(&mut begun)?;
     let figure = measure();
@@ -163,7 +164,7 @@ pub(crate) fn child(tasks: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The busy process: works until its input ends.
+/// The busy process. Its tasks work until its standard input ends.
 pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let locks = Locks::connect(url)?;
@@ -187,7 +188,7 @@ pub(crate) fn busy_child(url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What the watches of contending processes cost etcd.
+/// Prints what the watches of contending processes cost etcd.
 fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), Failure> {
     let requests = || metric(port, "grpc_server_msg_received_total{grpc_method=\"Watch\"");
     let before = requests()?;
@@ -217,7 +218,7 @@ fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), F
     Ok(())
 }
 
-/// The figure of etcd's metrics whose line begins so.
+/// The figure in the line of etcd's metrics that begins with `name`.
 fn metric(port: u16, name: &str) -> Result<f64, Failure> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;

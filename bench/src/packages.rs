@@ -1,5 +1,5 @@
-//! The lock packages of other languages: fetched from their registries by `npm`, `go` and `mvn`, once for each list of
-//! versions, below `target/tmp`.
+//! The lock packages of other languages. `npm`, `go` and `mvn` fetch them from their registries into a directory below
+//! `target/tmp`, once for each list of versions.
 
 use std::{
     env, fs,
@@ -14,10 +14,10 @@ const GO_MODULES: [&str; 2] =
     ["github.com/go-redsync/redsync/v4@v4.18.1", "github.com/redis/go-redis/v9@v9.23.0"];
 const JAVA_LIBRARIES: [[&str; 3]; 2] =
     [["org.redisson", "redisson", "4.7.0"], ["org.slf4j", "slf4j-nop", "2.0.17"]];
-/// The options of a production server.
+/// The options of Java on a production server.
 const JAVA_OPTIONS: [&str; 3] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"];
 
-/// A program with npm's `redlock`.
+/// A program that locks with npm's `redlock`.
 pub(crate) fn redlock() -> Result<Command, Failure> {
     let dir = PackageDir::new("node")?;
     dir.install(&NODE_PACKAGES.join("\n"), || {
@@ -30,7 +30,7 @@ pub(crate) fn redlock() -> Result<Command, Failure> {
     Ok(program)
 }
 
-/// A program with Go's redsync.
+/// A program that locks with Go's redsync.
 pub(crate) fn redsync() -> Result<Command, Failure> {
     let dir = PackageDir::new("go")?;
     let source = fs::read_to_string(recipe_path("redsync_pairs.go"))?;
@@ -44,7 +44,7 @@ pub(crate) fn redsync() -> Result<Command, Failure> {
     Ok(Command::new(dir.0.join("redsync_pairs")))
 }
 
-/// A program with Redisson.
+/// A program that locks with Redisson.
 pub(crate) fn redisson() -> Result<Command, Failure> {
     let dir = PackageDir::new("java")?;
     let source = recipe_path("RedissonPairs.java");
@@ -82,12 +82,13 @@ fn pom() -> String {
     )
 }
 
-/// The directory of the packages of a language.
+/// The directory for the packages of one language.
 struct PackageDir(PathBuf);
 
 impl PackageDir {
     fn new(language: &str) -> Result<Self, Failure> {
-        // The grandparent of `target/release/leasehold-bench`, wherever cargo has its target directory.
+        // This program is `target/release/leasehold-bench`, so its grandparent is cargo's target directory, wherever
+        // that is.
         let program = env::current_exe()?;
         let target = program
             .ancestors()
@@ -97,7 +98,7 @@ impl PackageDir {
         Ok(Self(target.join("tmp/bench-languages").join(language)))
     }
 
-    /// Fills it again, unless it was filled with this list.
+    /// Fills the directory again, unless it was filled for this list of versions.
     fn install(&self, versions: &str, install: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
         let list = self.0.join("list");
         if fs::read_to_string(&list).is_ok_and(|there| there == versions) {

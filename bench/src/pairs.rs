@@ -1,4 +1,4 @@
-//! Measures how often tasks complete an operation that they repeat, such as acquire and release.
+//! Measures how many times a second tasks complete an operation that they repeat, such as acquire and release.
 
 use std::time::{Duration, Instant};
 
@@ -7,8 +7,8 @@ use tokio::runtime::Runtime;
 
 use crate::Failure;
 
-/// Repeats acquire and release in `tasks` tasks for `measurement_time`, each on its own name. Returns how many of these
-/// pairs a second all tasks together complete.
+/// Repeats acquire and release in `tasks` tasks for `measurement_time`; each task uses its own name. Returns how many
+/// pairs all tasks together complete in a second.
 pub(crate) fn pairs(
     runtime: &Runtime,
     measurement_time: Duration,
@@ -25,7 +25,8 @@ pub(crate) fn pairs(
     })
 }
 
-/// How often a second all tasks together complete the operation that `make_operation` returns for each task.
+/// How many times a second all tasks together complete their operation. `make_operation` returns the operation of each
+/// task.
 pub(crate) fn per_second<M, F>(
     runtime: &Runtime,
     measurement_time: Duration,

@@ -1,5 +1,6 @@
-//! Two processes take one lock on PostgreSQL in turns: the time from the sending of the release in one to the grant in
-//! the other, beside a bare client that commits a notification and one in another process that receives it.
+//! Two processes acquire one lock on PostgreSQL in turns. Measures the time from the sending of the release in one
+//! process to the grant in the other. It is compared with a bare client that commits a notification, while a bare
+//! client in another process receives it.
 
 use std::{future::poll_fn, time::Duration};
 
@@ -18,7 +19,7 @@ use crate::{
 const TURNS: usize = 50;
 /// Several times the duration of a commit.
 const PAUSE: Duration = Duration::from_millis(10);
-/// A notification alone writes nothing to the disk.
+/// A notification without a row. Its commit writes nothing to the disk.
 const ALONE: &str = "NOTIFY bare";
 const WITH_ROW: &str = "BEGIN; INSERT INTO turns VALUES (1); NOTIFY bare; COMMIT";
 
@@ -46,7 +47,7 @@ fn url(port: u16) -> String {
     format!("postgres://postgres@127.0.0.1:{port}/postgres")
 }
 
-/// Takes the lock repeatedly.
+/// Acquires and releases the lock repeatedly.
 pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let config = Config::from_url(&format!("//postgres@127.0.0.1:{port}/postgres"))?;
@@ -79,7 +80,7 @@ fn notify_time(port: u16, words: &str, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other process: prints when each notification arrived.
+/// The other bare process: prints when each notification arrived.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

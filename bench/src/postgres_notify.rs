@@ -1,5 +1,5 @@
-//! The cost of notifications on PostgreSQL at its highest rates: their commits are serialised, because all
-//! notifications go into one queue.
+//! The cost of notifications on PostgreSQL at its highest rates. Commits with notifications happen one after the other,
+//! because all notifications go into one queue.
 
 use std::{future::poll_fn, sync::Arc, time::Duration};
 
@@ -52,7 +52,7 @@ async fn conns(url: &str) -> Result<Vec<Arc<Conn>>, Failure> {
     Ok(conns)
 }
 
-/// Clients that listen and discard the notifications.
+/// Clients that listen, and ignore the notifications.
 async fn listeners(url: &str) -> Result<Vec<Client>, Failure> {
     let mut listeners = Vec::new();
     for index in 0..LISTENERS {

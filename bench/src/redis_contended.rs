@@ -18,7 +18,7 @@ const TASKS: usize = 32;
 const MEASUREMENT_TIME: Duration = Duration::from_millis(500);
 const CROWD: usize = 10_000;
 
-/// How often a second two processes together complete a section on one name.
+/// Measures how many times a second two processes together hold and release one name.
 pub(crate) fn contended() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let url = format!("redis://127.0.0.1:{}", server.port());
@@ -53,7 +53,7 @@ pub(crate) fn contend(candidate: &str, url: &str) -> Result<(), Failure> {
                 while begin.elapsed() < MEASUREMENT_TIME {
                     match &rslock_manager {
                         Some(rslock_manager) => {
-                            // The crate gives up after some tries; then the loop asks again.
+                            // The crate gives up after some tries. Then the loop tries again.
                             if let Ok(lock) =
                                 rslock_manager.lock("contended-rslock", Duration::from_secs(30)).await
                             {
@@ -79,7 +79,8 @@ pub(crate) fn contend(candidate: &str, url: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The server's commands for each hand-over between processes, with few and with many waiting tasks in each.
+/// The number of the server's commands for each hand-over between two processes, with few and with many waiting tasks
+/// in each process.
 pub(crate) fn crowds() -> Result<(), Failure> {
     for tasks in [10, 100, 1000, CROWD] {
         let server = RedisServer::start(&[]);

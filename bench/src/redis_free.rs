@@ -1,5 +1,5 @@
-//! Acquire and release of free names on Redis: leasehold, the crate `rslock`, and a bare socket that sends the same
-//! commands, encoded in advance, in batches.
+//! Acquire and release of free names on Redis: by leasehold, by the crate `rslock`, and by a bare socket. The bare
+//! socket sends the same commands as leasehold in batches; they are encoded before the measurement.
 
 use std::{
     fmt::Write as _,
@@ -56,7 +56,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
         .run()
 }
 
-/// The client library of leasehold, without leasehold.
+/// The client library that leasehold uses, without leasehold.
 #[derive(Clone)]
 struct BareClient {
     connection: redis::aio::MultiplexedConnection,
@@ -115,7 +115,7 @@ pub(crate) fn rslock_pairs(
     })
 }
 
-/// A bare connection. A call of a script has as many names as leasehold puts into one.
+/// A connection without a client library. It puts as many names into one call of a script as leasehold does.
 struct BareSocket {
     stream: BufReader<TcpStream>,
     batches: Vec<BatchedCall>,
@@ -125,12 +125,12 @@ struct BatchedCall {
     names: usize,
     claim: Vec<u8>,
     release: Vec<u8>,
-    /// The offsets of the tokens in the release. All tokens have the same length.
+    /// The offsets of the tokens in the encoded release. All tokens have the same length.
     token_offsets: Vec<usize>,
 }
 
 const BATCH: usize = 32;
-/// The parameters of a claim in [`pairs`].
+/// The parameters of a claim that is made as in [`pairs`].
 const CLAIM_PARAMETERS: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER_KEY: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";
@@ -182,11 +182,11 @@ impl BareSocket {
             for batch in &mut batches {
                 let reply = self.answers(batch.names)?;
                 for (&offset, token) in batch.token_offsets.iter().zip(&reply) {
-                    // The script marks a token with a minus sign if it minted fewer tokens than the claim asked for,
-                    // because the counter has run ahead of the clock.
+                    // If the counter has run ahead of the clock, the script makes fewer tokens than the claim asked
+                    // for. It marks such a token with a minus sign.
                     let token = token.trim_start_matches('-').as_bytes();
-                    // The script gives no token that would be ahead of the server's clock: the names of such tokens are
-                    // not acquired.
+                    // If a token would be ahead of the server's clock, the script gives none, and the name is not
+                    // acquired.
                     if token.len() == TOKEN.len() {
                         batch
                             .release
@@ -207,7 +207,7 @@ impl BareSocket {
         Ok(completed as f64 / begin.elapsed().as_secs_f64())
     }
 
-    /// The words of one answer: one for each name, after the server's time.
+    /// The words of one answer: one word for each name. The server's time, which comes first, is left out.
     fn answers(&mut self, names: usize) -> Result<Vec<String>, Failure> {
         let length = self.line()?;
         let length: usize =

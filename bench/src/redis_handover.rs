@@ -1,5 +1,5 @@
-//! Two processes take one lock on Redis in turns: the time from the sending of the release in one to the grant in the
-//! other, beside a bare message from one process to another.
+//! Two processes acquire one lock on Redis in turns. Measures the time from the sending of the release in one process
+//! to the grant in the other. It is compared with a bare message from one process to another.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -19,7 +19,7 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits by then.
+/// Long enough that the other process waits for the lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(1);
 /// Long enough that the grant has arrived at the other process.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -44,13 +44,14 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The wanted quantile of the time between release and grant, in microseconds.
+/// The quantile at `fraction` of the times between release and grant, in microseconds.
 fn handovers(keeper: &str, release_point: &str, port: u16, fraction: f64) -> Result<f64, Failure> {
     let start = || child::start(&["redis-handover", keeper, release_point, &port.to_string()]);
     handover_time([start()?, start()?], TURNS, fraction)
 }
 
-/// Takes the lock repeatedly; prints when it was granted, and when its release began or was sent.
+/// Acquires and releases the lock repeatedly. Prints when each hold was granted, and when its release began or was
+/// sent.
 pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let env = Env::system();
     let engine = RedisEngine::new(Config::from_url("redis", &format!("//127.0.0.1:{port}"))?, &env);
@@ -76,13 +77,13 @@ fn publish_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other process: prints when each message arrived.
+/// The other bare process: prints when each message arrived.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let mut server = Bare::connect(port.parse()?)?;
     server.ask(&["SUBSCRIBE", "bench"])?;
     let mut times = Vec::new();
     while times.len() < 100 {
-        // Each message is three strings.
+        // Each message consists of three strings.
         if server.line()? == "message" {
             (0..4).try_for_each(|_| server.line().map(drop))?;
             times.push(now()?);
@@ -102,7 +103,7 @@ impl Bare {
         Ok(Self(BufReader::new(stream)))
     }
 
-    /// The last line of the answer.
+    /// Sends a command, and returns the last line of the answer.
     fn ask(&mut self, words: &[&str]) -> Result<String, Failure> {
         let mut text = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| text += &format!("${}\r\n{word}\r\n", word.len()));
@@ -110,7 +111,7 @@ impl Bare {
         let mut line = self.line()?;
         let lines =
             match (line.as_bytes().first(), line.get(1..).and_then(|count| count.parse::<usize>().ok())) {
-                // Each string of a list is on a line after the line with its length; numbers and plain words take one
+                // Each string of a list takes two lines: its length, and the string. A number or a plain word takes one
                 // line.
                 (Some(b'*'), Some(2)) => 3,
                 (Some(b'*'), Some(3)) => 5,

@@ -11,10 +11,10 @@ use crate::Failure;
 const HOLDS: usize = 100_000;
 const HOLD_TIME: Duration = Duration::from_secs(300);
 const NAMES: usize = 1_000_000;
-/// The number of claims in flight at one time.
+/// The largest number of claims in flight at the same time.
 const MAX_IN_FLIGHT: usize = 1000;
 
-/// Acquires many names and holds them. Prints how many are lost, and the cost.
+/// Acquires many names and holds them. Prints how many holds are lost, and what the holds cost.
 pub(crate) fn holds() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
@@ -26,14 +26,14 @@ pub(crate) fn holds() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all names, and returns a text with the time that this took.
+/// Acquires all names. Returns their guards, and a text that says how long this took.
 pub(crate) fn acquire_all(runtime: &Runtime, locks: &Locks) -> Result<(Vec<Guard>, String), Failure> {
     let begin = Instant::now();
     let guards = runtime.block_on(acquire(locks, 0..HOLDS))?;
     Ok((guards, format!("{HOLDS} acquired in {:.1} s", begin.elapsed().as_secs_f64())))
 }
 
-/// Holds them for `time`, and returns a text with the number of lost holds and the cost.
+/// Keeps the holds for `time`. Returns a text with the number of lost holds and the cost.
 pub(crate) fn hold_for(guards: &[Guard], time: Duration) -> Result<String, Failure> {
     let (cpu, begin) = (cpu_seconds()?, Instant::now());
     std::thread::sleep(time);
@@ -42,13 +42,13 @@ pub(crate) fn hold_for(guards: &[Guard], time: Duration) -> Result<String, Failu
     Ok(format!("after {time:?}: {lost} lost, {share:.1} % of a core in the client"))
 }
 
-/// How many of a server's connections belong to holding clients.
+/// How many of a server's connections belong to clients of leasehold.
 pub(crate) fn connections(clients: &[String]) -> usize {
     let is_ours = |line: &&String| line.contains("lib-name=leasehold") || line.contains("cmd=evalsha");
     clients.iter().filter(is_ours).count()
 }
 
-/// Acquires and releases a very large number of names, once each, and prints what is left on the server.
+/// Acquires and releases a very large number of names, each of them once. Prints what is left on the server.
 pub(crate) fn names() -> Result<(), Failure> {
     let server = RedisServer::start(&[]);
     let locks = Locks::connect(&format!("redis://127.0.0.1:{}", server.port()))?;
@@ -63,7 +63,7 @@ pub(crate) fn names() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Acquires all of these names, many at a time.
+/// Acquires all of these names. Many claims are in flight at the same time.
 pub(crate) async fn acquire(
     locks: &leasehold_core::Locks,
     names: std::ops::Range<usize>,

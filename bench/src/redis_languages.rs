@@ -1,5 +1,5 @@
-//! Acquire and release of free names on one Redis, by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns
-//! with leasehold. Each of the others is a separate program, started and warmed up before.
+//! Acquire and release of free names on one Redis by npm's `redlock`, Go's redsync and Redisson's `RLock`, in turns
+//! with leasehold. Each of these three is a separate program, which is started and warmed up before the measurement.
 
 use std::{cell::RefCell, fs, time::Duration};
 
@@ -14,12 +14,12 @@ use crate::{
     pairs::pairs,
 };
 
-/// Short slices and many rounds, because the speed of a shared machine varies.
+/// The measurements are short and the rounds are many, because the speed of a shared machine varies.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(40);
 const ROUNDS: usize = 81;
-/// How often each way runs before it is measured, because Java and JavaScript compile code that runs often.
+/// How many times each program runs before it is measured: Java and JavaScript compile code that runs often.
 const WARMING: usize = 25;
-/// The ticks per second of processor times in `/proc`, the same on every architecture of Linux.
+/// The number of ticks in a second of processor time in `/proc`. It is the same on every architecture of Linux.
 const TICKS: f64 = 100.0;
 
 const REDLOCK: &str = "npm redlock 5, ioredis";
@@ -87,7 +87,7 @@ fn foreign_pairs(program: &mut ForeignProgram, tasks: usize) -> Result<f64, Fail
     program.figure(&format!("{tasks} {}", MEASUREMENT_TIME.as_millis()))
 }
 
-/// The processor time of one way.
+/// The processor time that one candidate and the server used, and the number of pairs in this time.
 struct Cost {
     name: &'static str,
     pairs: f64,
@@ -96,7 +96,7 @@ struct Cost {
 }
 
 impl Cost {
-    /// Measures a slice of this process.
+    /// Runs one measurement. Adds the processor time that the process and the server used for it.
     fn of(
         costs: &RefCell<Vec<Self>>,
         server: u32,
@@ -129,7 +129,7 @@ impl Cost {
 fn cpu_time(process: u32) -> Result<f64, Failure> {
     let output = fs::read_to_string(format!("/proc/{process}/stat"))?;
     let (_, words) = output.rsplit_once(')').ok_or("no name of a program")?;
-    // After the name: state, then ten others, then the times of users and of the kernel.
+    // After the program's name come the state, ten other fields, and then the times in user code and in the kernel.
     let ticks: Vec<u64> =
         words.split_ascii_whitespace().skip(11).take(2).map(str::parse).collect::<Result<_, _>>()?;
     Ok(ticks.iter().sum::<u64>() as f64 / TICKS)

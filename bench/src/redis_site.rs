@@ -12,11 +12,11 @@ pub(crate) enum Site {
     Cluster(RedisCluster),
 }
 
-/// The work of all servers of a site so far.
+/// The work that all servers of a site have done so far.
 pub(crate) struct ServerWork {
-    /// The number of calls of each command, by clients and by scripts.
+    /// The number of calls of each command. Calls by clients and calls by scripts are included.
     pub(crate) calls: BTreeMap<String, u64>,
-    /// Processor time, in seconds.
+    /// The processor time, in seconds.
     pub(crate) cpu: f64,
 }
 
@@ -25,7 +25,8 @@ impl Site {
         Self::One(RedisServer::start(&[]))
     }
 
-    /// A cluster of this many masters without replicas, which take long to consider each other down.
+    /// A cluster of this many masters without replicas. Its node timeout is long, so that busy nodes do not consider
+    /// each other down.
     pub(crate) fn cluster(masters: usize) -> Self {
         let node_timeout = std::time::Duration::from_secs(15);
         let options = RedisClusterOptions { masters, replicas: 0, node_timeout, ..Default::default() };
@@ -39,7 +40,7 @@ impl Site {
         }
     }
 
-    /// The answers of each server to a command.
+    /// The answer of each server to this command.
     pub(crate) fn command(&self, words: &[&str]) -> Vec<Vec<String>> {
         match self {
             Self::One(server) => vec![server.command(words)],
@@ -68,7 +69,7 @@ impl Site {
 }
 
 impl ServerWork {
-    /// The work since `before`.
+    /// The work that was done after `before`.
     pub(crate) fn since(mut self, before: &Self) -> Self {
         for (command, calls) in &mut self.calls {
             *calls -= before.calls.get(command).copied().unwrap_or_default();
@@ -78,12 +79,12 @@ impl ServerWork {
         self
     }
 
-    /// The number of clients' requests that run scripts.
+    /// The number of requests of clients that run scripts.
     pub(crate) fn requests(&self) -> u64 {
         self.calls.get("evalsha").copied().unwrap_or_default()
     }
 
-    /// The number of commands that scripts called.
+    /// The number of commands that the scripts called.
     pub(crate) fn script_commands(&self) -> u64 {
         const BY_CLIENTS: [&str; 6] = ["evalsha", "info", "ping", "config|get", "script|load", "hello"];
         let is_of_script = |(command, _): &(&String, &u64)| {

@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a Redlock: leasehold beside the crate `rslock`, on the same nodes; and with a
-//! node that hangs, beside none.
+//! Acquire and release of free names on a Redlock. leasehold is compared with the crate `rslock` on the same nodes; and
+//! leasehold with one node that hangs is compared with leasehold without such a node.
 
 use std::{
     sync::Arc,
@@ -15,9 +15,10 @@ use crate::{Failure, comparison::Comparison, pairs::pairs, redis_free::rslock_pa
 const TASKS: usize = 64;
 const MEASUREMENT_TIME: Duration = Duration::from_millis(150);
 const ROUNDS: usize = 15;
-/// How far the clocks of the nodes are ahead, in seconds: the nodes then seem to have run for long, so each has a vote.
+/// By how many seconds the clocks of the nodes are ahead. So each node seems to have been running for long, and has a
+/// vote.
 const CLOCK_AHEAD: i64 = 1_000_000;
-/// How long a node has hung when the measurement begins: by then it is known to be late.
+/// For how long a node has hung when the measurement begins. Then leasehold knows that the node answers late.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -61,7 +62,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Uses the locks until the node that hangs is known to be late.
+/// Uses the locks until leasehold knows that the node that hangs answers late.
 fn settle(runtime: &Runtime, tasks: usize, locks: &Locks) -> Result<(), Failure> {
     let begin = Instant::now();
     while begin.elapsed() < SETTLE_TIME {

@@ -1,4 +1,5 @@
-//! A master with holds is killed, and Sentinels name another: how soon that one grants, and how many holds are lost.
+//! A master with holds is killed, and Sentinels name another master. Measures how soon the new master grants a name,
+//! and how many holds are lost.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -13,18 +14,18 @@ use tokio::runtime::Runtime;
 use crate::{Failure, comparison::quantile};
 
 const ROUNDS: usize = 7;
-/// The number of holds that the replicas have, and of holds that they lack.
+/// The number of holds that are replicated, and the number of holds that the replicas lack.
 const REPLICATED: usize = 100;
 const UNREPLICATED: usize = 20;
 const TTL: Duration = Duration::from_secs(12);
 
-/// The results of one round, in ms.
+/// The results of one round. Times are in ms.
 struct RoundFigures {
-    /// From the kill until a majority of Sentinels named a node that reported to be a master.
+    /// From the kill until a majority of Sentinels named a node that reported to be the master.
     until_new_master: f64,
-    /// From then until a name was granted.
+    /// From that moment until a name was granted.
     until_grant: f64,
-    /// From the kill until the last hold that the new master lacks was reported as lost.
+    /// From the kill until the last of the holds that the new master lacks was reported as lost.
     until_reported: f64,
     replicated: usize,
     lost: usize,
@@ -82,7 +83,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     let (new_master_at, grants) = thread::scope(|scope| {
         let naming = scope.spawn(|| {
             let new_master_at = wait_for_new_master(&group);
-            // By then one is granted for certain.
+            // After this time it is certain that the new master has granted a name.
             thread::sleep(Duration::from_secs(3));
             must_stop.store(true, Relaxed);
             new_master_at
@@ -97,7 +98,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     let lost = runtime.block_on(async {
         let mut lost = 0;
         for loss in losses {
-            // The lease is over then.
+            // At this time the lease of the hold has ended.
             if let Ok(when) = tokio::time::timeout_at((killed + TTL).into(), loss).await {
                 last_reported = last_reported.max(when?);
                 lost += 1;
@@ -105,7 +106,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
         }
         Ok::<_, Failure>(lost)
     })?;
-    // The longest time that they may last without renewal.
+    // The longest time for which the holds can last without a renewal.
     thread::sleep(TTL.saturating_sub(killed.elapsed()));
     let survived = runtime.block_on(async {
         let mut count = 0;
@@ -124,7 +125,7 @@ fn run_round(runtime: &Runtime) -> Result<RoundFigures, Failure> {
     })
 }
 
-/// When a majority of Sentinels named another node that reported to be a master.
+/// The time at which a majority of Sentinels named another node that reported to be the master.
 fn wait_for_new_master(group: &RedisSentinels) -> Instant {
     while group.master() == 0 {
         thread::sleep(Duration::from_millis(2));
@@ -140,7 +141,7 @@ async fn hold(locks: &Locks, kind: &str, count: usize) -> Result<Vec<Guard>, Fai
     Ok(guards)
 }
 
-/// Acquires one new name after another, and returns when each was granted.
+/// Acquires one new name after the other. Returns when each was granted.
 async fn grant_new_names(locks: &Locks, must_stop: &AtomicBool) -> Result<Vec<Instant>, Failure> {
     let mut grants = Vec::new();
     for number in 0.. {

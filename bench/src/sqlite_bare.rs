@@ -1,4 +1,5 @@
-//! SQLite without leasehold: one writer that waits for the disk as long, and how soon another process sees its commits.
+//! SQLite without leasehold: a single writer that waits for the disk as leasehold does; and how soon another process
+//! notices its commits.
 
 use std::{
     io::{BufRead, BufReader},
@@ -35,7 +36,7 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    /// How long each pair of taking and freeing took, in nanoseconds.
+    /// Acquires and releases a row repeatedly. Returns how long each pair took, in nanoseconds.
     pub(crate) fn pairs(&self, measurement_time: Duration) -> Result<Vec<u64>, Failure> {
         let begin = Instant::now();
         let mut times = Vec::new();
@@ -54,8 +55,8 @@ impl Bare {
     }
 }
 
-/// The wanted quantile of the time from before a commit until another process saw it, woken by a change of the file's
-/// times.
+/// The quantile at `at` of the times from just before a commit until another process saw it. A change of the time
+/// stamps of the file wakes that process.
 pub(crate) fn commit_notice_time(path: &Path, at: f64) -> Result<f64, Failure> {
     let bare = Bare::open(path)?;
     let first = bare.token()?;

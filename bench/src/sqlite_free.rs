@@ -1,5 +1,5 @@
-//! Acquire and release of free names in an SQLite file: leasehold, in one process and in four, beside one bare writer
-//! that commits as often and alone.
+//! Acquire and release of free names in an SQLite file: by leasehold in one process and in four, compared with a single
+//! bare writer that makes as many commits.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -18,14 +18,15 @@ use crate::{
     sqlite_bare::Bare,
 };
 
-/// The approximate length of one measurement: the speed of a disk varies in phases of a tenth of a second.
+/// The approximate length of one measurement. It is longer than the phases of a tenth of a second in which the speed of
+/// a disk varies.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 11;
 const PROCESSES: usize = 4;
 
-/// How long each pair took in nanoseconds, over all tasks.
+/// How long each pair of all tasks took, in nanoseconds.
 type Times = Result<Vec<u64>, Failure>;
-/// A figure that is computed from the times.
+/// The unit of a figure, and how the figure is computed from the times.
 type Figure = (&'static str, fn(Vec<u64>) -> f64);
 
 pub(crate) fn bench() -> Result<(), Failure> {
@@ -85,7 +86,7 @@ fn pairs(runtime: &Runtime, locks: &Locks, tasks: usize) -> Times {
     Ok(all)
 }
 
-/// The same in several processes at once.
+/// Measures the same in several processes that work at the same time.
 fn processes(path: &Path, tasks: usize) -> Times {
     let what = ["sqlite-free", &path.display().to_string(), &tasks.to_string()];
     let mut children = (0..PROCESSES).map(|_| child::start(&what)).collect::<Result<Vec<_>, _>>()?;
@@ -95,7 +96,7 @@ fn processes(path: &Path, tasks: usize) -> Times {
         output.read_line(&mut String::new())?;
         outputs.push(output);
     }
-    // All children are ready, and begin together.
+    // All children are ready. This lets them begin at the same time.
     for child in &mut children {
         child.stdin.take().ok_or("no input")?.write_all(b"\n")?;
     }

@@ -1,5 +1,6 @@
-//! Two processes take one lock in an SQLite file in turns: the time from the sending of the release in one to the grant
-//! in the other, beside a bare commit and another process that is woken to look.
+//! Two processes acquire one lock in an SQLite file in turns. Measures the time from the sending of the release in one
+//! process to the grant in the other. It is compared with a bare commit, after which another process is woken and
+//! looks.
 
 use std::{path::Path, time::Duration};
 
@@ -15,7 +16,7 @@ use crate::{
 };
 
 const TURNS: usize = 100;
-/// Long enough that the other process waits by then, which takes a commit.
+/// Long enough that the other process waits for the lock when the hold ends: its claim takes a commit.
 const HOLD: Duration = Duration::from_millis(5);
 /// Long enough that the grant has arrived at the other process.
 const PAUSE: Duration = Duration::from_millis(5);
@@ -36,13 +37,13 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The wanted quantile of the time between release and grant, in microseconds.
+/// The quantile at `fraction` of the times between release and grant, in microseconds.
 fn handovers(keeper: &str, path: &Path, fraction: f64) -> Result<f64, Failure> {
     let start = || child::start(&["sqlite-handover", keeper, &path.display().to_string()]);
     handover_time([start()?, start()?], TURNS, fraction)
 }
 
-/// Takes the lock repeatedly; prints when it was granted, and when its release was sent.
+/// Acquires and releases the lock repeatedly. Prints when each hold was granted, and when its release was sent.
 pub(crate) fn child(keeper: &str, path: &str) -> Result<(), Failure> {
     let engine = engine(Path::new(path), &Env::system())?;
     take_turns(engine, keeper, "sent", Turns { count: TURNS, hold: HOLD, pause: PAUSE })

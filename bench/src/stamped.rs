@@ -1,4 +1,4 @@
-//! One of two processes that take one lock in turns, and an engine wrapper that records when a release is sent.
+//! One of two processes that acquire one lock in turns, and a wrapper of an engine that records when a release is sent.
 
 use std::{
     io::Write,
@@ -16,17 +16,17 @@ use leasehold_core::{
 
 use crate::{Failure, handover::now};
 
-/// How often a process takes the lock, and for how long.
+/// How many times a process acquires the lock, and for how long it holds it.
 pub(crate) struct Turns {
     pub(crate) count: usize,
-    /// Long enough that the other process waits by then.
+    /// Long enough that the other process waits for the lock when the hold ends.
     pub(crate) hold: Duration,
     /// Long enough that the grant has arrived at the other process.
     pub(crate) pause: Duration,
 }
 
-/// Takes the lock repeatedly. Prints when it was granted, and either when its guard was dropped (`release_point` is
-/// `dropped`) or when its release was sent.
+/// Acquires and releases the lock repeatedly. Prints when each hold was granted, and a second time: if `release_point`
+/// is `dropped`, the time at which its guard was dropped; otherwise the time at which its release was sent.
 pub(crate) fn take_turns(
     engine: impl Engine,
     keeper: &str,

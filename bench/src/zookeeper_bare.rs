@@ -1,4 +1,4 @@
-//! A bare client of ZooKeeper: the requests of a program that locks with nothing but the server's own operations.
+//! A bare client of ZooKeeper. It sends the requests of a program that locks only with the server's own operations.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,12 +6,12 @@ use zookeeper_client::{Acls, Client, CreateMode, EventType, MultiWriteResult};
 
 use crate::Failure;
 
-/// Longer than any pause of a busy machine that could keep a bench from sending heartbeats.
+/// A busy machine may keep a bench from sending heartbeats for a while. The timeout is longer than any such pause.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(30);
-/// The data of a node: about as long as leasehold's.
+/// The data of a node. It is about as long as the data of leasehold's nodes.
 const OWNER: &[u8] = b"30000 user@host:12345";
 
-/// Some sessions. Tasks are distributed over them.
+/// Several sessions, over which the tasks are distributed.
 #[derive(Clone)]
 pub(crate) struct Bare {
     sessions: Arc<[Client]>,
@@ -36,8 +36,8 @@ impl Bare {
         Ok(self.sessions[0].mkdir(dir, &CreateMode::Persistent.with_acls(Acls::anyone_all())).await?)
     }
 
-    /// Creates a sequential node, lists the queue, deletes the node: three requests, each after the answer to the one
-    /// before.
+    /// Creates a sequential node, lists the queue, and deletes the node. These are three requests; each is sent after
+    /// the answer to the previous one.
     pub(crate) async fn pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
@@ -46,11 +46,11 @@ impl Bare {
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
-    /// The same, without waiting for the creation before the queue is listed.
+    /// Like [`pair`](Self::pair), but sends the list request without waiting for the answer to the creation.
     pub(crate) async fn quick_pair(&self, task: usize, dir: &str) -> Result<(), Failure> {
         let session = self.session(task);
         let path = format!("{dir}/lock-");
-        // Both requests are sent here, in this order.
+        // Both requests are sent here: first the creation, then the list request.
         let (created, listed) =
             (session.create(&path, OWNER, &sequential_options()), session.list_children(dir));
         let (_, number) = created.await?;
@@ -58,8 +58,8 @@ impl Bare {
         Ok(session.delete(&format!("{path}{number}"), None).await?)
     }
 
-    /// The same for several names together: all nodes in one transaction, a listing of each queue, all deletions in one
-    /// transaction.
+    /// Like [`pair`](Self::pair), for several names together: one transaction creates all nodes, one request for each
+    /// queue lists it, and one transaction deletes all nodes.
     pub(crate) async fn joint_pairs(&self, task: usize, dirs: &[String]) -> Result<(), Failure> {
         let session = self.session(task);
         let mut create = session.new_multi_writer();
@@ -81,7 +81,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Creates a node under its own name.
+    /// Creates a node at this path. It is not sequential.
     pub(crate) async fn create(&self, path: &str) -> Result<(), Failure> {
         let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
         self.sessions[0].create(path, OWNER, &options).await?;
@@ -97,7 +97,7 @@ impl Bare {
         Ok(self.sessions[0].check_stat(path).await?.is_some())
     }
 
-    /// Waits until a node, which exists or will exist, is deleted, and then lists the queue.
+    /// Waits until a node is deleted, and then lists the queue. The node exists already or will exist.
     pub(crate) async fn wait_for_deletion(&self, dir: &str, path: &str) -> Result<(), Failure> {
         loop {
             let (_, watcher) = self.sessions[0].check_and_watch_stat(path).await?;
@@ -113,7 +113,7 @@ fn sequential_options() -> zookeeper_client::CreateOptions<'static> {
     CreateMode::EphemeralSequential.with_acls(Acls::anyone_all())
 }
 
-/// An error unless the own node is alone in the queue: that makes it a lock.
+/// Returns an error unless the client's own node is alone in the queue. If it is alone, the client has the lock.
 fn expect_alone_in_queue(queue: Result<Vec<String>, zookeeper_client::Error>) -> Result<(), Failure> {
     match queue?.len() {
         1 => Ok(()),

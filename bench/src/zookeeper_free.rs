@@ -1,5 +1,5 @@
-//! Acquire and release of free names on a ZooKeeper that syncs to its disk: leasehold, and a bare client with as many
-//! sessions.
+//! Acquire and release of free names on a ZooKeeper that syncs to its disk: by leasehold, and by a bare client with as
+//! many sessions as leasehold.
 
 use std::{
     sync::Arc,
@@ -23,15 +23,16 @@ use crate::{
 /// The approximate length of one measurement: some hundred writes to the disk.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(200);
 const ROUNDS: usize = 51;
-/// The same with one task: some dozen writes. It is measured often, because a single task waits whenever the machine is
-/// busy with something else.
+/// The approximate length of one measurement with one task: some dozen writes. There are many such measurements,
+/// because a single task waits whenever the machine is busy with something else.
 const SINGLE_TASK_TIME: Duration = Duration::from_millis(60);
 const SINGLE_TASK_ROUNDS: usize = 151;
-/// The number of rounds for the cost of a pair, which varies less.
+/// The number of rounds in which the cost of a pair is measured. The cost varies less than the time.
 const COST_ROUNDS: usize = 15;
-/// How many slices leasehold gets to find the best number of sessions: on a busy machine one is too short.
+/// The number of measurements during which leasehold can find the best number of sessions. On a busy machine a single
+/// one is too short.
 const WARMING: usize = 15;
-/// The number of names in one transaction of the client that does several together.
+/// The numbers of names in one transaction of the bare client that handles several names together.
 const FEW: usize = 2;
 const MANY: usize = 8;
 
@@ -45,7 +46,8 @@ const ON_RUNTIME: &str = "leasehold, keeper on the tasks' runtime";
 pub(crate) fn bench() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for tasks in [64, 1] {
-        // A new server has no sessions of an earlier load; the sessions are counted.
+        // The server is new, because the sessions are counted and an earlier server would have sessions of an earlier
+        // load.
         load(&ZookeeperServer::durable(&[]), &runtime, tasks)?;
     }
     Ok(())
@@ -54,7 +56,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
 fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(), Failure> {
     let locks_on_thread = locks(server.port(), Keeper::thread())?;
     let locks_on_runtime = locks(server.port(), Keeper::on(runtime.handle().clone()))?;
-    // The engine finds the best number of sessions under load.
+    // Under load, the engine finds the best number of sessions.
     let sessions =
         sessions_after_warm_up(server, || pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_thread))?;
     let both = sessions_after_warm_up(server, || pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime))?;
@@ -99,7 +101,8 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
         .candidate("leasehold", || cost(|| pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_thread)))
         .candidate(ON_RUNTIME, || cost(|| pairs(runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime)))
         .run()?;
-    // Otherwise the bare client had fewer sessions than the engine that it was compared with.
+    // If the number of sessions has changed, the bare client had another number of sessions than the engine with which
+    // it was compared.
     if figure(server, "zk_global_sessions")? != 3 * sessions + u64::from(socket.is_some()) {
         return Err("the number of sessions changed while it was measured".into());
     }
@@ -110,7 +113,7 @@ fn load(server: &ZookeeperServer, runtime: &Runtime, tasks: usize) -> Result<(),
     Ok(())
 }
 
-/// The number of sessions after enough work.
+/// The number of sessions of leasehold after it has worked for long enough.
 fn sessions_after_warm_up(
     server: &ZookeeperServer,
     work: impl Fn() -> Result<f64, Failure>,
@@ -135,7 +138,7 @@ pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failur
     Ok(line.ok_or_else(|| format!("the server reports no {name}"))?.trim().parse::<f64>()? as u64)
 }
 
-/// The processor time of a pair in this process, in microseconds.
+/// The processor time that a pair takes in this process, in microseconds.
 fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let (before, begin) = (cpu_seconds()?, Instant::now());
     let completed = measure()? * begin.elapsed().as_secs_f64();
@@ -176,7 +179,7 @@ fn quick_pairs(
     })
 }
 
-/// As many names in flight, but fewer tasks with several names each.
+/// As many names are in flight as in the other measurements, but in fewer tasks, each with several names.
 fn joint_pairs(runtime: &Runtime, tasks: usize, names: usize, bare: &Bare) -> Result<f64, Failure> {
     let rate = per_second(runtime, MEASUREMENT_TIME, tasks / names, |task| {
         let dirs: Arc<[String]> = (task * names..(task + 1) * names).map(dir).collect();

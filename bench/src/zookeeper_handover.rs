@@ -1,6 +1,6 @@
-//! Two processes take one lock on ZooKeeper in turns: the time from the sending of the release in one to the grant in
-//! the other, beside a bare client that deletes a node and one in another process that watches the node and then lists
-//! its directory once.
+//! Two processes acquire one lock on ZooKeeper in turns. Measures the time from the sending of the release in one
+//! process to the grant in the other. It is compared with a bare client that deletes a node, while a bare client in
+//! another process watches the node and then lists its directory once.
 
 use std::time::Duration;
 
@@ -17,10 +17,10 @@ use crate::{
 };
 
 const TURNS: usize = 50;
-/// Several times the duration of a write to the disk: the next holder waits by then.
+/// Several times the duration of a write to the disk, so that the next holder waits for the lock when the hold ends.
 const HOLD: Duration = Duration::from_millis(20);
-/// Long enough that the grant has arrived at the other process, and short enough to be back in the queue before the
-/// other process releases.
+/// Long enough that the grant has arrived at the other process; and short enough that this process is in the queue
+/// again before the other process releases.
 const PAUSE: Duration = Duration::from_millis(10);
 const DIR: &str = "/bare/handover";
 const KEY: &str = "/bare/handover/lock";
@@ -45,7 +45,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Takes the lock repeatedly.
+/// Acquires and releases the lock repeatedly.
 pub(crate) fn child(keeper: &str, release_point: &str, port: &str) -> Result<(), Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
@@ -61,7 +61,8 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
         while !bare.is_there(READY).await? {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // The node would outlive the listener, whose session ends some time after its process.
+        // The node is deleted here, because it would exist longer than its listener: the session of the listener ends
+        // some time after its process.
         bare.delete(READY).await?;
         let mut sent = Vec::new();
         for _ in 0..2 * TURNS {
@@ -80,7 +81,7 @@ fn watch_time(port: u16, fraction: f64) -> Result<f64, Failure> {
     Ok(quantile(&mut times, fraction))
 }
 
-/// The other process: prints when it had listed the directory after each deletion.
+/// The other bare process: prints the time at which it had listed the directory after each deletion.
 pub(crate) fn print_arrivals(port: &str) -> Result<(), Failure> {
     let port = port.parse()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

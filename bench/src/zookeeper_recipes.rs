@@ -1,5 +1,5 @@
-//! Common lock recipes on ZooKeeper, beside leasehold on the same server: Curator's mutex and kazoo's lock. In each,
-//! every client has its own session, and all clients of one kind are in one process.
+//! Common lock recipes on ZooKeeper (Curator's mutex and kazoo's lock), compared with leasehold on the same server. In
+//! each candidate, every client has its own session, and all clients of one kind are in one process.
 
 use std::{path::Path, process::Command, sync::Arc, time::Duration};
 
@@ -15,10 +15,10 @@ use crate::{
     zookeeper_free::locks,
 };
 
-/// Long enough for the first of sixteen Python threads to notice that the time is over.
+/// Long enough that the first of sixteen Python threads notices the end of the time.
 const MEASUREMENT_TIME: Duration = Duration::from_millis(1000);
 const ROUNDS: usize = 9;
-/// How often each way runs before it is measured, because Java compiles code that runs often.
+/// How many times each candidate runs before it is measured: Java compiles code that runs often.
 const WARMING: usize = 4;
 /// The options of a production server, in place of the testkit's options for a quick start.
 const JAVA_OPTIONS: &str = "-XX:TieredStopAtLevel=4 -Xmx512m";
@@ -54,7 +54,7 @@ pub(crate) fn bench() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Repeats acquire and release in `tasks` tasks, which share the clients.
+/// Repeats acquire and release in `tasks` tasks. The tasks share the clients.
 fn leasehold_pairs(
     runtime: &Runtime,
     kind: &'static str,

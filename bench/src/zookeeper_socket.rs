@@ -1,5 +1,5 @@
-//! The simplest client of ZooKeeper: one blocking socket for one task. There is no runtime and no other thread between
-//! it and the server, as there is in leasehold and in the client crate.
+//! The simplest client of ZooKeeper: one blocking socket for one task. Between the task and the server there is neither
+//! a runtime nor another thread, as there is in leasehold and in the client crate.
 
 use std::{
     io::{Read, Write},
@@ -9,14 +9,14 @@ use std::{
 
 use crate::Failure;
 
-/// Longer than any of its pauses, because it sends no heartbeats.
+/// The timeout is longer than any pause of this client, because it sends no heartbeats.
 const SESSION_TIMEOUT_MILLIS: i32 = 60_000;
 const CREATE: i32 = 1;
 const DELETE: i32 = 2;
 const CHILDREN: i32 = 8;
 const EPHEMERAL_SEQUENTIAL: i32 = 3;
 const ALL_RIGHTS: i32 = 31;
-/// The size of a header: the number of the request, the id of the newest transaction, an error code.
+/// The size of the header of an answer: the number of the request, the id of the newest transaction, and an error code.
 const HEADER_BYTES: usize = 16;
 
 pub(crate) struct Socket {
@@ -30,17 +30,18 @@ impl Socket {
         stream.set_nodelay(true)?;
         let mut socket = Self { stream, requests: 0 };
         let mut hello = Vec::new();
-        // The protocol version, and the last transaction that the client has seen.
+        // The protocol version, and the newest transaction that the client has seen. Both are 0.
         hello.extend([0; 12]);
         hello.extend(SESSION_TIMEOUT_MILLIS.to_be_bytes());
-        // No session id yet, and an empty password.
+        // The client has no session id yet; the password is empty.
         hello.extend([0; 8]);
         bytes(&mut hello, &[0; 16]);
         socket.exchange(&hello)?;
         Ok(socket)
     }
 
-    /// How many pairs a second it completes: create, list, delete, each after the answer to the one before.
+    /// How many pairs a second the client completes. A pair is create, list and delete; each request is sent after the
+    /// answer to the previous one.
     pub(crate) fn pairs(&mut self, measurement_time: Duration, dir: &str) -> Result<f64, Failure> {
         let (begin, mut completed) = (Instant::now(), 0);
         while begin.elapsed() < measurement_time {
@@ -66,7 +67,7 @@ impl Socket {
         if self.ask(CHILDREN, &list)?.get(..4) != Some(&1_i32.to_be_bytes()) {
             return Err("others in a queue where one was expected".into());
         }
-        // The path of the node, and the version: any.
+        // The path of the node, and -1 for any version.
         self.ask(DELETE, &[&node[..], &(-1_i32).to_be_bytes()].concat())?;
         Ok(())
     }

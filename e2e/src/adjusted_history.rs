@@ -19,7 +19,8 @@ pub struct AdjustedHistory {
 }
 
 impl AdjustedHistory {
-    /// Changes the history. With a promise of exclusion, only faults that `speed` names explain a doubt.
+    /// Changes the history. In a round with a promise of exclusion, a doubt is excused only if one of the faults in
+    /// `speed.doubted_after` explains it. In other rounds every doubt is excused.
     #[must_use]
     pub fn of(history: &History, promise: Promise, speed: &EngineSpeed) -> Self {
         let events = history.events();
@@ -30,7 +31,8 @@ impl AdjustedHistory {
         let taken_by_foreign = || What::AcqFail { err: "a foreign lock held it".to_owned() };
         changes.extend(taken_by_foreign_lock(events).into_iter().map(|index| (index, taken_by_foreign())));
         changes.extend(min_holds_of_readers(events));
-        // After a clock step or a replaced server, holds are in doubt until they are renewed.
+        // After a clock step, or after another server replaced the one that answered before, holds are in doubt until
+        // they are renewed.
         let excused = match promise {
             Promise::Exclusion => Doubts::explained(events, speed.doubted_after),
             _ => Doubts { failed_checks: doubts, doubtful_grants: doubtful_grants(events) },
@@ -46,7 +48,7 @@ impl AdjustedHistory {
     }
 }
 
-/// An event without a meaning that replaces `event`.
+/// An event without a meaning for the checker, which replaces `event`.
 pub(crate) fn neutral(event: &Event) -> What {
     match event.attempt {
         0 => What::Probe { phase: Phase::Running, found: BTreeMap::new() },
@@ -54,7 +56,7 @@ pub(crate) fn neutral(event: &Event) -> What {
     }
 }
 
-/// The indices of failed `check()`s of holds that were later found valid or lost, or released.
+/// The indices of failed `check()`s of holds that a later event shows to be valid, lost or released.
 fn doubts(events: &[Event]) -> BTreeSet<usize> {
     let mut failed_checks: BTreeMap<AttemptId, Vec<usize>> = BTreeMap::new();
     let mut doubts = BTreeSet::new();
@@ -79,7 +81,7 @@ fn doubtful_grants(events: &[Event]) -> BTreeSet<AttemptId> {
     doubtful_grants.collect()
 }
 
-/// Changes the events of these attempts: it becomes unknown whether they were granted.
+/// Changes the events of these attempts, so that the checker does not know whether they were granted.
 fn with_unknown_grants(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTreeMap<usize, What> {
     let (mut granted, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (index, event) in events.iter().enumerate().filter(|(_, event)| attempts.contains(&event.attempt)) {
@@ -92,8 +94,8 @@ fn with_unknown_grants(events: &[Event], attempts: &BTreeSet<AttemptId>) -> BTre
     changed
 }
 
-/// The indices of nested stops of a process, and of their ends. The checker would take the first end for the end of
-/// all.
+/// The indices of the inner stops of a process that is stopped already, and of the ends of these inner stops. The
+/// checker would take the end of an inner stop for the end of the outer one.
 fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     let mut depths: BTreeMap<u32, u32> = BTreeMap::new();
     let mut inner = BTreeSet::new();
@@ -119,8 +121,8 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Changes releases of readers with a minimum hold time: the hold may have other guards in its process, and ends with
-/// them or with the process.
+/// Changes the releases of readers with a minimum hold time, so that the shortest possible remainder is 0. Such a hold
+/// may have other guards in its process, and ends with the last of them or with the process.
 fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (index, event) in events.iter().enumerate() {
@@ -135,7 +137,8 @@ fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     changed
 }
 
-/// The indices of answers of "taken" while a foreign program may have held the lock, which no history records.
+/// The indices of answers "taken" that came while a foreign program may have held the lock. No history records the
+/// holds of the foreign program.
 fn taken_by_foreign_lock(events: &[Event]) -> BTreeSet<usize> {
     let (mut foreign_since, mut called_at, mut changed) = (None, BTreeMap::new(), BTreeSet::new());
     // The time of the last release by the foreign program.

@@ -1,4 +1,5 @@
-//! A client, whose tasks work under locks until the time is up. It is a process, or on the memory engine a part of one.
+//! A client, whose tasks work under locks until the time is up. A client is a process; on the memory engine it is a
+//! part of the process of the round.
 
 use std::{
     path::{Path, PathBuf},
@@ -16,13 +17,13 @@ use crate::{Failure, heartbeat::Heartbeat, results::ResultStore, task};
 const TASKS: u32 = 10;
 /// The number of threads that the tasks run on.
 pub const THREADS: usize = 2;
-/// The time limit for `close`: longer than the slowest request and its cleanup.
+/// The time limit for `close`: longer than the slowest request with its cleanup.
 const CLOSE_LIMIT: Duration = Duration::from_secs(12);
 
-/// How many times the resources are counted until the keeper has ended.
+/// How many times the resources are counted while the keeper may not have ended yet.
 const MAX_PROBES: u32 = 100;
 
-/// The schemes of engines without a server, where only one client at a time can proceed.
+/// The schemes of engines without a server. On them only one client at a time can proceed.
 const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 
 /// The arguments of a client.
@@ -60,7 +61,7 @@ pub struct ClientState {
 }
 
 impl ClientArguments {
-    /// The parameters as arguments of the program.
+    /// The arguments as strings for the command line of the program.
     #[must_use]
     pub fn args(&self) -> Vec<String> {
         let path = |path: &Path| path.display().to_string();
@@ -75,10 +76,10 @@ impl ClientArguments {
         ]
     }
 
-    /// Parses the arguments after the first.
+    /// Parses the arguments after the role.
     ///
     /// # Errors
-    /// When they are not the parameters of a client.
+    /// When they are not the arguments of a client.
     pub fn parse(args: &[&str]) -> Result<Self, Failure> {
         let &[url, run, seed, until, history, results] = args else {
             return Err("a client needs six arguments".into());
@@ -102,7 +103,8 @@ impl ClientArguments {
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let arguments = ClientArguments::parse(args)?;
     let recorder = Arc::new(Recorder::to_file(arguments.run, &arguments.history)?);
-    // A first runtime creates resources that last as long as the process, so create it before the count.
+    // The first runtime of a process creates resources that last as long as the process. So one is created before the
+    // count.
     drop(tokio::runtime::Builder::new_current_thread().enable_all().build()?);
     let (start, found_at_start) = (now_nanos(), own_resources()?);
     {
@@ -121,11 +123,11 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
             tokio::runtime::Builder::new_multi_thread().worker_threads(THREADS).enable_time().build()?;
         runtime.block_on(work(&state));
     }
-    // Both counts are recorded at the end, because a killed client reports no second count.
+    // Both counts are recorded at the end: a killed client has no second count, so it must not record the first.
     recorder.note_lock(start, "", What::Probe { phase: Phase::Start, found: found_at_start });
     let mut found = own_resources()?;
     for _ in 0..MAX_PROBES {
-        // The thread of the keeper ends soon after its last user.
+        // The thread of the keeper ends soon after the last `Locks` or guard that uses it.
         if found.values().sum::<u64>() <= 1 {
             break;
         }

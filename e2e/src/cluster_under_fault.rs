@@ -1,4 +1,4 @@
-//! The clusters of three servers of etcd and of ZooKeeper, under faults of one server at a time.
+//! Clusters of three servers, of etcd and of ZooKeeper. One server at a time is under a fault.
 
 use leasehold_testkit::server::{Cluster, ClusterNode};
 

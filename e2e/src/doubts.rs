@@ -2,8 +2,9 @@
 //! the doubt.
 //!
 //! A client of a restarted server cannot know whether the server still has its data, so all holds of the client are in
-//! doubt until that server has renewed them (R3). One restart therefore explains one moment of doubt in each process,
-//! the same moment for all its holds. Any other hold that is reported as not valid and later as valid is a violation.
+//! doubt until that server has renewed them (R3). Therefore one restart explains one doubt in each process; this doubt
+//! begins at the same moment for all holds of the process. Any other hold that is reported as not valid and later as
+//! valid is a violation.
 
 use std::{
     cmp::Ordering,
@@ -30,7 +31,8 @@ impl Doubts {
         });
         let begins: Vec<u64> = begins.collect();
         let mut explained = Self::default();
-        // The previous explained doubt of each process: its last time without a doubt, and its first time with it.
+        // The previous explained doubt of each process, as two times: the last time before this doubt at which the hold
+        // was valid, and the first time at which the hold was in doubt.
         let mut previous_doubts: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for doubt in doubts_in(events) {
             let last = previous_doubts.get(&doubt.proc);
@@ -55,9 +57,9 @@ impl Doubts {
 /// One doubt about a hold. It began between `last_valid` and `first_doubt`.
 struct Doubt {
     proc: u32,
-    /// The last time without a doubt.
+    /// The last time at which the hold was known to be valid.
     last_valid: u64,
-    /// The first time with the doubt.
+    /// The first time at which the hold was in doubt.
     first_doubt: u64,
     evidence: Evidence,
 }
@@ -72,7 +74,7 @@ enum Evidence {
 
 /// The state of a hold so far.
 struct HoldState {
-    /// The last time without a doubt.
+    /// The last time at which the hold was known to be valid.
     last_valid: u64,
     /// The latest reported deadline.
     deadline: Option<u64>,
@@ -85,7 +87,7 @@ struct OpenDoubt {
     proc: u32,
     last_valid: u64,
     first_doubt: u64,
-    /// Whether the first check failed before the deadline, so that the lease had not ended.
+    /// Whether the first check failed before the deadline. Then the failure is a doubt and not the end of the lease.
     is_early: bool,
     /// The indices of the failed checks.
     indices: Vec<usize>,
@@ -100,8 +102,8 @@ impl HoldState {
     /// Records a failed check.
     fn deny(&mut self, index: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
-        // The check found no time left, so its deadline is the time of the reading. A later deadline shows a renewal in
-        // between.
+        // A failed check has no time left, so the deadline that it reads is the time of the reading. A later deadline
+        // shows that a renewal came in between.
         let read = read.unwrap_or(event.t).max(event.t);
         let is_early = read < deadline;
         let first_doubt = if is_early { read } else { event.t };
@@ -115,7 +117,8 @@ impl HoldState {
         self.open.get_or_insert_with(new).indices.push(index);
     }
 
-    /// Ends the doubt: a check found the hold `valid`, or there are no more checks. Returns the doubt if it counts.
+    /// Ends the doubt: a check found the hold `valid`, or there are no more checks. Returns the doubt if the hold was
+    /// in doubt and had not merely expired.
     fn close(&mut self, valid: bool) -> Option<Doubt> {
         let OpenDoubt { proc, last_valid, first_doubt, indices, .. } =
             self.open.take().filter(|open| open.is_early || valid)?;
@@ -123,7 +126,7 @@ impl HoldState {
     }
 }
 
-/// All doubts, in the order of their first times.
+/// All doubts, in the order of the first times at which holds were in doubt.
 fn doubts_in(events: &[Event]) -> Vec<Doubt> {
     let (mut holds, mut doubts_in): (BTreeMap<AttemptId, HoldState>, Vec<Doubt>) = Default::default();
     for (index, event) in events.iter().enumerate() {
@@ -160,7 +163,7 @@ fn doubts_in(events: &[Event]) -> Vec<Doubt> {
             _ => {}
         }
     }
-    // The open doubts of killed processes.
+    // The doubts that did not end, because the process was killed.
     doubts_in.extend(holds.values_mut().filter_map(|hold| hold.close(false)));
     doubts_in.sort_by_key(|doubt| doubt.first_doubt);
     doubts_in

@@ -1,5 +1,6 @@
-//! Reconstructs the ends of attempts whose executor was dropped, because no code recorded them. The drop of the
-//! executor drops the guards and futures, and so releases and cancels; a killed process does not.
+//! Adds the ends of attempts whose executor was dropped, because no code recorded these ends. The drop of the executor
+//! drops the guards and futures of its tasks, and so releases the holds and cancels the acquires. The kill of a process
+//! does neither.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! A run of random faults: each client and the server have their own faults. Phases of faults (storms) alternate with
-//! phases without faults (calms).
+//! The faults of a round. Each client has its own random faults, and so has the server. Phases of faults (storms)
+//! alternate with phases without faults (calms).
 
 use std::{collections::BTreeMap, sync::Arc, thread::sleep, time::Duration};
 
@@ -11,21 +11,21 @@ use crate::{
     world::{Fault, World},
 };
 
-/// For how long new faults begin within a storm.
+/// For how long new faults begin in one storm.
 const STORM_LENGTH: Duration = Duration::from_secs(8);
 /// The time without faults after the effects of a storm have ended: long enough to see that everything works.
 const CALM: Duration = Duration::from_millis(2500);
 /// The interval at which due faults are started and ended.
 const POLL: Duration = Duration::from_millis(3);
-/// The pause between two faults of one target, in milliseconds.
+/// The range of the pause between two faults of one target, in milliseconds.
 const PAUSE: std::ops::Range<u64> = 40..250;
 
-/// The kind under which a storm with its effects is recorded.
+/// The kind under which the history records a storm with its effects.
 const STORM: &str = "storm";
 
-/// The kind under which the clients' first requests to the engine are recorded.
+/// The kind under which the history records the clients' first requests to the engine.
 const START: &str = "start";
-/// How long the first requests last on an idle machine, at most.
+/// How long the first requests take on an idle machine, at most.
 const WARM_UP: Duration = Duration::from_millis(1500);
 
 /// The index of the server among the targets.
@@ -42,8 +42,8 @@ struct FaultTarget<W: 'static> {
     current: Option<&'static Fault<W>>,
 }
 
-/// The length of a round with one storm whose effects last for `recovery_time`. The round ends in the calm after the
-/// storm.
+/// The length of a round with one storm whose effects last for `recovery_time`. The round ends during the calm after
+/// the storm.
 #[must_use]
 pub fn one_storm_duration(recovery_time: Duration) -> Duration {
     WARM_UP + CALM + STORM_LENGTH + recovery_time + CALM / 2
@@ -54,8 +54,8 @@ pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }
 
-/// After a first calm, injects faults until the time is up, in storms whose effects last for `recovery_time`. Returns
-/// the total length of the storms, and the count of each fault.
+/// Waits for a first calm. Then injects faults until the time is up, in storms whose effects last for `recovery_time`.
+/// Returns the total length of the storms without these effects, and the count of each fault.
 pub fn inject_faults<W: World>(
     world: &mut W,
     recorder: &Arc<Recorder>,
@@ -73,8 +73,8 @@ pub fn inject_faults<W: World>(
     let (mut time, mut counts) = (Duration::ZERO, BTreeMap::new());
     sleep(WARM_UP);
     recorder.note(What::NemesisEnd { kind: START.to_owned() });
-    // The holds of a killed process may last longer than any calm, so later no lock is certainly free. Lost wake-ups
-    // are found best before the first kill.
+    // The first calm, in which lost wake-ups are found best: after the first kill, the holds of the killed process may
+    // last longer than any calm, so no lock is certainly free any more.
     sleep(CALM);
     while now_nanos() < until {
         let begin = now_nanos();
@@ -83,7 +83,7 @@ pub fn inject_faults<W: World>(
         for target in &mut targets {
             target.next = now_nanos() + nanos(rng.millis(PAUSE));
         }
-        // Every fault ends before the storm ends.
+        // The storm ends only when every fault has ended.
         while now_nanos() < end || targets.iter().any(|target| target.current.is_some()) {
             let may_begin = now_nanos() < end;
             for target in &mut targets {
@@ -111,7 +111,7 @@ fn step<W: World>(
     may_begin: bool,
     counts: &mut BTreeMap<&'static str, u64>,
 ) {
-    // The same fault at two targets is recorded under two kinds.
+    // The same fault of two targets is recorded under two kinds, so that its begins and ends are not mixed up.
     let kind = |fault: &Fault<W>| match target.index {
         SERVER => fault.name.to_owned(),
         index => format!("{} of client {index}", fault.name),

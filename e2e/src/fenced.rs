@@ -1,5 +1,5 @@
-//! Measures lost updates: holders are paused for longer than their lease between the check and the write. They write to
-//! a file without a fence, a fenced file, and a fenced key in Redis.
+//! Measures lost updates: holders are paused for longer than their lease, between the check and the write. They write
+//! to a file without a fence, a file with a fence, and a key in Redis with a fence.
 
 use std::{
     fmt,
@@ -92,7 +92,7 @@ pub fn main(args: &[&str]) -> Result<ExitCode, Failure> {
 /// Runs the writers.
 ///
 /// # Errors
-/// When a writer fails, and the operating system's.
+/// When a writer fails, or on an error of the operating system.
 pub fn run(program: &Path, seed: u64, time: Duration) -> Result<Vec<Tally>, Failure> {
     let server = RedisServer::start(&[]);
     let dir = tempfile::tempdir()?;
@@ -165,10 +165,10 @@ fn audit(destination: Destination, results: &ResultStore, server: &RedisServer) 
     Ok(Tally { destination, acknowledged, refused, lost_increments, lost_appends })
 }
 
-/// Runs the program as a writer: it takes the lock, checks, reads, may be paused, and writes.
+/// Runs the program as a writer: it acquires the lock, checks it, reads, may be paused, and writes.
 ///
 /// # Errors
-/// When it cannot work.
+/// When the writer cannot work.
 pub fn writer(args: &[&str]) -> Result<(), Failure> {
     let &[url, dir, until, seed] = args else { return Err("a writer needs four arguments".into()) };
     let (until, mut rng): (u64, _) = (until.parse()?, Rng::new(seed.parse()?, 1));
@@ -192,7 +192,7 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
                 results.acknowledge(&format!("{destination:?}-refused"), 1)?;
             }
         }
-        // The release reports the loss if this holder was paused.
+        // The release reports the loss of the hold if this holder was paused for too long. That is no error here.
         let _ = guard.release_blocking();
     }
     Ok(())
@@ -202,14 +202,14 @@ pub fn writer(args: &[&str]) -> Result<(), Failure> {
 struct Work<'a> {
     destination: Destination,
     results: &'a ResultStore,
-    /// The element to append; unique among all writers.
+    /// The element to append. It is unique among all writers.
     element: u64,
     /// The time between the read and the write.
     between: Duration,
 }
 
 impl Work<'_> {
-    /// Updates a file: increments the counter if `increments`, or else appends the element.
+    /// Updates a file. Increments the counter if `increments` is true; otherwise appends the element to the list.
     fn on_file(&self, guard: &Guard, increments: bool) -> std::io::Result<WriteOutcome> {
         let fence = (self.destination == Destination::FencedFile).then(|| guard.token());
         let between = || sleep(self.between);
@@ -220,7 +220,7 @@ impl Work<'_> {
         }
     }
 
-    /// Updates a key of Redis in the same way.
+    /// Updates a key of Redis as [`on_file`](Self::on_file) updates a file.
     async fn on_redis(
         &self,
         guard: &Guard,
@@ -229,7 +229,7 @@ impl Work<'_> {
     ) -> Result<WriteOutcome, Failure> {
         let key = format!("{:?}-{}", self.destination, if increments { "counter" } else { "list" });
         let done = async {
-            // Seals the key and reads it.
+            // This seals the key (shows the token to the fence) and reads it.
             let seen = fence.write(guard.token(), &[&["GET", &key]]).await?;
             let text = seen[0].text().unwrap_or_default();
             let next = if increments {

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt};
 use leasehold_testkit::history::{AttemptId, Event, What};
 use serde::{Deserialize, Serialize};
 
-/// The figures of one round, or summed over many rounds.
+/// The figures of one round, or the sums of the figures of many rounds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// The engine.
@@ -14,36 +14,36 @@ pub struct Figures {
     pub seed: u64,
     /// The number of rounds.
     pub rounds: u64,
-    /// How long faults were injected: the calm between storms does not count.
+    /// For how many seconds faults were injected. The calms between storms do not count.
     pub seconds: f64,
-    /// Acquires and releases that were called.
+    /// How many acquires and releases were called.
     pub operations: u64,
     /// The number of `check()` calls.
     pub checks: u64,
     /// Acquires that were granted.
     pub grants: u64,
-    /// Grants to a waiter for which the previous holder released.
+    /// How many grants went to a claim that was waiting when the previous holder released.
     pub hand_overs: u64,
-    /// Acquires that were dropped before their end.
+    /// How many acquires were dropped before they returned.
     pub cancelled: u64,
     /// Holds that were reported as lost.
     pub lost: u64,
     /// The longest wait that ended in a grant, in milliseconds.
     pub longest_wait: u64,
-    /// The median time from the release to the next grant, where a claim waited, in microseconds; for many rounds the
-    /// largest.
+    /// The median time from a release to the next grant, in microseconds, if the granted claim was waiting at the
+    /// release. Over many rounds, the largest median.
     pub hand_over_p50: u64,
-    /// The 99th percentile of the same time.
+    /// The 99th percentile of the times of [`hand_over_p50`](Self::hand_over_p50).
     pub hand_over_p99: u64,
-    /// Appends under the lock that a fenced file acknowledged.
+    /// How many appends under the lock a fenced file acknowledged.
     pub appends: u64,
-    /// How many of them are missing from the file at the end.
+    /// How many of these appends are missing from the file at the end.
     pub appends_lost: u64,
     /// Overlaps of holds in rounds without a promise of exclusion.
     pub overlaps_not_promised: u64,
     /// Failed `check()`s of holds that were in doubt until a renewal.
     pub doubts: u64,
-    /// For how many seconds the machine did not run all clients. This excuses waits.
+    /// For how many seconds the machine stalled something that all clients share. This excuses waits.
     #[serde(default)]
     pub stalled: f64,
     /// The number of faults, by kind.
@@ -52,16 +52,16 @@ pub struct Figures {
     pub checked: BTreeMap<String, u64>,
     /// The number of violations, by invariant.
     pub violations: BTreeMap<String, u64>,
-    /// The number of segments on which the checker gave up.
+    /// The number of locks on which the checker gave up.
     pub undecided: u64,
 }
 
 impl Figures {
-    /// The figures that follow from the events alone.
+    /// The figures that follow from the events alone, without the checker.
     #[must_use]
     pub fn of(events: &[Event]) -> Self {
         let mut figures = Self { rounds: 1, ..Self::default() };
-        // The time of the call of each attempt, and of the last release of each lock.
+        // When each attempt was called, and when each lock was last released.
         let mut called: BTreeMap<AttemptId, u64> = BTreeMap::new();
         let mut released: BTreeMap<&str, u64> = BTreeMap::new();
         let mut hand_over_times = Vec::new();
@@ -146,7 +146,7 @@ impl Figures {
         self.violations.values().sum()
     }
 
-    /// Whether there is no violation and no undecided segment.
+    /// Whether there is no violation, and the checker gave up on no lock.
     #[must_use]
     pub fn holds(&self) -> bool {
         self.all_violations() == 0 && self.undecided == 0

@@ -29,7 +29,7 @@ const FLOCK_PATIENCE: Duration = Duration::from_millis(60);
 
 /// A directory and its clients.
 pub struct Files {
-    /// The directory, on a disk, like the lock files of users.
+    /// The directory. It is on a disk, as the lock files of users are.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
@@ -42,7 +42,7 @@ impl Files {
     /// Starts the clients.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
         let dir = tempfile::tempdir()?;
         let url = format!("file://{}", dir.path().display());
@@ -51,7 +51,7 @@ impl Files {
         Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
-    /// Locks a lock file like `flock(1)`, past the queue of leasehold.
+    /// Locks a lock file in the way of `flock(1)`, which does not join the queue of leasehold.
     fn flock(&mut self) {
         let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };
@@ -104,8 +104,8 @@ impl World for Files {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        // Lock files stay. The next waiter removes the wake pipes of killed processes, so count only pipes with a
-        // reader.
+        // Lock files stay by design. The wake pipes of killed processes stay until the next waiter removes them, so
+        // only pipes with a reader count.
         let open_pipes = |path: &PathBuf| {
             let mut pipe = File::options();
             pipe.write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).is_ok()

@@ -1,8 +1,8 @@
 //! Measures when the machine did not run a process although no fault stopped it, as happens on a busy machine. The
-//! checker accepts the recorded stalls as an excuse, for exactly as long as they lasted.
+//! checker accepts a recorded stall as an excuse, for exactly as long as it lasted.
 //!
-//! A client measures its own process. The round measures what all clients share: its own process with the proxies, the
-//! servers, and the disk of the servers.
+//! A client measures its own process. The process of the round measures what all clients share: its own process with
+//! the proxies, the servers, and the disk of the servers.
 
 use std::{
     fs::{self, File},
@@ -26,12 +26,13 @@ use crate::{
 
 /// The interval of the measurement.
 const INTERVAL: Duration = Duration::from_millis(15);
-/// A wait of this length within an interval is a stall: a busy machine stalls a process for whole time slices. Waits on
-/// an idle machine are shorter.
+/// A thread that waits at least this long for a processor within one interval counts as stalled. A busy machine stalls
+/// a process for whole time slices; waits on an idle machine are shorter.
 const STALL: Duration = Duration::from_millis(2);
-/// A write to the disk of this length is a stall, which happens only if other programs keep the disk busy.
+/// A write to the disk that takes longer than this is a stall. It takes so long only if other programs keep the disk
+/// busy.
 const DISK_STALL: Duration = Duration::from_millis(10);
-/// The number of intervals after which the servers are looked up again.
+/// The number of intervals after which the list of server processes is read again.
 const INTERVALS_PER_LOOKUP: u32 = 20;
 
 /// Records stalls until it is dropped.
@@ -44,15 +45,15 @@ pub struct Heartbeat {
 /// The data of one measuring thread.
 struct Meter {
     recorder: Arc<Recorder>,
-    /// The process that is stalled. `None`: all clients are affected.
+    /// The process that a stall affects. `None`: a stall affects all clients.
     victim: Option<u32>,
     /// Whether the threads have to end.
     stop: Arc<AtomicBool>,
 }
 
 impl Heartbeat {
-    /// Begins to measure this process, which the history calls `victim`. With `None` a stall counts for all clients: on
-    /// an engine without a server this process may have the shared file locked.
+    /// Begins to measure this process, which the history calls `victim`. With `None`, a stall of this process counts
+    /// for all clients: on an engine without a server, the stalled process may have locked the file that all share.
     #[must_use]
     pub fn of_process(recorder: Arc<Recorder>, victim: Option<u32>) -> Self {
         let (mut heartbeat, meter) = Self::new(recorder, victim);
@@ -60,11 +61,11 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Begins to measure what all clients share. Children of this process that run `program` are clients; all others
-    /// are servers, whose data is on the disk below `disk`, if any.
+    /// Begins to measure what all clients share. Children of this process that run `program` are clients. All other
+    /// children are servers; their data is on the disk of the directory `disk`, if there is one.
     ///
     /// # Errors
-    /// When no file can be written there.
+    /// When no file can be written in that directory.
     pub fn of_all(recorder: Arc<Recorder>, program: &Path, disk: Option<&Path>) -> Result<Self, Failure> {
         let (mut heartbeat, meter) = Self::new(recorder, None);
         heartbeat.start(meter(), |meter| meter.process());
@@ -99,7 +100,7 @@ impl Drop for Heartbeat {
 }
 
 impl Meter {
-    /// Sleeps for one interval. Returns whether to measure again.
+    /// Sleeps for one interval. Returns true if the thread has to measure again.
     fn next_interval(&self) -> bool {
         sleep(INTERVAL);
         !self.stop.load(Relaxed)
@@ -114,7 +115,7 @@ impl Meter {
         }
     }
 
-    /// Measures whether this thread wakes late, or a thread of this process is ready and does not run.
+    /// Measures whether this thread wakes up late, or whether a thread of this process is ready but does not run.
     fn process(self) {
         let (mut waits, mut previous) = (Waits::default(), now_nanos());
         while self.next_interval() {
@@ -125,7 +126,7 @@ impl Meter {
         }
     }
 
-    /// Measures whether a thread of a server is ready and does not run.
+    /// Measures whether a thread of a server is ready but does not run.
     fn servers(self, clients: &Path) {
         let (mut waits, mut servers) = (Waits::default(), Vec::new());
         for interval in 0.. {
@@ -144,11 +145,11 @@ impl Meter {
         }
     }
 
-    /// Measures whether data reaches the disk late.
+    /// Measures whether a write reaches the disk late.
     fn disk(self, mut file: File) {
         while self.next_interval() {
             let begin = now_nanos();
-            // The file grows, so that the sync costs the same as that of a server log.
+            // The file grows, so that its sync costs as much as the sync of a server's log.
             if file.write_all(&[0; 64]).and_then(|()| file.sync_all()).is_err() {
                 return;
             }

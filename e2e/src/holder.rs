@@ -42,8 +42,8 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks the hold in a loop until the process was not running for `min_pause`. Returns the result of the first check
-/// after that.
+/// Checks the hold in a loop, until the process did not run for at least `min_pause`. Returns the result of the first
+/// check after that pause.
 fn spin(guard: &Guard, min_pause: Duration) -> std::io::Result<String> {
     reply("spinning")?;
     let mut previous = Instant::now();
@@ -58,7 +58,7 @@ fn spin(guard: &Guard, min_pause: Duration) -> std::io::Result<String> {
     }
 }
 
-/// Writes once through a fence on the system that stores the lock.
+/// Makes one write through a fence on the system that stores the lock.
 async fn write(locks: &Locks, name: &str, hold: &Guard) -> Result<Result<(), Error>, Failure> {
     if let Some(fence) = locks.redis_fence(name) {
         return Ok(fence.write(hold.token(), &[&["INCR", "written"]]).await.map(drop));

@@ -3,9 +3,9 @@
 //!
 //! - [`client`]: a process that works under locks and records a history; [`task`], [`section`]: its work.
 //! - [`results`]: the protected resources, with a fence and without.
-//! - [`round`]: one seed: clients, faults, and at the end the verdict. [`world`]: an engine with its clients and
-//!   faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`] and
-//!   [`mariadb`]; [`cluster_under_fault`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`];
+//! - [`round`]: one round with its seed: clients, faults, and at the end the verdict. [`world`]: an engine with its
+//!   clients and faults, in a file for each engine: [`served`] with [`redis`], [`etcd`], [`zookeeper`], [`postgres`]
+//!   and [`mariadb`]; [`cluster_under_fault`]: three servers of one cluster; [`mod@file`], [`sqlite`], [`memory`];
 //!   [`speed`]: the leases and delays of an engine.
 //! - [`holder`]: a holder process that executes the commands of a test. [`turns`]: a process that shares a lock with
 //!   other programs.

@@ -1,6 +1,7 @@
-//! Faults by which one node of a Redlock loses locks. A hold whose votes are exactly a majority is then not found by a
-//! majority any more, although no other claim can be granted before its deadline: the node has no vote for a while.
-//! Its release finds nothing, and operators do not see it.
+//! Faults by which one node of a Redlock loses locks. Such a node has no vote for a while. If exactly a majority of the
+//! nodes voted for a hold, and one of them loses its lock, no majority finds the hold any more. Its release finds
+//! nothing, and operators do not see it. Nevertheless no other claim can be granted before the deadline of the hold,
+//! because the node has no vote.
 
 use std::{collections::BTreeMap, ops::RangeInclusive};
 
@@ -8,7 +9,7 @@ use leasehold_testkit::history::{AttemptId, Event, What};
 
 use crate::adjusted_history::neutral;
 
-/// The times of the faults of these kinds, in nanoseconds. Such a fault ends when the node has its vote again.
+/// The times of the faults of these kinds, in nanoseconds. Such a fault lasts until the node has its vote again.
 fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     let (mut begins, mut fault_times) = (BTreeMap::new(), Vec::new());
     for event in events {
@@ -26,8 +27,8 @@ fn fault_times(events: &[Event], kinds: &[&str]) -> Vec<RangeInclusive<u64>> {
     fault_times
 }
 
-/// The changes of the history for faults of these kinds, by index: releases that found nothing are unknown, and
-/// operators' views prove nothing.
+/// The changes of the history for faults of these kinds, by the index of the event: a release that found nothing has an
+/// unknown outcome, and what operators saw is removed.
 pub(crate) fn changes(events: &[Event], kinds: &[&str]) -> BTreeMap<usize, What> {
     let fault_times = fault_times(events, kinds);
     let overlaps =

@@ -11,9 +11,9 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// The only server; `MYSQL` tells whether it must be a MySQL or a MariaDB.
+/// The only server. `MYSQL` tells whether it must be a MySQL; otherwise it must be a MariaDB.
 pub struct Server<const MYSQL: bool>(MariadbServer);
-/// The MariaDB of this system, or of the one that `LEASEHOLD_TEST_SYSTEM` names.
+/// The MariaDB of this system, or of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mariadb = Server<false>;
 /// The MySQL of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mysql = Server<true>;
@@ -25,10 +25,10 @@ const NO_MYSQL: &str = "no MySQL was found: unpack one with `setup/server debian
 /// The sessions of all clients.
 const SESSIONS: &str =
     "SELECT id FROM information_schema.processlist WHERE db = 'locks' AND id <> connection_id()";
-/// Locks the rows of two names for a while, as an operator may.
+/// Locks the rows of two names for a short time, as an operator may do.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT name FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT SLEEP(0.4); COMMIT";
-/// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
+/// Finds rows that must not remain. Rows of killed clients remain at rest, but must expire within a limit.
 const LEFTOVER_ROWS: &str = "SELECT CONCAT('claim ', name) FROM leasehold_claim
     WHERE GREATEST(expires, place_expires) > UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 + 70000000
     UNION ALL SELECT CONCAT('hold ', name) FROM leasehold_lock
@@ -81,7 +81,7 @@ impl<const MYSQL: bool> System for Server<MYSQL> {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        // A kill of the server loses nothing with this setting, but a power cut would, and the engine reports that.
+        // With this setting a kill of the server loses nothing, but a power cut may lose data. The engine reports that.
         guarantee.level == Level::BestEffort
     }
 
@@ -116,7 +116,7 @@ impl<const MYSQL: bool> Server<MYSQL> {
 
     fn end_sessions(&self) {
         for session in self.0.query(SESSIONS) {
-            // The session may have ended already.
+            // If the session has ended already, the command fails.
             let _ = self.0.succeeds(&format!("KILL {session}"));
         }
     }

@@ -1,5 +1,5 @@
-//! The memory engine under faults: the clients are in this process. Each reaches the store through a decorator that
-//! loses, delays and doubles calls, and runs on an executor that is blocked and dropped.
+//! The memory engine under faults. The clients are in this process. Each client reaches the store through a decorator
+//! that loses, delays and doubles calls. Its tasks run on an executor that is blocked and dropped.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, thread, time::Duration};
 
@@ -48,7 +48,7 @@ pub struct Memory {
 
 /// A client in this process.
 struct Client {
-    /// The number that the history has in place of a process id.
+    /// The number of the client, which the history has in place of a process id.
     proc: u32,
     /// The decorator of the engine.
     faulty: Arc<Faulty>,
@@ -62,7 +62,7 @@ impl Memory {
     /// Starts the clients.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
         let env = Env::system();
         let store = MemoryStore::new(env.lineage(), env.clock);
@@ -84,7 +84,7 @@ impl Memory {
     fn launch(&mut self) -> Result<Client, Failure> {
         let Setting { seed, dir, .. } = &self.setting;
         let until = self.setting.until();
-        // Number 0 is the round's own recorder.
+        // The number 0 belongs to the round's own recorder.
         let proc = self.recorders.len() as u32 + 1;
         let recorder = Arc::new(Recorder::in_memory(*seed, proc));
         self.recorders.push(Arc::clone(&recorder));
@@ -108,7 +108,7 @@ impl Memory {
         }
     }
 
-    /// Ends the faults, and delivers the delayed calls.
+    /// Ends the faults of a client, and delivers its delayed calls.
     fn heal(&mut self, client: usize) {
         let faulty = Arc::clone(&self.clients[client].faulty);
         faulty.clear_planned();
@@ -140,7 +140,7 @@ impl Memory {
         }
     }
 
-    /// Starts another client in the place of the one whose executor was dropped.
+    /// Starts a new client in the place of one whose executor was dropped.
     fn replace(&mut self, client: usize) {
         self.clients[client] = self.launch().expect("the system has room for a few more threads");
     }
@@ -217,7 +217,7 @@ impl World for Memory {
                 runtime.shutdown_background();
             }
         }
-        // The heartbeats end with the clients, so nothing is recorded after this.
+        // The heartbeats end with their clients, so nothing is recorded after this line.
         self.clients.clear();
         let mut events = Vec::new();
         for (proc, recorder) in (1..).zip(&self.recorders) {

@@ -1,5 +1,5 @@
-//! The holders and waiters as the server reports them: an admin client polls the server, and the answers are added to
-//! the history at the end.
+//! The holders and waiters as the server reports them. An admin client polls the server; its answers are added to the
+//! history at the end.
 
 use std::{
     sync::{
@@ -19,7 +19,7 @@ use crate::task::LOCKS;
 /// The pause between two polls of all names.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// An owner text with the attempt id, so that a report of the server can be attributed to its attempt. Requests with
+/// An owner text with the attempt id, so that what the server reports can be matched with its attempt. Requests with
 /// different owners share no hold.
 #[must_use]
 pub fn owner_of(attempt: AttemptId) -> String {
@@ -38,7 +38,7 @@ pub struct Observer {
     thread: JoinHandle<Vec<Observation>>,
 }
 
-/// One answer, with the times of the request and of the reply.
+/// One answer of the server, with the times of the request and of the reply.
 struct Observation {
     /// The time of the request.
     at: u64,
@@ -59,7 +59,7 @@ impl Observer {
             while !ended.load(Relaxed) {
                 for lock in LOCKS {
                     let at = now_nanos();
-                    // An unreachable server gives no answer.
+                    // If the server is not reachable, there is no answer to record.
                     if let Ok(view) = runtime.block_on(locks.show(lock)) {
                         observations.push(Observation { at, until: now_nanos(), lock, view });
                     }
@@ -71,7 +71,8 @@ impl Observer {
         Self { ends, thread }
     }
 
-    /// Stops, and records the answers: the holders with their tokens, and the waiters whose requests carry attempt ids.
+    /// Stops, and records the answers: the holders with their tokens, and those waiters whose owner text has an attempt
+    /// id.
     ///
     /// # Panics
     /// When the thread panicked.
@@ -81,7 +82,7 @@ impl Observer {
         for observation in observations {
             let mut holders = Vec::new();
             for holder in &observation.view.holders {
-                // The latest possible end, because it is counted from the reply.
+                // This is the latest possible end, because the remaining time is counted from the reply.
                 let expires = holder.remaining.map(|left| observation.until + left.as_nanos() as u64);
                 let attempt = attempt_of(&holder.owner).unwrap_or(0);
                 holders.extend(holder.token.map(|token| Held { attempt, token: Some(token), expires }));

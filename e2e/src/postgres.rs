@@ -13,13 +13,13 @@ use crate::{
 /// The only server.
 pub struct Postgres(PostgresServer);
 
-/// Ends the sessions of all clients, including their listeners.
+/// Ends the sessions of all clients. Their listeners have sessions too.
 const TERMINATE: &str =
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leasehold'";
-/// Locks the rows of two names for a while, as an operator may.
+/// Locks the rows of two names for a short time, as an operator may do.
 const KEEP_LOCKED: &str =
     "BEGIN; SELECT FROM leasehold_lock WHERE name IN ('m0', 'r0') FOR UPDATE; SELECT pg_sleep(0.4); COMMIT";
-/// The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
+/// Finds rows that must not remain. Rows of killed clients remain at rest, but must expire within a limit.
 const LEFTOVER_ROWS: &str =
     "WITH t AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + 70000000 AS late)
     SELECT 'claim ' || name FROM leasehold_claim, t WHERE greatest(expires, place_expires) > late
@@ -66,7 +66,7 @@ impl System for Postgres {
     }
 
     fn accepts_guarantee(&self, guarantee: &Guarantee, _: Promise) -> bool {
-        // A kill of the server loses nothing with this setting, but a power cut would, and the engine reports that.
+        // With this setting a kill of the server loses nothing, but a power cut may lose data. The engine reports that.
         guarantee.level == Level::BestEffort && guarantee.to_string().contains("fsync is off")
     }
 

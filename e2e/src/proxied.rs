@@ -1,4 +1,4 @@
-//! The faults of a client process that reaches its servers through its own proxies.
+//! The faults of a client process that reaches its servers through proxies of its own.
 
 use std::{thread::sleep, time::Duration};
 
@@ -6,14 +6,14 @@ use leasehold_testkit::server::Proxy;
 
 use crate::{workers::Workers, world::Fault};
 
-/// The delay of answers on a slow connection: unusual, but within the time limit of a renewal.
+/// The delay of answers on a slow connection: longer than usual, but shorter than the time limit of a renewal.
 const SLOW: Duration = Duration::from_millis(60);
 
-/// Client processes behind proxies. The longest faults outlast the leases of the engine.
+/// Client processes behind proxies. The longest faults last longer than the leases of the engine.
 pub(crate) trait Proxied: Sized + 'static {
-    /// The longest stop of a process or silence of a connection, in milliseconds.
+    /// The longest time in milliseconds for which a process is stopped or a connection is silent.
     const MAX_STOP: u64;
-    /// The longest time in milliseconds for which messages of one direction are held.
+    /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
 
     /// The client processes.
@@ -42,7 +42,7 @@ pub(crate) trait Proxied: Sized + 'static {
             begin: |w, client| w.for_each_proxy(client, Proxy::hold_requests),
             end: |w, client| w.for_each_proxy(client, Proxy::drop_connections),
         },
-        // A late request: the connection of the client is cut, and its request arrives later.
+        // The fault makes a late request: the connection of the client is cut, and its request arrives later.
         Fault {
             name: "cut after the request",
             lasts: 5..400,
@@ -86,7 +86,7 @@ pub(crate) trait Proxied: Sized + 'static {
             begin: |w, client| w.for_each_proxy(client, Proxy::reset),
             end: |_, _| {},
         },
-        // A delay applies to new connections only, so the old ones are closed.
+        // A delay applies to new connections only, so the existing ones are closed.
         Fault {
             name: "slow",
             lasts: 100..800,

@@ -18,18 +18,18 @@ use leasehold_testkit::server::{RedisServer, redis_command};
 
 use crate::world::Promise;
 
-/// The longest stop of a client of several servers, in milliseconds: longer than the leases of two seconds.
+/// The longest stop of a client of several servers, in milliseconds: longer than the clients' leases of two seconds.
 const MAX_STOP: u64 = 3500;
-/// The longest time in milliseconds for which messages are held.
+/// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
 /// How many times a command to a loading server is repeated.
 const MAX_TRIES: usize = 1000;
-/// The pause between two of these commands.
+/// The pause between two such commands.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// Even seeds inject faults into masters. Then no exclusion is promised, because the replica that takes over may lack
-/// acknowledged writes. Other faults end no hold.
+/// In rounds with even seeds, faults strike masters. Then no exclusion is promised, because the replica that takes over
+/// may lack acknowledged writes. The faults of other rounds end no hold.
 #[must_use]
 pub const fn promise_of_many(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
@@ -46,7 +46,7 @@ fn send_when_loaded(server: &RedisServer, command: &[&str]) {
     panic!("the server does not accept {command:?}");
 }
 
-/// Several servers are always best effort.
+/// The guarantee of several servers is always best effort.
 fn is_best_effort(guarantee: &Guarantee) -> bool {
     guarantee.level == Level::BestEffort
 }
@@ -57,7 +57,7 @@ fn address_map(ports: &[u16], proxies: &[u16]) -> String {
     pairs.collect::<Vec<_>>().join(",")
 }
 
-/// The keys that must not remain on a server; `command` sends it a command.
+/// The keys that must not remain on a server. `command` sends a command to the server.
 fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> {
     let keys = command(&["KEYS", "*"]).into_iter().filter(|key| !key.is_empty());
     keys.filter(|key| !may_remain(key, &command)).map(|key| (format!("key {key}"), 1)).collect()
@@ -66,12 +66,13 @@ fn keys_left(command: impl Fn(&[&str]) -> Vec<String>) -> BTreeMap<String, u64> 
 /// How long the keys of a queue may remain, in milliseconds: the queue entries of killed clients stay until they
 /// expire.
 const QUEUE_LIFE: i64 = 70_000;
-/// How long the keys of shared holds may remain, in milliseconds: the server remembers them for an hour after their
-/// lease.
+/// How long the keys of shared holds may remain, in milliseconds: the server remembers these holds for an hour after
+/// the end of their leases.
 const HOLDS_LIFE: i64 = 3_601_000;
 
 /// Whether a key may remain at rest for a while: the newest token, tombstones, queue entries of killed clients, and the
-/// record of an unclean end. Of the hold of a killed client all but the lock key stays until the name is claimed again.
+/// record of an unclean end. If a killed client had a hold, all keys of the hold except the lock key stay until the
+/// name is claimed again.
 fn may_remain(key: &str, command: impl Fn(&[&str]) -> Vec<String>) -> bool {
     const REMEMBERS_HOLDS: &str = "local c = redis.call('GET', KEYS[1]) or '1 '
         return (c:sub(1, 2) == '1 ' or cmsgpack.unpack(c).mode or cmsgpack.unpack(c).ended) and 1 or 0";

@@ -16,7 +16,7 @@ pub struct ResultStore(PathBuf);
 /// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// The text is written.
+    /// The text was written.
     Done,
     /// The fence has seen a larger token, so nothing was written.
     Fenced,
@@ -32,7 +32,7 @@ impl ResultStore {
     /// Appends an element to a list.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn append(
         &self,
         list: &str,
@@ -50,7 +50,7 @@ impl ResultStore {
     /// Adds one to a counter.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn increment(
         &self,
         counter: &str,
@@ -64,10 +64,10 @@ impl ResultStore {
         Ok(outcome)
     }
 
-    /// Records an acknowledged write, by one append after the write.
+    /// Records an acknowledged write. The record is one append, after the write itself.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn acknowledge(&self, name: &str, element: u64) -> io::Result<()> {
         let mut file = OpenOptions::new().create(true).append(true).open(self.file(name, "acknowledged"))?;
         file.write_all(format!("{element}\n").as_bytes())
@@ -76,7 +76,7 @@ impl ResultStore {
     /// The elements of all acknowledged changes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn acknowledged(&self, name: &str) -> io::Result<Vec<u64>> {
         let text = read(&self.file(name, "acknowledged"))?;
         let complete_lines = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -86,7 +86,7 @@ impl ResultStore {
     /// How many acknowledged elements are missing from a list.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn lost_elements(&self, list: &str) -> io::Result<u64> {
         let text = read(&self.file(list, "text"))?;
         let present: BTreeSet<u64> = text.split_whitespace().map(number).collect();
@@ -96,14 +96,14 @@ impl ResultStore {
     /// By how much a counter is below the number of acknowledged increments.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn lost_increments(&self, counter: &str) -> io::Result<u64> {
         let count = number(&read(&self.file(counter, "text"))?);
         Ok((self.acknowledged(counter)?.len() as u64).saturating_sub(count))
     }
 
-    /// Reads, calls `between`, and writes. With a fence it *seals* before the read (F79): it shows its token, so that
-    /// the fence refuses smaller tokens from then on.
+    /// Reads the text, calls `between`, and writes the changed text. With a fence, the call *seals* the resource before
+    /// the read (F79): it shows the token, so that the fence refuses smaller tokens from then on.
     fn change(
         &self,
         name: &str,
@@ -137,7 +137,7 @@ impl ResultStore {
         Ok(token.number >= seen)
     }
 
-    /// Locks the resource for one step of one process.
+    /// Locks the resource, so that no other process uses it during one step (a read, or a write).
     fn lock_step(&self, name: &str) -> io::Result<File> {
         let path = self.file(name, "step");
         let file = OpenOptions::new().create(true).truncate(false).write(true).open(path)?;
@@ -145,7 +145,7 @@ impl ResultStore {
         Ok(file)
     }
 
-    /// Replaces the file in one step, so that a killed writer leaves the old text or the new one.
+    /// Replaces the file in one step. A writer that is killed leaves either the old text or the new text.
     fn replace(&self, name: &str, kind: &str, text: &str) -> io::Result<()> {
         let draft = self.file(name, &format!("{kind}.draft"));
         fs::write(&draft, text)?;

@@ -2,7 +2,7 @@
 
 use std::{ops::Range, time::Duration};
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): small, and equal on every machine.
+/// `SplitMix64` (Steele, Lea, Flood 2014): a small generator with the same numbers on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
@@ -22,7 +22,7 @@ impl Rng {
     #[must_use]
     pub fn random_seed() -> u64 {
         let now = std::time::UNIX_EPOCH.elapsed().expect("it is after 1970");
-        // Short enough to be typed.
+        // The seed is short enough to be typed.
         Self::new(now.as_nanos() as u64, std::process::id().into()).below(1_000_000)
     }
 
@@ -31,7 +31,7 @@ impl Rng {
         self.roll() % sides
     }
 
-    /// True in `of_hundred` of a hundred cases.
+    /// Returns true in `of_hundred` of a hundred cases.
     pub fn percent(&mut self, of_hundred: u64) -> bool {
         self.below(100) < of_hundred
     }

@@ -30,15 +30,15 @@ use crate::{
     zookeeper::{ENSEMBLE, Ensemble, One},
 };
 
-/// The prefix of the name of another lock crate that replaces leasehold on Redis.
+/// The engine name of another lock crate on Redis begins with this prefix.
 pub const PEER: &str = "peer ";
-/// The prefix of the name of another lock crate on three independent masters of Redis.
+/// The engine name of another lock crate on three independent masters of Redis begins with this prefix.
 pub const PEER_OF_THREE: &str = "peer of three ";
-/// How long it may take, by the stopwatch, until everything has expired: leases, minimum hold times, and the queue
-/// entries of dead waiters, which last up to a minute (`MAX_ENTRY_LIFE`).
+/// How long it may take, by the stopwatch, until leases, minimum hold times and the queue entries of dead waiters have
+/// ended. Such queue entries last up to a minute (`MAX_ENTRY_LIFE`).
 const REST_LIMIT: Duration = Duration::from_secs(75);
 
-/// The interval at which the end of everything is checked.
+/// The interval at which the leftovers are counted.
 const REST_POLL: Duration = Duration::from_millis(100);
 
 /// The parameters of a round.
@@ -58,7 +58,7 @@ pub struct Round<'a> {
 pub struct Outcome {
     /// The figures of the round.
     pub figures: Figures,
-    /// A text for each violation.
+    /// A text for each violation that the checker shows.
     pub complaints: Vec<String>,
     /// The directory with everything that was recorded.
     pub dir: tempfile::TempDir,
@@ -68,7 +68,7 @@ impl Round<'_> {
     /// Runs the round. Calls `report` repeatedly with the number of faults so far.
     ///
     /// # Errors
-    /// When it cannot be run, or a client hangs.
+    /// When the round cannot be run, or a client hangs.
     pub fn run(&self, report: impl FnMut(u64)) -> Result<Outcome, Failure> {
         let dir = in_memory()?;
         let setting = Setting {
@@ -138,7 +138,7 @@ impl Round<'_> {
         self.run_in_world(setting, Served::<S>::start(setting, promise)?, report)
     }
 
-    /// Runs the round in this world, and judges it.
+    /// Runs the round in this world, and judges its history.
     fn run_in_world<W: World>(
         &self,
         setting: &Setting,
@@ -150,7 +150,7 @@ impl Round<'_> {
         recorder.note(What::Probe { phase: Phase::Start, found: BTreeMap::new() });
         let disk = world.disk();
         let heartbeat = Heartbeat::of_all(Arc::clone(recorder), &setting.program, disk.as_deref())?;
-        // The admin client cannot read the locks of other crates.
+        // Other crates store locks that the admin client cannot read, so nothing observes them.
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let observer = (!self.engine.starts_with(PEER)).then(|| Observer::begin(admin.clone(), runtime));
         let (rng, speed) = (&mut Rng::new(self.seed, 0), EngineSpeed::of(self.engine));
@@ -179,13 +179,13 @@ impl Round<'_> {
     }
 }
 
-/// A directory for the histories of clients: in memory, because on a disk all clients would wait while servers sync
+/// A directory for the histories of clients. It is in memory: on a disk, all clients would wait while servers sync
 /// their data.
 fn in_memory() -> std::io::Result<tempfile::TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir())
 }
 
-/// The promise of a round on Redis: two of four rounds are on a server that promises no exclusion.
+/// The promise of a round on Redis. In two of four rounds, the configuration promises no exclusion.
 pub(crate) const fn promise_of(seed: u64) -> Promise {
     match seed % 4 {
         2 => Promise::Doubt,
@@ -194,7 +194,7 @@ pub(crate) const fn promise_of(seed: u64) -> Promise {
     }
 }
 
-/// The records that remain after all clients have ended and everything has had the time to expire.
+/// The records that remain after all clients have ended and everything that expires has had the time to do so.
 fn leftovers_at_rest<W: World>(
     world: &W,
     admin: &leasehold_core::Locks,

@@ -20,9 +20,9 @@ use crate::{
 
 /// The interval at which a long section checks its hold.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
-/// The shortest sleep of the runtime.
+/// The shortest time for which the runtime can sleep.
 const MIN_SLEEP: Duration = Duration::from_millis(1);
-/// A deadline that moved by less shows no renewal, because readings have an error.
+/// If the deadline moved by less than this, there was no renewal: two readings of one deadline differ by a small error.
 const RENEWAL_STEP: Duration = Duration::from_millis(50);
 
 /// Works under a lock for a while, checks the hold repeatedly, and releases it.
@@ -37,10 +37,10 @@ pub async fn work_and_release(
         0..920 => rng.millis(0..2),
         920..992 => rng.millis(2..25),
         992..998 => rng.millis(100..600),
-        // Measured in leases, so that some end during the section.
+        // The length is measured in leases, so that some leases end during the section.
         _ => ttl(&state.locks).mul_f64(rng.millis(1000..2200).as_secs_f64()),
     };
-    // The fence may refuse the append, which is no error. Lost appends are counted at the end.
+    // The fence may refuse the append, which is no error. Lost appends are counted at the end of the round.
     let work = (guard.mode() == Mode::Exclusive && rng.percent(5)).then(|| {
         let (results, lock, element, token) =
             (state.results.clone(), lock.to_owned(), active_hold.id(), guard.token());
@@ -53,7 +53,7 @@ pub async fn work_and_release(
     release(lock, active_hold, guard, rng).await;
 }
 
-/// Checks the hold repeatedly for `length` and while `busy`, or until it is lost.
+/// Checks the hold repeatedly until `length` has passed and `busy` is false, or until the hold is lost.
 async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duration, busy: impl Fn() -> bool) {
     let begin = Instant::now();
     let mut lost = pin!(guard.lost());
@@ -63,7 +63,7 @@ async fn work_under(active_hold: &ActiveHold<'_>, guard: &Guard, length: Duratio
         if let (Some(before), Some(now)) = (last_deadline, deadline(guard))
             && now > before + RENEWAL_STEP
         {
-            // An expired hold has no time left, however late the clock is read.
+            // The time left of an expired hold is 0, at whatever time it is read. So it shows no deadline.
             active_hold.renewed(|| remaining_nanos(guard).filter(|remaining_nanos| *remaining_nanos > 0));
             last_deadline = Some(now);
         }
@@ -101,7 +101,7 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
             let _unanswered = active_hold.releasing(None);
             drop(guard);
         }
-        // F17: the user does not wait for the answer.
+        // F17: a user who does not wait for the answer to the release.
         _ => {
             let pending = active_hold.releasing(None);
             if let Ok(answer) = timeout(TTL / 1000, guard.release()).await {
@@ -111,8 +111,8 @@ async fn release(lock: &str, active_hold: ActiveHold<'_>, guard: Guard, rng: &mu
     }
 }
 
-/// Records the answer to a release. If the guard already counted as lost, it answers without the server, where the hold
-/// may last much longer than the validity of the guard.
+/// Records the answer to a release. If the guard counted as lost before, its release is answered without the server.
+/// Then the hold may last on the server for much longer than the guard was valid, so "was not held" counts as unknown.
 fn record_release(pending: PendingRelease<'_>, known_lost: bool, answer: Result<(), Error>) {
     match answer {
         Ok(()) => pending.freed(),

@@ -12,39 +12,41 @@ use crate::{
     world::{Fault, Promise, Setting, World, block_on},
 };
 
-/// How many client processes a round has.
+/// How many client processes each round has.
 const CLIENTS: usize = 4;
 
 /// The servers of one engine.
 pub trait System: Sized + 'static {
     /// The scheme of its URLs.
     const SCHEME: &'static str;
-    /// The longest stop of a client or silence of its connections, in milliseconds: longer than its leases.
+    /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than its
+    /// leases.
     const MAX_STOP: u64;
-    /// The longest time in milliseconds for which messages of one direction are held.
+    /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
 
     /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
 
-    /// Starts the servers in the configuration of the promise; the seed decides their random numbers.
+    /// Starts the servers in the configuration that has this promise. The seed decides their random numbers.
     fn start(seed: u64, promise: Promise) -> Self;
 
     /// The ports of the servers.
     fn ports(&self) -> Vec<u16>;
 
-    /// The URL of these servers, as `host:port,...`.
+    /// The URL of these servers, which are given as `host:port,...`.
     fn url(servers: &str) -> String {
         format!("{}://{servers}", Self::SCHEME)
     }
 
-    /// The URL by which a client reaches the servers through these ports, in the order of [`ports`](Self::ports).
+    /// The URL by which a client reaches the servers through these ports. The ports are in the order of
+    /// [`ports`](Self::ports).
     fn url_of(&self, ports: &[u16]) -> String {
         let servers: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         Self::url(&servers.join(","))
     }
 
-    /// Whether the engine may report this guarantee for the configuration of the promise.
+    /// Whether the engine may report this guarantee in the configuration that has this promise.
     fn accepts_guarantee(&self, guarantee: &Guarantee, promise: Promise) -> bool;
 
     /// I6: the records of claims that must not remain at rest, counted by kind.
@@ -58,7 +60,7 @@ pub struct Served<S> {
     /// For each client, a proxy for each server.
     proxies: Vec<Vec<Proxy>>,
     workers: Workers,
-    /// An admin client without a proxy.
+    /// An admin client that uses no proxy.
     admin: leasehold::Locks,
     promise: Promise,
 }
@@ -67,7 +69,7 @@ impl<S: System> Served<S> {
     /// Starts the servers and the client processes.
     ///
     /// # Errors
-    /// The operating system's; and when the engine reports a guarantee that does not fit the configuration.
+    /// An error of the operating system; or the engine reports a guarantee that does not fit the configuration.
     pub fn start(setting: &Setting, promise: Promise) -> Result<Self, Failure> {
         Self::start_as(setting, promise, "client")
     }
@@ -75,7 +77,7 @@ impl<S: System> Served<S> {
     /// Starts the servers, and clients of this role.
     ///
     /// # Errors
-    /// As [`start`](Self::start).
+    /// Those of [`start`](Self::start).
     pub fn start_as(setting: &Setting, promise: Promise, role: &str) -> Result<Self, Failure> {
         let system = S::start(setting.seed, promise);
         let admin = leasehold::Locks::connect(&system.url_of(&system.ports()))?;

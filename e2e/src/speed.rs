@@ -1,4 +1,4 @@
-//! The time scale of an engine: its leases, and how precisely it ends and reports them.
+//! The time scale of an engine: its leases, and how precisely it ends leases and reports their ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{redis, round::PEER_OF_THREE, task::TTL, zookeeper};
 pub struct EngineSpeed {
     /// The ttl of a round: so short that faults outlast it.
     pub ttl: Duration,
-    /// For how long the effects of faults may last: a lease, and twice the slowest poll interval.
+    /// For how long the effects of faults may last: for one lease and two of the slowest poll intervals.
     pub recovery_time: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
@@ -19,15 +19,15 @@ pub struct EngineSpeed {
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
-    /// I7: how long a lock may be free while a live claim waits.
+    /// I7: how long a lock may be free while the claim of a live process waits.
     pub wake: Duration,
-    /// How long a queue entry lasts at least after the last request of its claim.
+    /// How long a queue entry lasts, at least, after the last request of its claim.
     pub entry_life: Duration,
-    /// The additional wait for events without a notification, such as the end of a minimum hold time.
+    /// How much longer a waiter may wait after an event without a notification, such as the end of a minimum hold time.
     pub poll: Duration,
     /// The faults after which all holds of every process are in doubt until they are renewed.
     pub doubted_after: &'static [&'static str],
-    /// The faults by which one of several nodes loses locks, so that a hold may not be found while it is valid.
+    /// The faults by which one of several nodes loses locks, so that the nodes may not find a hold that is still valid.
     pub votes_lost_by: &'static [&'static str],
 }
 
@@ -51,18 +51,18 @@ const WAKE: Duration = Duration::from_millis(250);
 /// A client does not learn from its connection whether a restarted Redis still has the data that it acknowledged.
 const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
-/// A claim that waits for a row checks once a second whether the wait is over.
+/// A claim that waits until a row is unlocked checks once a second whether the row still exists.
 const SQL: EngineSpeed = EngineSpeed { poll: Duration::from_secs(1), ..FINE };
 
-/// A PostgreSQL client that gets notifications refreshes its queue entry twice a minute.
+/// In addition, a PostgreSQL client that gets notifications refreshes its queue entry only twice a minute.
 const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 
-/// In addition, writers of one file have no queue: a process may find no moment to poll while other processes write.
+/// In addition, writers of one file have no queue: a process may find no moment for a poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds and reports only complete ones. It looks for expired leases twice a second. If no
-/// client is left to end a minimum hold time that is below the shortest lease, the name stays taken for the shortest
-/// lease. A restarted server gives every lease its whole ttl again.
+/// etcd counts in whole seconds and reports only complete seconds. It looks for expired leases twice a second. If a
+/// minimum hold time is shorter than the shortest lease, and no client is left to end it, the name stays taken for the
+/// shortest lease. A restarted server gives every lease its whole ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(8),
@@ -91,12 +91,12 @@ const ZOOKEEPER: EngineSpeed = EngineSpeed {
     votes_lost_by: &[],
 };
 
-/// The same for three servers. A server that is cut off answers reads until it notices, after `syncLimit` ticks: ten of
-/// half a second.
+/// An ensemble of three servers. A server that is cut off from the others answers reads until it notices that, after
+/// `syncLimit` ticks: ten ticks of half a second.
 const ENSEMBLE: EngineSpeed = EngineSpeed { stale: Duration::from_secs(6), ..ZOOKEEPER };
 
-/// A Redis replica replaces a lost master some seconds later. Until then no lock of the lost master can be granted, and
-/// a master that was cut off reports old state.
+/// A Redis replica takes over from a lost master some seconds later. Until then no lock of the lost master can be
+/// granted, and a master that was cut off reports old state.
 const GROUP: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(12),
@@ -105,7 +105,7 @@ const GROUP: EngineSpeed = EngineSpeed {
     ..FINE
 };
 
-/// As a group. Besides, a hold may depend on the votes of two nodes of three.
+/// A Redlock has the time scale of a group. In addition, a hold may depend on the votes of exactly two of three nodes.
 const REDLOCK: EngineSpeed = EngineSpeed { votes_lost_by: redis::VOTES_LOST_BY, ..GROUP };
 
 impl EngineSpeed {

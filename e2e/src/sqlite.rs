@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A file and its clients.
 pub struct Sqlite {
-    /// The directory of the file, on a disk, like the databases of users.
+    /// The directory of the file. It is on a disk, as the databases of users are.
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
@@ -31,7 +31,7 @@ impl Sqlite {
     /// Starts the clients.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(setting: &Setting) -> Result<Self, Failure> {
         let dir = tempfile::tempdir()?;
         let url = format!("sqlite://{}", dir.path().join("locks.db").display());
@@ -51,7 +51,7 @@ impl Sqlite {
         Some(other)
     }
 
-    /// Begins a transaction that writes to another table, and does not commit yet.
+    /// Begins a transaction that writes to another table, and does not commit it.
     fn write(&mut self) {
         let begin = "CREATE TABLE IF NOT EXISTS others (x); BEGIN IMMEDIATE; INSERT INTO others VALUES (1)";
         self.other = self.open().filter(|other| other.execute_batch(begin).is_ok());
@@ -60,12 +60,12 @@ impl Sqlite {
     /// Commits the transaction of the other program.
     fn commit(&mut self) {
         if let Some(other) = self.other.take() {
-            // The result of the other program does not matter.
+            // It does not matter whether the other program succeeds.
             let _ = other.execute_batch("COMMIT");
         }
     }
 
-    /// Copies the whole log into the database file, as a backup or a tool may do.
+    /// Copies the whole write-ahead log into the database file, as a backup or a tool may do.
     fn checkpoint(&self) {
         if let Some(other) = self.open() {
             let _ = other.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
@@ -109,7 +109,7 @@ impl World for Sqlite {
     }
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
-        // The rows that must not remain. Rows of killed clients stay at rest, but must expire within a limit.
+        // Finds rows that must not remain. Rows of killed clients remain at rest, but must expire within a limit.
         let left = || -> rusqlite::Result<Vec<String>> {
             let uptime = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME)
                 .map_err(|_| rusqlite::Error::InvalidQuery)?;

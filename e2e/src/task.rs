@@ -8,36 +8,39 @@ use tokio::time::{sleep, timeout};
 
 use crate::{client::ClientState, observer::owner_of, rng::Rng, section};
 
-/// The ttl: so short that faults outlast it. An engine with a longer shortest ttl uses that one.
+/// The ttl: so short that faults last longer than it. If the shortest ttl of an engine is longer, the shortest ttl is
+/// used.
 pub const TTL: Duration = Duration::from_secs(1);
 
-/// The names that all clients contend for. The first letter means a mutex, a read-write lock or a semaphore.
+/// The names that all clients contend for. The first letter says whether the lock is a mutex, a read-write lock or a
+/// semaphore.
 pub const LOCKS: [&str; 8] = ["m0", "m1", "m2", "m3", "m4", "m5", "r0", "s0"];
 
-/// Whether every release of this lock waits for its answer, so that it is always known whether the lock is free (I7).
+/// Whether tasks always await the answer to a release of this lock, and never drop a waiting acquire of it. So it is
+/// known when the lock is free (I7).
 #[must_use]
 pub fn has_certain_releases(lock: &str) -> bool {
     lock.ends_with(['0', '2', '4'])
 }
 
-/// Whether claims of this lock never give up either. An abandoned claim may have been granted, and then holds until its
-/// cleanup.
+/// Whether tasks that wait for this lock always wait without a limit. If an acquire gives up, its claim may have been
+/// granted; it then holds the lock until its cleanup.
 fn never_gives_up(lock: &str) -> bool {
     lock.ends_with(['2', '4'])
 }
 
-/// The limit of semaphores.
+/// The limit of the semaphores.
 const PERMITS: u32 = 3;
 
 /// How long a task waits for a lock.
 enum Patience {
-    /// Not at all.
+    /// It does not wait.
     Try,
-    /// Up to a limit.
+    /// It waits up to a limit.
     Within(Duration),
-    /// Without a limit.
+    /// It waits without a limit.
     Endless,
-    /// Until the acquire is dropped after this time.
+    /// It drops the acquire after this time.
     Cancelled(Duration),
 }
 
@@ -70,7 +73,8 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = state.recorder.attempt(task, lock, mode, limit);
-    // The owner text of a request that may leave a claim behind contains the attempt id. So does that of some others.
+    // If a request may leave a claim behind, its owner text contains the attempt id. The owner text of some other
+    // requests contains it too.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let result = match patience {
@@ -90,7 +94,7 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
         }
         Err(error) => {
             record_failure(attempt, &error);
-            // A pause, so that the loop does not overload a server that is unreachable.
+            // The pause keeps the loop from overloading a server that is not reachable.
             if !error.is_taken() {
                 sleep(rng.millis(5..50)).await;
             }
@@ -98,7 +102,7 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
     }
 }
 
-/// A request for the lock, and its mode. The first letter of the name decides.
+/// A request for the lock, and its mode. The first letter of the name decides what kind of lock it is.
 fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode) {
     let kind = if state.locks.profile().modes == Modes::All { lock.as_bytes()[0] } else { b'm' };
     match kind {
@@ -113,7 +117,8 @@ fn request_for(state: &ClientState, lock: &str, rng: &mut Rng) -> (Request, Mode
     }
 }
 
-/// Acquires, but drops the acquire after a time: with zero after its first poll. `None` if it was dropped.
+/// Acquires, but drops the acquire after a time; with a time of zero, after its first poll. Returns `None` if the
+/// acquire was dropped.
 async fn cancelled(request: &Request, after: Duration) -> Option<Result<Guard, Error>> {
     let mut acquire = pin!(request.acquire());
     if after.is_zero() {
@@ -136,12 +141,12 @@ pub fn ttl(locks: &Locks) -> Duration {
 /// What the history records of a grant.
 fn grant_details(guard: &Guard, ttl: Duration) -> Granted {
     let ttl_nanos = guard.remaining().map(|_| ttl.as_nanos() as u64);
-    // A deadline may move once even without renewals, because the confirmation of a pushed grant extends it.
+    // The confirmation of a pushed grant extends its deadline, so a deadline may move once even without renewals.
     Granted { token: guard.token(), ttl_nanos, watched: true, fixed: false }
 }
 
-/// Records a failure. Only some errors, such as "taken", exclude a grant: a request may have reached an engine that is
-/// unreachable now.
+/// Records a failure. Only some errors, such as "taken", rule out a grant. If the engine is not reachable, a request
+/// may have reached it before.
 fn record_failure(attempt: Attempt<'_>, error: &Error) {
     if error.is_taken() {
         return attempt.taken();

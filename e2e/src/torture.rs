@@ -23,7 +23,7 @@ use crate::{
     world::Promise,
 };
 
-/// The length of a round: several storms, and a history that can be checked within seconds.
+/// The length of a round: long enough for several storms, and short enough that the history is checked within seconds.
 const ROUND_LENGTH: Duration = Duration::from_secs(38);
 /// The default directory for figures and for the histories of failed rounds.
 const DEFAULT_DIR: &str = "target/torture";
@@ -33,7 +33,7 @@ struct Options {
     engine: String,
     minutes: f64,
     seed: u64,
-    /// Whether only to print the sums of all rounds so far.
+    /// Whether the program only prints the sums of all rounds so far.
     sum: bool,
     /// The directory of figures and histories.
     dir: PathBuf,
@@ -41,7 +41,7 @@ struct Options {
     judge: Option<PathBuf>,
 }
 
-/// Runs the program. Returns 0 if every round held, and 1 after a violation or an undecided segment.
+/// Runs the program. Returns 0 if no round had a violation and the checker gave up nowhere; otherwise returns 1.
 ///
 /// # Errors
 /// When a round cannot be run.

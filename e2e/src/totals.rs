@@ -21,7 +21,7 @@ impl Totals {
     /// Adds a round.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn add(&self, round: &Figures) -> Result<(), Failure> {
         if let Some(dir) = self.0.parent() {
             fs::create_dir_all(dir)?;
@@ -33,7 +33,7 @@ impl Totals {
     /// The sum of all rounds.
     ///
     /// # Errors
-    /// The operating system's; or a line that is not a round.
+    /// An error of the operating system; or a line that is not a round.
     pub fn sum(&self) -> Result<Figures, Failure> {
         let text = match fs::read_to_string(&self.0) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -42,7 +42,7 @@ impl Totals {
             read => read?,
         };
         let mut sum = Figures::default();
-        // An incomplete last line belongs to a run that was killed.
+        // If the last line is incomplete, the run that wrote it was killed.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         for line in whole.lines() {
             sum.add(&serde_json::from_str(line)?);

@@ -1,4 +1,5 @@
-//! A process that shares one lock with other programs and records each of its sections, until a command ends it.
+//! A process that shares one lock with other programs and records when it enters and leaves each section under the
+//! lock, until a command ends it.
 
 use std::{
     fs::{File, OpenOptions, read_to_string},
@@ -12,15 +13,15 @@ use leasehold::Locks;
 
 use crate::Failure;
 
-/// The interval at which a process that stays in its section checks for a change.
+/// The interval at which a process that stays in its section checks whether it still has to stay.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 /// The time between two sections of this process, in which other programs can hold the lock.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// How long the process waits for the lock before it checks whether it has to end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The directory in which all programs record their sections. Files in it are commands: `over` ends the programs;
-/// `linger` contains the name of the side whose holder stays in its section.
+/// The directory in which all programs record their sections. Some files in it are commands: `over` ends the programs,
+/// and `linger` contains the name of the side (as in the names of its processes) whose holder stays in its section.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -29,7 +30,7 @@ impl Shared {
         self.0.join("over").exists()
     }
 
-    /// Whether a holder of this side stays in its section.
+    /// Whether a holder of this side has to stay in its section.
     fn lingers(&self, side: &str) -> bool {
         read_to_string(self.0.join("linger")).is_ok_and(|side_to_stay| side_to_stay == side)
     }
@@ -40,7 +41,7 @@ impl Shared {
     }
 }
 
-/// A shared journal. Its lines are in the order in which the programs wrote them.
+/// A journal that all programs share. Its lines are in the order in which the programs wrote them.
 struct Journal(File);
 
 impl Journal {
@@ -54,7 +55,7 @@ impl Journal {
 /// name of this process, such as `ours-1`.
 ///
 /// # Errors
-/// When the process cannot work at all; an error of one section does not end it.
+/// When the process cannot work at all. An error in one section does not end the process.
 pub fn main(args: &[&str]) -> Result<(), Failure> {
     let &[url, name, ttl, dir, name_of_process] = args else {
         return Err("`turns` needs five arguments".into());
@@ -79,12 +80,12 @@ pub fn main(args: &[&str]) -> Result<(), Failure> {
         }
         let ending = match guard.check() {
             true => "held",
-            // The machine did not run the process for a long time, which is no fault of the lock.
+            // The machine did not run the process for a long time. That is no fault of the lock.
             false if longest.max(last_check.elapsed()) > ttl / 2 => "slept",
             false => "lost",
         };
         journal.note(&format!("leave {name_of_process} {ending}"))?;
-        // A loss was recorded already.
+        // If the hold was lost, the loss was recorded above.
         let _ = guard.release_blocking();
         sleep(BETWEEN);
     }

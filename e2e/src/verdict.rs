@@ -13,13 +13,13 @@ use crate::{adjusted_history::AdjustedHistory, figures::Figures, speed::EngineSp
 /// The faults by which the server loses all earlier holds.
 const FORGETTING_FAULTS: [&str; 2] = ["all flushed", "restart without data"];
 
-/// The longest lease of a pushed grant before its client has to confirm it.
+/// The longest time that a pushed grant lasts before its client has to confirm it.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// By how much a wait may exceed its limit, in addition to the stalls of the machine. I12 allows a tenth of a second,
-/// and the simulation judges by that. Here an operation goes through several threads and processes, and each may wait a
-/// little for the one before. Of several such waits in sequence, only the longest in an interval is measured as a
-/// stall.
+/// and the simulation uses that limit. Here an operation goes through several threads and processes, and each of them
+/// may wait a little for the previous one. If several such waits follow each other within one interval, only the
+/// longest of them is measured as a stall.
 const OVER_LIMIT: Duration = Duration::from_millis(250);
 
 /// Judges the events of a round. Returns the figures, and a text for each violation.
@@ -27,7 +27,8 @@ const OVER_LIMIT: Duration = Duration::from_millis(250);
 pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures, Vec<String>) {
     let mut terms = Terms::default();
     terms.lossy = promise != Promise::Exclusion;
-    // The queue entry of a dead waiter may be granted shortly before it expires.
+    // The queue entry of a dead waiter may be granted shortly before the entry expires. The grant then lasts for one
+    // claim time.
     terms.entry_life = entry_life(speed.ttl).max(speed.entry_life) + CLAIM_TIME.min(speed.ttl);
     terms.precision = speed.precision;
     terms.overdue = speed.overdue;
@@ -71,18 +72,19 @@ pub fn judge(events: &[Event], promise: Promise, speed: EngineSpeed) -> (Figures
 
 /// Whether the configuration promises the invariant.
 fn promised(invariant: Invariant, promise: Promise) -> bool {
-    // A server that loses its data frees all holds. It also loses the waiters, which return at their own poll
-    // intervals.
+    // A server that loses its data frees all holds. It also loses the queue; the waiters claim again at their next
+    // polls, in any order.
     promise == Promise::Exclusion || !matches!(invariant, Invariant::Exclusion | Invariant::Releases)
 }
 
-/// Counts the holds that the server lost, and reports those that were still valid more than a lease later.
+/// Counts the holds that the server lost, and reports each of them that was still valid more than one lease later.
 fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
     let (mut checked, mut unreported) = (0, Vec::new());
     let mut begin = 0;
     for end in events {
         match &end.what {
-            // A restarted server may grant before the end of the fault is recorded.
+            // A restarted server may grant new holds before the end of the fault is recorded. So only grants before the
+            // begin of the fault count.
             What::NemesisBegin { kind } if FORGETTING_FAULTS.contains(&kind.as_str()) => {
                 begin = end.t;
                 continue;
@@ -91,11 +93,11 @@ fn unreported_losses(events: &[Event], ttl: Duration) -> (u64, Vec<String>) {
             _ => continue,
         }
         let granted = |event: &&Event| matches!(event.what, What::AcqOk { .. }) && event.t < begin;
-        // Only holds that were granted shortly before can still be valid.
+        // Of the holds that the server lost, only those that were granted shortly before can still be valid.
         let recent = |event: &&Event| event.t + 10 * nanos(ttl) > end.t;
         let lost_attempts: Vec<_> =
             events.iter().filter(granted).filter(recent).map(|event| event.attempt).collect();
-        // The time of an event is taken before its process reads the clock, so stalls need no allowance.
+        // The time of an event is read before its process reads the clock for the check, so stalls need no allowance.
         let report_limit = end.t + nanos(ttl);
         checked += lost_attempts.len() as u64;
         for event in

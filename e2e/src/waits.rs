@@ -1,13 +1,13 @@
-//! How long threads were ready but did not run, as counted by the kernel; and the descendants of a process.
+//! For how long threads were ready but did not run, as the kernel counts it; and the descendants of a process.
 
 use std::{collections::HashMap, fs, path::Path};
 
-/// The total wait of each thread at the last call, in nanoseconds, by process and thread.
+/// The total time for which each thread had waited at the last call, in nanoseconds, by process and thread.
 #[derive(Default)]
 pub(crate) struct Waits(HashMap<(u32, u32), u64>);
 
 impl Waits {
-    /// The longest wait of a thread of these processes since the last call. New threads do not count.
+    /// The longest time for which a thread of these processes has waited since the last call. New threads do not count.
     pub(crate) fn longest(&mut self, processes: &[u32]) -> u64 {
         let (mut longest, mut current) = (0, HashMap::new());
         for &process in processes {
@@ -46,7 +46,7 @@ pub(crate) fn descendants(process: u32) -> Vec<u32> {
 /// The parent of a process.
 fn parent(process: u32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program may contain brackets; the state follows the last one.
+    // The name of the program may contain brackets, so the state is looked for after the last bracket.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
@@ -80,7 +80,7 @@ mod tests {
         child.wait().expect("it ends with its child");
     }
 
-    /// There are more ready threads than processors, so one of them waits.
+    /// The test starts more threads than there are processors, so at least one of them waits.
     #[test]
     fn a_crowd_of_threads_waits_for_processors() {
         let mut waits = Waits::default();

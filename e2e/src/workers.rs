@@ -23,12 +23,12 @@ use crate::{Failure, client::ClientArguments, world::Setting};
 /// How long a client may need to end after its time is up, by the stopwatch: the longest section, and the close.
 const END_LIMIT: Duration = Duration::from_secs(60);
 
-/// The client processes of a round. A drop kills those that are alive.
+/// The client processes of a round. Dropping this value kills those that are alive.
 pub struct Workers {
     program: PathBuf,
     recorder: Arc<Recorder>,
     members: Vec<Member>,
-    /// The history files of all clients so far, also of killed clients.
+    /// The history files of all clients so far, including killed clients.
     histories: Vec<PathBuf>,
 }
 
@@ -39,10 +39,10 @@ struct Member {
 }
 
 impl Workers {
-    /// Starts a client in this role for each URL.
+    /// Starts a client of this role for each URL.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(setting: &Setting, role: &str, urls: Vec<String>) -> Result<Self, Failure> {
         let mut workers = Self {
             program: setting.program.clone(),
@@ -70,10 +70,10 @@ impl Workers {
     fn launch(&mut self, arguments: &ClientArguments) -> std::io::Result<Child> {
         let history = arguments.history.with_extension(format!("{}.jsonl", self.histories.len()));
         let arguments = ClientArguments { history: history.clone(), ..arguments.clone() };
-        // Creates the file, because the client may be killed before it does.
+        // The file is created here, because the client may be killed before it creates the file.
         File::create(&history)?;
         self.histories.push(history);
-        // The client is killed when the thread that started it ends, so that a killed round leaves no process.
+        // The kernel kills the client when the thread that started it ends, so that a killed round leaves no process.
         Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
@@ -104,7 +104,7 @@ impl Workers {
         let _ = process.wait();
     }
 
-    /// Starts another process in the place of a killed one.
+    /// Starts a new process in the place of one that was killed.
     ///
     /// # Panics
     /// When the system cannot start a process.
@@ -149,6 +149,7 @@ impl Drop for Workers {
 
 /// Sends a signal to a process.
 fn signal(process: u32, signal: Signal) {
-    // The process may have ended. Then the signal reaches no other process, because it was not reaped yet.
+    // The process may have ended. It was not reaped yet, so its id belongs to no other process and the signal reaches
+    // none.
     let _ = kill(Pid::from_raw(process as i32), signal);
 }

@@ -21,10 +21,10 @@ pub trait World: Sized + 'static {
     /// The number of clients.
     fn clients(&self) -> usize;
 
-    /// The faults of the server, or of the resource that all clients share.
+    /// The faults of the server or, without a server, of the resource that all clients share.
     fn server_faults(&self) -> &'static [Fault<Self>];
 
-    /// The directory of the data that the engine syncs to a disk, if it does.
+    /// The directory of the data that the engine syncs to a disk, if it syncs data.
     fn disk(&self) -> Option<PathBuf> {
         Some(std::env::temp_dir())
     }
@@ -41,18 +41,20 @@ pub trait World: Sized + 'static {
     /// I6: the records of the engine that must not remain at rest, counted by kind.
     fn leftovers(&self) -> BTreeMap<String, u64>;
 
-    /// The promises of the engine as configured.
+    /// The promise of the engine in its present configuration.
     fn promise(&self) -> Promise;
 }
 
-/// The promises of a configuration.
+/// The promise of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// All invariants hold.
     Exclusion,
-    /// No exclusion after the faults: only the reported guarantee, the report of a loss, and the fence.
+    /// After the first fault there is no exclusion. The engine still promises what its guarantee says, that losses are
+    /// reported, and that the fence holds.
     Fence,
-    /// No exclusion after a clock step of the server. A step may also put a valid hold in doubt until it is renewed.
+    /// After a clock step of the server there is no exclusion. A clock step may also put a valid hold in doubt until
+    /// the hold is renewed.
     Doubt,
 }
 
@@ -62,7 +64,7 @@ pub struct Fault<W: 'static> {
     pub name: &'static str,
     /// How many milliseconds it lasts.
     pub lasts: Range<u64>,
-    /// Begins the fault at a client, or at the server.
+    /// Begins the fault at the client with this index, or at the server.
     pub begin: fn(&mut W, usize),
     /// Ends the fault.
     pub end: fn(&mut W, usize),
@@ -75,8 +77,8 @@ pub struct Setting {
     pub seed: u64,
     /// How long the clients work.
     pub time: Duration,
-    /// When the clients stop starting new work. The first call of [`until`](Self::until) sets it, because servers may
-    /// take long to start.
+    /// When the clients stop starting new work. It is set by the first call of [`until`](Self::until), because servers
+    /// may take long to start.
     pub until: Arc<OnceLock<u64>>,
     /// The directory of this round.
     pub dir: PathBuf,
@@ -94,7 +96,7 @@ impl Setting {
     }
 }
 
-/// Runs a request of the admin client before a round. The runtime needs no timers, because the keeper does the work.
+/// Runs a request of the admin client before a round. This runtime needs no timers, because the keeper does the work.
 ///
 /// # Panics
 /// When the system has no memory left.

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 pub use alone::One;
 pub use ensemble::{ENSEMBLE, Ensemble};
 
-/// The longest stop of a client in milliseconds: longer than the sessions of two seconds.
+/// The longest stop of a client in milliseconds: longer than the clients' sessions of two seconds.
 const MAX_STOP: u64 = 3500;
-/// The longest time in milliseconds for which messages are held.
+/// The longest time in milliseconds for which a proxy holds messages.
 const MAX_HOLD_BACK: u64 = 2500;
 
 /// The sessions and ephemeral nodes in the output of the command `dump`.

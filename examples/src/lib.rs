@@ -1,11 +1,13 @@
-//! The common parts of the scenarios: a shop floor of processes around one directory of files and locks.
+//! The common parts of the scenarios: a shop floor, which is a directory of files that several processes and their
+//! locks share.
 //!
-//! The locks are on the file engine; with the argument `redis`, `etcd`, `postgres` or `mariadb` on a server that is
-//! started for it, with `redis-sentinel` or `redis-cluster` on several servers, with a URL on that server.
+//! The locks are on the file engine. With the argument `redis`, `etcd`, `postgres` or `mariadb` they are on a server
+//! that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with a URL on
+//! the server of the URL.
 //!
-//! Each scenario is one binary. Started by a person it is the boss: it creates a directory, starts itself several times
-//! as workers, waits, checks the result, and exits with 1 if anything is wrong. With `FLOOR` in the environment it is a
-//! worker.
+//! Each scenario is one binary. When a person starts it, it is the boss: it creates a directory, starts itself several
+//! times as workers, waits for them, checks the result, and exits with 1 if anything is wrong. When `FLOOR` is in the
+//! environment, it is a worker.
 
 use std::{
     env, fs, io,
@@ -20,24 +22,24 @@ use leasehold_testkit::server::{
     RedisSentinels, RedisServer,
 };
 
-/// The lease time of scenarios in which workers are killed. Where a server keeps the locks, other workers wait this
-/// long for a dead one; with lock files on one host they do not wait at all. A third of the lease passes before it is
-/// renewed. The other two thirds are for a machine with many more processes than processors, which may not run one of
-/// them for seconds.
+/// The lease time of scenarios in which workers are killed. With a server, the other workers wait this long for the
+/// lock of a dead one; with lock files on one host they do not wait at all. A lease is renewed after a third of its
+/// time. The other two thirds are a reserve, because a machine with many more processes than processors may not run a
+/// process for seconds.
 pub const TTL: Duration = Duration::from_secs(10);
 
-/// The time after which servers of a group consider one of them down. None of them is killed, and a machine that is
-/// busy with a scenario may not run one for seconds.
+/// A server of a group that does not answer for this time counts as down. The scenarios kill no server, but a machine
+/// that is busy with a scenario may not run a server for seconds.
 const DOWN_AFTER: Duration = Duration::from_secs(30);
 
 /// The error of a scenario.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The directory that boss and workers share.
+/// The directory that the boss and the workers share.
 #[derive(Clone)]
 pub struct Floor {
     dir: PathBuf,
-    /// The number of this worker; `None` for the boss.
+    /// The number of this worker. `None`: this process is the boss.
     pub worker: Option<usize>,
     /// The URL of the locks.
     pub url: String,
@@ -53,7 +55,7 @@ impl Floor {
     /// The locks of the scenario.
     ///
     /// # Errors
-    /// Those of connecting.
+    /// Those of `Locks::connect`.
     pub fn locks(&self) -> Result<leasehold::Locks, Failure> {
         Ok(leasehold::Locks::connect(&self.url)?)
     }
@@ -64,20 +66,20 @@ impl Floor {
         self.url.starts_with(engine)
     }
 
-    /// Starts worker number `worker`: this program again.
+    /// Starts the worker with this number, which is the same program.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn start(&self, worker: usize) -> io::Result<Child> {
         let mut command = Command::new(env::current_exe()?);
         command.env("FLOOR", &self.dir).env("FLOOR_URL", &self.url).env("WORKER", worker.to_string());
         command.spawn()
     }
 
-    /// Reads a number from a file of the scenario; 0 if the file does not exist yet.
+    /// Reads a number from a file of the scenario. Returns 0 if the file does not exist yet.
     ///
     /// # Errors
-    /// Any other reason why it cannot be read.
+    /// If the file exists and cannot be read.
     pub fn number(&self, name: &str) -> Result<u64, Failure> {
         match fs::read_to_string(self.file(name)) {
             Ok(text) => Ok(text.trim().parse()?),
@@ -86,20 +88,20 @@ impl Floor {
         }
     }
 
-    /// Replaces a file of the scenario in one step, so that a killed writer leaves the old or the new one.
+    /// Replaces a file of the scenario in one step. A writer that is killed leaves either the old file or the new one.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let draft = self.file(&format!("{name}.{}.draft", std::process::id()));
         fs::write(&draft, text)?;
         fs::rename(draft, self.file(name))
     }
 
-    /// The complete lines of a file of the scenario; none if the file does not exist yet.
+    /// The complete lines of a file of the scenario. There are none if the file does not exist yet.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub fn lines(&self, name: &str) -> io::Result<Vec<String>> {
         read_lines(&self.file(name))
     }
@@ -117,22 +119,23 @@ fn read_lines(path: &Path) -> io::Result<Vec<String>> {
 
 type Part = fn(&Floor) -> Result<(), Failure>;
 
-/// Runs a scenario: `boss` in a fresh directory that is removed afterwards, or `worker` in the boss's directory.
+/// Runs a scenario: either `boss`, in a new directory that is removed afterwards, or `worker`, in the directory of its
+/// boss.
 pub fn run(boss: Part, worker: Part) -> ExitCode {
     start(env::args().nth(1), boss, worker)
 }
 
-/// The same, for a scenario whose data is all in Redis.
+/// Like [`run`], for a scenario whose data is all in Redis.
 pub fn run_on_redis(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "redis".to_owned())), boss, worker)
 }
 
-/// The same, for a scenario whose data is all in PostgreSQL.
+/// Like [`run`], for a scenario whose data is all in PostgreSQL.
 pub fn run_on_postgres(boss: Part, worker: Part) -> ExitCode {
     start(Some(env::args().nth(1).unwrap_or_else(|| "postgres".to_owned())), boss, worker)
 }
 
-/// The server that ends with the scenario.
+/// The server of the scenario. Dropping this value ends the server.
 enum Server {
     None,
     Redis { _end: RedisServer },
@@ -162,7 +165,7 @@ fn start(engine: Option<String>, boss: Part, worker: Part) -> ExitCode {
     }
 }
 
-/// The URL of the locks for this argument, and the server that is started for it.
+/// The URL of the locks for this argument of the program, and the server that is started for it.
 fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
     match engine {
         None => (format!("file://{}", dir.join("locks").display()), Server::None),
@@ -199,7 +202,7 @@ fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
 /// Waits for workers. Returns how many of them failed. A worker that the boss killed does not count.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub fn failures(workers: Vec<Child>) -> io::Result<usize> {
     let mut failed = 0;
     for mut worker in workers {
@@ -208,7 +211,7 @@ pub fn failures(workers: Vec<Child>) -> io::Result<usize> {
     Ok(failed)
 }
 
-/// Waits until `done` returns `true`, calling it every few milliseconds, for at most a minute.
+/// Calls `done` every few milliseconds until it returns `true`, for at most a minute.
 ///
 /// # Errors
 /// When the minute is over, or when `done` fails.
@@ -222,10 +225,10 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> Result<bool, Failure>) -
     Err(format!("waited a minute for this: {what}").into())
 }
 
-/// Returns an error unless `holds`.
+/// Returns an error unless `holds` is true.
 ///
 /// # Errors
-/// `what`, if it does not hold.
+/// The text `what`, if `holds` is false.
 pub fn check(holds: bool, what: impl Into<String>) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(what.into().into()) }
 }

@@ -1,4 +1,5 @@
-//! Every scenario, as a newcomer runs it. Each checks its own outcome and reports it by its exit code.
+//! Runs every scenario as a newcomer would run it. Each scenario checks its own outcome, and reports it by its exit
+//! code.
 
 use std::process::Command;
 
@@ -12,7 +13,8 @@ fn run(program: &str, arguments: &[&str], expected: &[&str]) {
     }
 }
 
-/// On the file engine, and on servers that the test starts. Each is a test of its own, because they mostly wait.
+/// Runs a scenario on the file engine, and on each kind of server that the test starts. Each of these is a separate
+/// test, because the scenarios mostly wait.
 macro_rules! everywhere {
     ($scenario:ident, $expected:expr) => {
         mod $scenario {
@@ -41,7 +43,7 @@ everywhere!(one_run_per_schedule, ["node 0 killed", "ran on node"]);
 everywhere!(quota, ["at most 3 at once"]);
 everywhere!(rebuild_cache, ["8 changes"]);
 
-/// The output of the flash sales that keep locks, stock and orders in one database.
+/// The output of the flash sales that have their locks, stock and orders in one database.
 const ALL_IN_ONE: [&str; 2] = ["500 of 500 pieces sold, 0 left", "the holder that overslept was refused"];
 
 #[test]

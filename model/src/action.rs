@@ -26,36 +26,36 @@ pub(crate) enum Action {
     Die(Id),
     /// The next request of a client is served.
     Serve(Id),
-    /// A request on a broken connection of a client is served after all.
+    /// A request is served although it was sent on a connection that has broken since.
     ServeLate(Id, usize),
     /// A client reads an answer.
     ReadAnswer(Id),
-    /// A client stops waiting for an answer, while its connection works.
+    /// A client stops waiting for an answer although its connection works.
     ForgetRequest(Id),
     /// A client receives a pushed grant.
     ReceivePush(Id),
     /// The notification of a pushed grant is lost.
     LosePush(Id),
-    /// A connection breaks; its client notices.
+    /// A connection breaks. Its client notices that.
     Disconnect(Id),
-    /// The server notices that a connection broke.
+    /// The server notices that the connection of a client has broken.
     NoticeBreak(Id),
     /// A client makes a new connection.
     Reconnect(Id),
-    /// Another program takes the name.
+    /// Another program acquires its own lock on the name.
     ForeignTakes,
-    /// The other program frees the name.
+    /// The other program releases its lock.
     ForeignFrees,
     /// Time passes.
     Tick,
 }
 
-/// All worlds that are reachable under some rules.
+/// All worlds that can be reached under a set of rules.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     /// The rules.
     pub rules: Rules,
-    /// The events seen on the way.
+    /// How often each event was seen during the search.
     pub events: EventCounts,
 }
 
@@ -102,7 +102,7 @@ impl World {
     /// Adds the actions of a client.
     fn actions_of(&self, id: Id, rules: &Rules, actions: &mut Vec<Action>) {
         let (faults, is_up) = (&self.faults, self.wires[id].is_up);
-        // Without slow steps, messages in flight arrive before their client dies.
+        // In a run without slow steps, messages in flight arrive before their client dies.
         let may_die = rules.slow || self.wires[id].is_quiet();
         let mut add_if = |action, possible: bool| {
             if possible {
@@ -110,7 +110,7 @@ impl World {
             }
         };
         match &self.clients[id].stage {
-            // Idle clients are alike, so they claim in the order of their numbers.
+            // Clients that have not claimed are alike. To avoid equal worlds, they claim in the order of their numbers.
             Stage::Idle => {
                 add_if(Action::Claim(id), id.0 == 0 || self.clients[Id(id.0 - 1)].stage != Stage::Idle);
             }
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// Adds the actions on the connections of a client.
+    /// Adds the actions on the present and the earlier connections of a client.
     fn actions_on_wire(&self, id: Id, actions: &mut Vec<Action>) {
         let (wire, faults) = (&self.wires[id], &self.faults);
         let mut add_if = |action, possible: bool| {

@@ -1,25 +1,25 @@
-//! Deliberate mistakes in the protocol: the model must find each of them.
+//! Deliberate mistakes in the protocol. The model must find each of them.
 
 /// One mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
     /// A release leaves no tombstone although a late request of its claim may still arrive.
     NoTombstone,
-    /// A release deletes the lock, whichever claim holds it.
+    /// A release deletes the lock even if another claim holds it.
     DeleteWithoutCompare,
-    /// A renewal that finds the name free takes it again.
+    /// A renewal that finds the name free acquires it again.
     RenewalTakes,
-    /// A claim takes a lock that another program holds.
+    /// A claim overwrites a lock that another program holds.
     TakeWithoutLooking,
-    /// The lease of a granted claim counts from the answer instead of from before the request was sent.
+    /// The lease of a granted claim counts from the answer. It should count from a time before the request was sent.
     CountFromAnswer,
-    /// A renewal without an answer moves the deadline.
+    /// A renewal without an answer extends the deadline.
     UnknownExtends,
-    /// A pushed grant counts as valid from its arrival, without a date.
+    /// A pushed grant counts as valid for its whole lease from the arrival of the notification.
     PushIsTruth,
-    /// A hand-over creates no token.
+    /// A hand-over grants with the token of the previous hold.
     SameToken,
-    /// A new claim takes a free name although others are in the queue.
+    /// A new claim is granted a free name although other claims are in the queue.
     Barge,
     /// A hand-over stops at a waiter that has no listener.
     StopWithoutListener,
@@ -29,18 +29,18 @@ pub(crate) enum Bug {
     LapsedStaysAtHead,
     /// Queue entries never expire.
     EntriesNeverExpire,
-    /// After a reconnect the client asks nothing.
+    /// After a reconnect, a waiting client does not ask.
     NoAskAfterReconnect,
     /// A waiter only waits for notifications and never polls.
     NoPoll,
     /// A claim that was given up is not released.
     NoReleaseAfterCancel,
-    /// The lapse of a hold is not recorded.
+    /// The server does not record that a hold lapsed.
     LapseForgotten,
-    /// A release with the token of a lapsed hold answers "freed" if the claim still has a queue entry, or had one and
+    /// A release has the token of a hold that lapsed. It is answered "freed" if its claim still has a queue entry, or
     /// missed its grant.
     FreedOutOfOrder,
-    /// A release with the token of a lapsed hold does not end a later grant of the same claim.
+    /// A release has the token of a hold that lapsed. It does not end a later grant of the same claim.
     OtherGrantStays,
     /// A claim that the server reports as gone is not released, although a late request of it may still arrive.
     GoneIsTrusted,

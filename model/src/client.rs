@@ -1,4 +1,4 @@
-//! One client and its one claim: models the keeper, the leases and the guards of `crates/core`, and the requests in
+//! One client and its one claim. Models the keeper, the leases and the guards of `crates/core`, and the requests in
 //! flight of `crates/core/src/pure/in_flight.rs`.
 
 use crate::{
@@ -25,7 +25,7 @@ pub(crate) enum Stage {
     Idle,
     Waiting(Waiting),
     Holding(Holding),
-    /// It releases its hold, or gives its claim up.
+    /// It releases its hold, or gives up its claim.
     Leaving(Leaving),
     /// Its claim is over.
     Done,
@@ -33,15 +33,15 @@ pub(crate) enum Stage {
     Dead,
 }
 
-/// Where a request of the claim may be that has no answer yet, although the client has stopped waiting for it.
+/// Where a request of the claim may be that has no answer yet and for which the client does not wait any more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum UnansweredRequest {
     /// There is no such request.
     #[default]
     None,
-    /// On the current connection: a release is served after it.
+    /// On the current connection. The server serves a release after such a request.
     OnConnection,
-    /// On a broken connection: it may arrive after the release.
+    /// On a broken connection. Such a request may arrive after the release.
     OnBrokenConnection,
 }
 
@@ -49,26 +49,26 @@ pub(crate) enum UnansweredRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holding {
     pub(crate) token: Token,
-    /// For how long the hold is still valid; the hold is lost at 0.
+    /// For how long the hold is still valid. At 0 the hold is lost.
     pub(crate) valid_for: Ticks,
-    /// How long ago the renewal in flight was sent. `None`: none is in flight.
+    /// How long ago the renewal in flight was sent. `None`: no renewal is in flight.
     pub(crate) renewal_age: Option<Ticks>,
     pub(crate) progress: Progress,
 }
 
-/// The consequence of a message to a client.
+/// What the client does because of a message.
 #[derive(Clone, Copy)]
 pub(crate) enum Effect {
     Nothing,
     Send(Request),
-    /// The client holds from now on.
+    /// The client begins to hold.
     Hold(Grant),
-    /// The user gets the result of the release; `true` if the result is true.
+    /// The user gets the result of the release. The flag says whether this result is true.
     Reported(bool),
 }
 
 impl Client {
-    /// Begins the claim. Returns its first request.
+    /// Begins the claim. Returns the first request of the claim.
     pub(crate) fn claim(&mut self) -> Request {
         let waiting = Waiting::new();
         let request = Request::Claim(waiting.how);
@@ -76,7 +76,7 @@ impl Client {
         request
     }
 
-    /// Makes the client a holder, whose grant is valid for `valid_for`.
+    /// Makes the client a holder. Its grant is valid for `valid_for`.
     pub(crate) fn hold(&mut self, grant: Grant, valid_for: Ticks) -> Effect {
         let progress = Progress::Begun;
         self.stage = Stage::Holding(Holding { token: grant.token, valid_for, renewal_age: None, progress });
@@ -100,7 +100,8 @@ impl Client {
         }
     }
 
-    /// Stops waiting for the request in flight, which may have been served, or may be served later.
+    /// Stops waiting for the answer to the request in flight. The server may have served this request already, or may
+    /// serve it later.
     pub(crate) fn unanswered(&mut self, rules: &Rules) -> Effect {
         match &mut self.stage {
             Stage::Waiting(waiting) if waiting.request_age.is_some() => {
@@ -135,8 +136,8 @@ impl Client {
         effect
     }
 
-    /// Handles a new connection, on which the server's clock is known. Returns the request with which the client asks
-    /// again.
+    /// Handles a new connection, whose first answer gives the server's clock. Returns the request that the client sends
+    /// then, if any.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.reconnected(rules),
@@ -165,7 +166,7 @@ impl Client {
         }
     }
 
-    /// The token of the hold that is valid now, and for how long.
+    /// The token of the client's hold if the hold is valid now, and for how long it is valid.
     pub(crate) fn valid_hold(&self) -> Option<(Token, Ticks)> {
         match &self.stage {
             Stage::Holding(Holding { token, valid_for: valid_for @ 1.., .. }) => Some((*token, *valid_for)),
@@ -180,7 +181,7 @@ impl Client {
 }
 
 impl Holding {
-    /// R1: the deadline counts from when the renewal left. R5: nothing revives a lost hold.
+    /// R1: the new deadline counts from the time at which the renewal was sent. R5: nothing revives a lost hold.
     fn renewed(&mut self, reply: Reply, rules: &Rules) {
         let age = self.renewal_age.take().unwrap_or_default();
         if reply == Reply::Lost {

@@ -1,42 +1,42 @@
-//! Events that the search has seen. A model in which nothing happens proves nothing.
+//! Events that the search has seen. If nothing happens in a model, the model proves nothing.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
 };
 
-/// An event worth seeing.
+/// An event that a run may be required to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A name was granted to a waiter, and the grant pushed.
+    /// The name was granted to a waiter, and the grant was pushed.
     HandedOver,
     /// A waiter without a listener was passed over.
     PassedOver,
     /// A pushed grant lapsed before its client sent a request.
     MissedItsGrant,
-    /// After a waiter missed its grant, the name went to another.
+    /// After a waiter had missed its grant, the name was granted to another claim.
     PassedToNextWaiter,
-    /// A waiter that had missed its grant was in the queue again.
+    /// A waiter that had missed its grant joined the queue again.
     QueuedAgain,
     /// A tombstone refused a late request.
     RefusedByTombstone,
-    /// A push could not be dated, so its client asked.
+    /// A client did not know the age of a pushed grant, so it asked.
     UndatedPush,
-    /// A push may have come too late to be valid, so its client asked.
+    /// A pushed grant may have lapsed before it arrived, so its client asked.
     LatePush,
-    /// The answer with a grant came after its lease.
+    /// The answer with a grant came after the lease of the grant had ended.
     GrantCameTooLate,
-    /// A renewal came after the end of its hold.
+    /// The answer to a renewal came after the end of the hold.
     RenewedTooLate,
-    /// A holder paused for longer than its lease, and another claim held before it went on.
+    /// A holder paused for longer than its lease, and another claim held the name before the holder went on.
     Overtaken,
-    /// Another program held the name between two of our holds.
+    /// Another program held the name between two holds of leasehold.
     ForeignBetween,
     /// A release whose answer was lost was sent again.
     ReleasedAgain,
     /// The fence refused a write.
     WriteRefused,
-    /// The fence refused a token that was shown before the read.
+    /// The fence refused a token that a holder showed before its read.
     SealRefused,
 }
 
@@ -61,7 +61,8 @@ impl Event {
     ];
 }
 
-/// How often each event was seen. Not part of a world: worlds that differ only in this are the same.
+/// How often each event was seen. These counts are no part of a world: worlds that differ only in the counts are the
+/// same world.
 #[derive(Clone, Debug, Default)]
 pub struct EventCounts(Arc<[AtomicU64; Event::ALL.len()]>);
 

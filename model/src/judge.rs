@@ -1,4 +1,4 @@
-//! Observes the lock key and the clients from outside, and records violations. Shares no code with the server.
+//! Observes the lock key and the clients from outside, and records violations. It shares no code with the server.
 
 use crate::{
     Event, EventCounts, Id, Rules, Ticks, World,
@@ -12,22 +12,22 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// Whether the last holder has not released in time: then the next holder must be notified of a lapse.
+    /// Whether the last holder did not release in time. Then the next holder must be told that the hold lapsed.
     last_hold_unreleased: bool,
-    /// For how long a live client has waited without a holder that knows of its hold.
+    /// For how long a live client has waited while no client that knows of its hold holds the name.
     pub(crate) idle_time: Ticks,
-    /// Whether a grant had a token that was not larger than an earlier token.
+    /// Whether a token was granted that was not larger than all tokens granted before.
     pub(crate) token_went_back: bool,
-    /// Whether a claim was granted before a live claim that was ahead of it in the queue.
+    /// Whether a claim was granted while a live claim was ahead of it in the queue.
     pub(crate) queue_was_passed: bool,
-    /// Whether a holder was not notified that the previous hold had lapsed.
+    /// Whether a holder was not told that the previous hold had lapsed.
     pub(crate) lapse_unreported: bool,
     /// Whether a user got a false result of a release.
     pub(crate) release_lied: bool,
 }
 
 impl World {
-    /// Judges how the server served a request of `caller`; `before` is the server's previous state.
+    /// Judges how the server served a request of `caller`. `before` is the state of the server before the request.
     pub(crate) fn judge(&mut self, before: &Server, caller: Id, request: Request, events: &EventCounts) {
         let (old_hold, new_hold) = (before.current_hold(), self.server.current_hold());
         if let Some(old) = old_hold
@@ -64,13 +64,13 @@ fn is_same(one: Option<Hold>, other: Hold) -> bool {
 }
 
 impl Judge {
-    /// Records that a client holds from now on.
+    /// Records that a client begins to hold.
     pub(crate) fn hold_began(&mut self, grant: Grant) {
         self.lapse_unreported |= self.last_hold_unreleased && !grant.after_lapse;
         self.last_hold_unreleased = true;
     }
 
-    /// Lets a tick pass. `is_idle`: a live client waits, and there is no holder that knows of its hold.
+    /// Lets a tick pass. `is_idle`: a live client waits while no client that knows of its hold holds the name.
     pub(crate) fn tick(&mut self, is_idle: bool, rules: &Rules) {
         self.idle_time =
             if is_idle && !rules.slow { (self.idle_time + 1).min(rules.patience() + 1) } else { 0 };

@@ -11,20 +11,20 @@ use crate::{
 /// The state of a claim that is being released.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Leaving {
-    /// The token of its hold. `None`: the client does not know that it holds.
+    /// The token of its hold. `None`: the client does not know of a hold.
     pub(crate) token: Option<Token>,
     /// Whether the user waits for the result of the release.
     user_waits: bool,
-    /// For how long the lease certainly has not lapsed.
+    /// For how long it is certain that the lease has not lapsed.
     pub(crate) lease_left: Ticks,
-    /// Whether the release in flight is not the first.
+    /// Whether the release in flight was sent before.
     pub(crate) is_repeated: bool,
-    /// The true result: whether a release of this claim freed the hold.
+    /// The true result: whether a release of this claim has freed the hold.
     pub(crate) freed: bool,
 }
 
 impl Client {
-    /// Drops the guard, or gives the claim up. `hold`: the token of the hold, and for how long it is valid.
+    /// Drops the guard, or gives up the claim. `hold`: the token of the hold, and for how long the hold is valid.
     pub(crate) fn leave(&mut self, hold: Option<(Token, Ticks)>, rules: &Rules) -> Request {
         if let Stage::Waiting(Waiting { request_age: Some(_), .. }) = self.stage
             && self.unanswered_request == UnansweredRequest::None
@@ -33,7 +33,7 @@ impl Client {
         }
         let (token, valid_for) = hold.unzip();
         let lease_left = valid_for.unwrap_or_default();
-        // A user whose guard knows of the loss is answered at once.
+        // If the guard knows of the loss, the user is answered at once and does not wait.
         self.stage = Stage::Leaving(Leaving {
             token,
             user_waits: lease_left > 0,
@@ -44,7 +44,7 @@ impl Client {
         self.release(rules)
     }
 
-    /// The release. R9: it leaves a tombstone if a request of the claim may arrive after the release.
+    /// The release request. R9: it leaves a tombstone if a request of the claim may arrive after the release.
     pub(crate) fn release(&self, rules: &Rules) -> Request {
         let token = match &self.stage {
             Stage::Leaving(leaving) => leaving.token,
@@ -67,9 +67,9 @@ impl Leaving {
         match reply {
             Reply::Freed => Effect::Reported(self.freed),
             _ if !self.is_repeated => Effect::Reported(!self.freed),
-            // An earlier release of this claim freed it, because the lease had not lapsed.
+            // The lease has not lapsed, so an earlier release of this claim must have freed the hold.
             _ if self.lease_left > 0 => Effect::Reported(self.freed),
-            // The user gets the answer that the result is unknown.
+            // The user is told that the result is unknown.
             _ => Effect::Nothing,
         }
     }

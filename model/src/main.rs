@@ -1,4 +1,4 @@
-//! The search program: searches the worlds of the model, and prints the results.
+//! The search program. Searches the worlds of the model, and prints the results.
 //!
 //! `cargo run --release -p leasehold-model`, or with the names of some runs behind `--`; `--list` prints all names.
 

@@ -1,5 +1,5 @@
-//! Runs of protocols with one mistake each. The search must find every mistake, or its silence about the correct
-//! protocol would prove nothing.
+//! Runs of protocols with one mistake each. The search must find every mistake; otherwise it would prove nothing that
+//! it finds none in the correct protocol.
 
 use crate::{
     Bug::*,

@@ -17,7 +17,7 @@ use crate::{
     wire::{Grant, How, Reply, Request, Wire},
 };
 
-/// The length of a tick at which queue entries of the rules last as long as those of core.
+/// The length of a tick. With this length, queue entries of the rules last as long as queue entries of core.
 const TICK: Duration = Duration::from_secs(5);
 const RULES: Rules = Rules { clients: 3, ..SLOW };
 const LINEAGE: Lineage = Lineage::new(0);
@@ -35,7 +35,7 @@ enum Verb {
     Release(Option<TokenChoice>),
 }
 
-/// The token that a request carries.
+/// Which token a request carries.
 #[derive(Clone, Copy, Debug)]
 enum TokenChoice {
     Own,
@@ -66,7 +66,7 @@ struct Both {
     pushed: Vec<(Id, Grant)>,
     server: Server,
     wires: PerClient<Wire>,
-    /// The newest token of each claim.
+    /// The newest known token of each claim.
     tokens: [u8; 3],
 }
 
@@ -120,7 +120,7 @@ impl Both {
         let request = match verb {
             Verb::Claim(how) => Request::Claim(how),
             Verb::Renew(token_choice) => Request::Renew(token(token_choice)),
-            // The machine leaves a tombstone after every release.
+            // Every release asks for a tombstone, because the machine leaves one after every release.
             Verb::Release(token_choice) => {
                 Request::Release { token: token_choice.map(token), mark_dead: true }
             }
@@ -134,7 +134,7 @@ impl Both {
         }
     }
 
-    /// Both pushed the same grants, and have the same holder and the same queue.
+    /// Checks that both pushed the same grants, and that both have the same holder and the same queue.
     fn compare(&mut self) {
         let mut pushed = Vec::new();
         for id in RULES.ids() {
@@ -160,7 +160,7 @@ impl Both {
     }
 }
 
-/// Sends the same request to the machine. Returns its answer as [`answer_text`].
+/// Sends the same request to the machine of core. Returns its answer as a text like that of [`answer_text`].
 fn serve_by_core(
     queue: &mut LockState<Id>,
     step: &mut StepContext<'_, Id>,

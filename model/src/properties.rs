@@ -8,27 +8,27 @@ use crate::{
     server::{Call, Server, Value},
 };
 
-/// I1: at most one client or other program holds the name at a time, as far as they know.
+/// I1: at most one client or other program holds the name at a time, as far as each of them knows.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// I2: a client never counts a hold as valid after its lease has ended on the server.
 pub(crate) const HONEST_DEADLINES: &str = "I2: validity ends no later than the lease on the server";
 /// I4: tokens grow in the order of the grants.
 pub(crate) const GROWING_TOKENS: &str = "I4: tokens grow in the order of the grants";
-/// I5: the resource accepts no write after one with a larger token.
+/// I5: the resource accepts no write after a write with a larger token.
 pub(crate) const WRITES_IN_ORDER: &str = "I5: no write follows one with a larger token";
 /// I5: no acknowledged write is lost.
 pub(crate) const NO_LOST_WRITE: &str = "I5: no acknowledged write is lost";
 /// I6: the server has no state of clients that are gone.
 pub(crate) const NOTHING_LEFT: &str = "I6: when all are gone, nothing is left";
-/// I7: a free name with a live waiter is granted in time.
+/// I7: a free name that a live client waits for is granted in time.
 pub(crate) const NO_LOST_WAKE_UP: &str = "I7: a free name with a live waiter is granted in time";
-/// I8: no claim is granted before a live claim that is ahead of it in the queue.
+/// I8: no claim is granted while a live claim is ahead of it in the queue.
 pub(crate) const QUEUE_ORDER: &str = "I8: no claim passes a live claim in the queue";
 /// I10: the result of a release is true.
 pub(crate) const TRUE_RELEASES: &str = "I10: a release tells the truth";
-/// I11: a claim that ended leaves nothing.
+/// I11: a claim that has ended leaves nothing.
 pub(crate) const NOTHING_LEFT_OF_CLAIM: &str = "I11: a claim that ended leaves nothing";
-/// The next holder is notified of a lapse.
+/// The next holder is told that the previous hold lapsed.
 pub(crate) const LAPSES_REPORTED: &str = "the next holder is notified of a lapse";
 
 pub(crate) fn all() -> Vec<Property<Protocol>> {
@@ -66,14 +66,15 @@ fn deadlines_are_honest(world: &World, rules: &Rules) -> bool {
     our_holds_are && (world.foreign.left == 0 || is_stored_for(Some(Value::Foreign), world.foreign.left))
 }
 
-/// Whether no client is left that could send anything.
+/// Whether no request can be sent or served any more.
 fn is_over(world: &World, rules: &Rules) -> bool {
     rules.ids().all(|id| {
         matches!(world.clients[id].stage, Stage::Done | Stage::Dead) && world.wires[id].late.is_empty()
     })
 }
 
-/// Whether the name is as new after some time, even if only a new claim ever looks at it.
+/// Whether nothing of the earlier claims is left on the name after some time, even if only a new claim ever looks at
+/// the name.
 fn leaves_nothing(world: &World, rules: &Rules) -> bool {
     let (mut server, mut wires) = (world.server.clone(), world.wires.clone());
     let events = EventCounts::default();

@@ -1,4 +1,4 @@
-//! The resource under the lock: a number that holders read, increment and write back; and the fence around it.
+//! The resource under the lock, a number that holders read, increment and write back; and the fence of the resource.
 
 use crate::{Event, EventCounts, client::Holding, rules::Section, server::Token};
 
@@ -9,11 +9,11 @@ pub(crate) struct Resource {
     value: u8,
     /// How many additions were acknowledged.
     acknowledged: u8,
-    /// The largest token that the fence was shown.
+    /// The largest token that was shown to the fence.
     fence_token: Token,
-    /// The largest token that wrote.
+    /// The largest token under which a write was accepted.
     largest_written_token: Token,
-    /// Whether a write came after a write with a larger token.
+    /// Whether a write was accepted after a write with a larger token.
     pub(crate) write_overtaken: bool,
 }
 
@@ -26,10 +26,9 @@ pub(crate) enum Progress {
     Sealed,
     /// It has read this number.
     Read(u8),
-    /// It has read this number, and the hold was still valid when it checked. The write that follows may come at any
-    /// time.
+    /// It has read this number, and then a check found the hold valid. The write follows at any later time.
     Checked(u8),
-    /// It has written, or does not write.
+    /// It has written, or it will not write.
     Over,
 }
 

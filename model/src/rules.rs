@@ -2,7 +2,7 @@
 
 use crate::Bug;
 
-/// The smallest unit of time: all clocks tick together.
+/// The smallest unit of time. All clocks tick at the same moment.
 pub(crate) type Ticks = u8;
 
 /// The rules of one world. All times are in ticks.
@@ -10,24 +10,24 @@ pub(crate) type Ticks = u8;
 pub struct Rules {
     /// The number of clients; each makes one claim.
     pub(crate) clients: u8,
-    /// How often another program takes the name by its plain token lock.
+    /// How often another program acquires the name by its plain token lock.
     pub(crate) foreign_takes: u8,
-    /// The lease of a hold that its client knows of, and of the other program's lock.
+    /// The lease of a hold that its client knows of. It is also the lease of the other program's lock.
     pub(crate) ttl: Ticks,
-    /// How long a pushed grant lasts before its client has sent a request.
+    /// The lease of a pushed grant whose client has not sent a request since.
     pub(crate) claim_time: Ticks,
     /// The lease of a queue entry.
     pub(crate) entry_life: Ticks,
-    /// How long a request on a broken connection may still arrive, and how long a tombstone lasts.
+    /// For how long a request on a broken connection may still arrive. A tombstone lasts equally long.
     pub(crate) request_life: Ticks,
     /// How long a waiter waits for a notification before it asks.
     pub(crate) poll_interval: Ticks,
     /// Whether holders may renew.
     pub(crate) renews: bool,
-    /// The work of a holder.
+    /// What a holder does under the lock.
     pub(crate) section: Section,
-    /// Whether every step may take any time. If not, time passes only when no message has to be sent, served or
-    /// received.
+    /// Whether every step may take any time. If not, time passes only when there is no message to send, serve or
+    /// receive.
     pub(crate) slow: bool,
     /// Whether the server may notice a broken connection late.
     pub(crate) half_open: bool,
@@ -56,16 +56,17 @@ pub(crate) struct Faults {
     pub(crate) dead_holders: u8,
 }
 
-/// The work of a holder on the resource under the lock.
+/// What a holder does with the resource under the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     /// Nothing.
     Empty,
-    /// Reads, checks that the hold is valid, and writes a value that depends on the read.
+    /// Reads, checks that the hold is valid, and writes a value that depends on what it read.
     Unfenced,
-    /// The same, and the resource refuses a write with a token smaller than one that wrote before.
+    /// Like `Unfenced`, but the resource refuses a write whose token is smaller than that of an earlier write.
     Fenced,
-    /// The same, and the holder shows its token before the read, so that smaller ones are refused from then on.
+    /// Like `Fenced`, but the holder also shows its token before the read, so that the resource refuses smaller tokens
+    /// from then on.
     Sealed,
 }
 
@@ -74,9 +75,9 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// I7: the longest time that a live client waits without a holder that knows of its hold, in runs without slow
-    /// steps: until the leases of dead clients have lapsed, and until a waiter polls for an event that no notification
-    /// reports.
+    /// I7, for runs without slow steps: the longest time for which a live client may wait while no client that knows of
+    /// its hold holds the name. It is the time until the leases of dead clients have lapsed, and until waiters have
+    /// polled for the events that no notification reports.
     pub(crate) fn patience(&self) -> Ticks {
         let Faults { dead_holders, dead_waiters, losses, .. } = self.faults;
         let silent = if self.half_open { dead_waiters * self.claim_time } else { 0 };
@@ -92,7 +93,7 @@ impl Rules {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Id(pub(crate) u8);
 
-/// The most clients of a world.
+/// The largest number of clients of a world.
 pub(crate) const MAX_CLIENTS: usize = 3;
 
 /// One value for each client.

@@ -15,9 +15,9 @@ pub struct Run {
     pub name: &'static str,
     /// The rules.
     pub rules: Rules,
-    /// The properties that must be found broken. If there are none, all must hold in all worlds.
+    /// The properties that the search must find broken. If the list is empty, all properties must hold in all worlds.
     pub breaks: &'static [&'static str],
-    /// The events that must be seen.
+    /// The events that the search must see.
     pub must_see: &'static [Event],
 }
 
@@ -42,10 +42,10 @@ pub(crate) const SLOW: Rules = Rules {
     bugs: &[],
 };
 
-/// The same with shorter times, and without renewals.
+/// Like [`SLOW`], with shorter times and without renewals.
 pub(crate) const SHORT: Rules = Rules { ttl: 2, claim_time: 1, entry_life: 2, renews: false, ..SLOW };
 
-/// Three clients. Time passes only when nothing else can happen, so no client waits in vain.
+/// Three clients. Time passes only when nothing else can happen, so every waiter must be granted in time.
 pub(crate) const PROMPT: Rules = Rules { clients: 3, slow: false, poll_interval: 2, ..SLOW };
 
 pub(crate) const DELAYS: Rules = Rules { faults: Faults { cancels: 1, ..NO_FAULTS }, ..SLOW };
@@ -62,7 +62,7 @@ pub(crate) const LOST_NOTIFICATIONS: Rules = Rules { faults: Faults { losses: 1,
 pub(crate) const DEAD_WAITER: Rules = Rules { faults: Faults { dead_waiters: 1, ..NO_FAULTS }, ..PROMPT };
 pub(crate) const KNOWN_DEAD: Rules = Rules { half_open: false, ..DEAD_WAITER };
 
-/// The runs of the tests: seconds each.
+/// The runs of the tests. Each takes some seconds.
 pub const SMALL: &[Run] = &[
     Run::new("delays", DELAYS).must_see(&[MissedItsGrant, UndatedPush, GrantCameTooLate, RenewedTooLate]),
     Run::new("timeouts", Rules { faults: Faults { timeouts: 1, cancels: 1, ..NO_FAULTS }, ..SHORT })
@@ -110,7 +110,7 @@ pub const SMALL: &[Run] = &[
     .must_see(&[ForeignBetween, PassedOver]),
 ];
 
-/// The further runs of the program: minutes each.
+/// The additional runs of the program. Each takes some minutes.
 pub const LARGE: &[Run] = &[
     Run::new("slow_timeouts_and_breaks", {
         Rules { faults: Faults { timeouts: 1, breaks: 1, ..NO_FAULTS }, ..SLOW }

@@ -18,20 +18,20 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(50);
 pub struct SearchResult {
     /// The number of worlds.
     pub worlds: usize,
-    /// How many steps the farthest of them is away.
+    /// The number of steps to the world that is farthest from the first one.
     pub depth: usize,
     /// How long the search took.
     pub took: Duration,
-    /// The properties that do not hold, each with the story of a world that breaks it.
+    /// The properties that do not hold. Each has the story of a world that breaks it: the steps to that world.
     pub broken: BTreeMap<&'static str, String>,
     /// The events that were seen.
     pub events: EventCounts,
 }
 
 impl Run {
-    /// Searches all worlds, nearest first. Stops when every property that is expected to break is broken, or, if none
-    /// is expected, at the first broken one. Calls `progress` meanwhile with the number of worlds so far and their
-    /// depth.
+    /// Searches the worlds; worlds that are fewer steps away come first. If the run expects broken properties, stops
+    /// when all of them are broken. Otherwise stops at the first broken property, or when all worlds are searched.
+    /// Meanwhile calls `progress` with the number of worlds so far and the largest number of steps.
     pub fn search(&self, mut progress: impl FnMut(usize, usize)) -> SearchResult {
         let begun = Instant::now();
         let finish = match self.breaks {
@@ -54,7 +54,7 @@ impl Run {
         }
     }
 
-    /// The differences from the expected result.
+    /// The differences between the result and the expected result.
     #[must_use]
     pub fn complaints(&self, result: &SearchResult) -> Vec<String> {
         let unexpected = result.broken.iter().filter(|_| self.breaks.is_empty());

@@ -1,4 +1,4 @@
-//! One name on the server, held exclusively: models `crates/redis/src/lua/name.lua`.
+//! One name on the server, which is claimed exclusively. Models `crates/redis/src/lua/name.lua`.
 
 use smallvec::SmallVec;
 
@@ -16,16 +16,16 @@ pub(crate) type Token = u8;
 pub(crate) struct Server {
     /// The lock key, and the ticks until it expires.
     pub(crate) lock: Option<(Value, Ticks)>,
-    /// The record: the holder, as far as the server knows.
+    /// A field of the record: the holder, as far as the server knows.
     pub(crate) holder: Option<Holder>,
-    /// The record: whether the last hold lapsed.
+    /// A field of the record: whether the last hold lapsed.
     pub(crate) lapsed: bool,
-    /// The queue, in the order of arrival.
+    /// The queue, in the order in which the claims joined it.
     pub(crate) queue: SmallVec<[Id; 4]>,
     /// The entries of claims in the queue, of claims that missed their grant, and of the claim to which a grant was
     /// pushed.
     pub(crate) entries: PerClient<Option<Entry>>,
-    /// The tombstones: for how long no request of a claim may create anything.
+    /// The tombstone of each claim: for how long a request of the claim cannot create anything.
     pub(crate) tombstones: PerClient<Ticks>,
     /// The newest token.
     pub(crate) counter: Token,
@@ -51,25 +51,25 @@ pub(crate) struct Hold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Holder {
     pub(crate) hold: Hold,
-    /// Whether the hold before ended by a lapse.
+    /// Whether the previous hold ended by a lapse.
     pub(crate) after_lapse: bool,
 }
 
 /// A queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Entry {
-    /// Whether the claim missed its grant, and is out of the queue until it asks again.
+    /// Whether the claim missed its grant. Then it is out of the queue until it asks again.
     pub(crate) silent: bool,
     /// The ticks until the entry expires.
     pub(crate) left: Ticks,
 }
 
-/// The context of a verb beside the name.
+/// The context of a verb, other than the name.
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) events: &'a EventCounts,
     pub(crate) wires: &'a mut PerClient<Wire>,
-    /// The claim whose request this is. The answer replaces a notification to it.
+    /// The claim that sent the request. It gets an answer, so it needs no notification.
     pub(crate) caller: Id,
 }
 
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// Takes the claim out of the queue until it asks again, or its entry expires.
+    /// Takes a claim out of the queue until it asks again, or until its entry expires.
     fn silence(&mut self, id: Id) {
         match &mut self.entries[id] {
             Some(entry) if entry.left > 0 => entry.silent = true,
@@ -130,15 +130,16 @@ impl Server {
         self.tombstones[id] = rules.request_life;
     }
 
-    /// Removes the claim from the queue.
+    /// Removes a claim from the queue, with its entry.
     pub(crate) fn remove_entry(&mut self, id: Id) {
         self.queue.retain(|other| *other != id);
         self.entries[id] = None;
     }
 
-    /// Grants the name to the first claim in the queue that has a listener, and pushes the grant.
+    /// If the name is free, grants it to the first claim in the queue that has a listener, and pushes the grant.
     pub(crate) fn settle(&mut self, call: &mut Call<'_>) {
-        // A claim without a listener could not be notified when the other program is done.
+        // A claim without a listener could not be notified when the other program releases the name. So it is taken out
+        // of the queue already now.
         while self.is_foreign()
             && let Some(&id) = self.queue.first()
             && id != call.caller
@@ -181,14 +182,15 @@ impl Server {
         self.counter
     }
 
-    /// Stores a grant that lasts for `lease`.
+    /// Stores a grant whose lease lasts for `lease`.
     pub(crate) fn set_holder(&mut self, id: Id, token: Token, lease: Ticks, pushed: bool) {
         let hold = Hold { id, token, pushed };
         self.lock = Some((Value::Ours(hold), lease));
         self.holder = Some(Holder { hold, after_lapse: self.lapsed });
     }
 
-    /// A request of the claim arrived: its grant is known to the client, and lasts at least the ttl from now.
+    /// A request of the holder's claim has arrived, so the client will know of its grant. The grant then lasts at least
+    /// the ttl from now.
     pub(crate) fn confirm(&mut self, ttl: Ticks) -> Option<Grant> {
         let (Some(holder), Some((_, left))) = (&mut self.holder, self.lock) else { return None };
         if holder.hold.pushed {
@@ -199,7 +201,7 @@ impl Server {
         Some(Grant { token: holder.hold.token, after_lapse: holder.after_lapse })
     }
 
-    /// Time passes.
+    /// Lets a tick pass.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         self.lock = self.lock.map(|(value, left)| (value, left - 1)).filter(|(_, left)| *left > 0);
         if !rules.has(Bug::EntriesNeverExpire) {

@@ -24,7 +24,8 @@ pub struct SearchResult {
 
 impl SearchResult {
     /// Searches all worlds of a model, nearest first. Stops when every property of `breaks` is broken; if there is
-    /// none, it searches all worlds. `event` is the property of the model that says whether enough happens in it.
+    /// none, the search stops at the first broken property. `event` is the property of the model that says whether
+    /// enough happens in it.
     pub(crate) fn of<M>(model: M, breaks: &[&'static str], event: &'static str) -> Self
     where
         M: Model + Send + Sync + 'static,

@@ -16,7 +16,8 @@ impl Server {
         }
     }
 
-    /// `claim.lua`: grants the name to the claim, puts it into the queue, or answers what it has.
+    /// `claim.lua`: grants the name to the claim, or puts the claim into the queue. If the claim exists already,
+    /// answers what it has.
     fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
         let (id, rules) = (call.caller, call.rules);
         self.prune(call);
@@ -54,13 +55,13 @@ impl Server {
         self.waiting_reply()
     }
 
-    /// The grant of the caller, if it is the holder; its request confirms a pushed grant.
+    /// The grant of the caller, if the caller is the holder. The request of the caller confirms a pushed grant.
     fn confirmed_grant(&mut self, call: &Call<'_>) -> Option<Grant> {
         self.holder.filter(|holder| holder.hold.id == call.caller)?;
         self.confirm(call.rules.ttl)
     }
 
-    /// The answer to a waiter, with the time until the lock expires.
+    /// The answer to a waiter. It has the time until the lock expires.
     fn waiting_reply(&self) -> Reply {
         Reply::Waiting { free_in: self.lock.map(|(_, left)| left) }
     }
@@ -80,7 +81,7 @@ impl Server {
         Reply::Lost
     }
 
-    /// `release.lua`: ends what the claim of the caller has, and passes the name on.
+    /// `release.lua`: ends everything that the claim of the caller has, and grants the name to the next claim.
     fn release(&mut self, token: Option<Token>, mark_dead: bool, call: &mut Call<'_>) -> Reply {
         self.prune(call);
         let (id, rules) = (call.caller, call.rules);
@@ -88,13 +89,15 @@ impl Server {
         let own = hold.filter(|hold| hold.id == id);
         let has_other_grant = own.is_some_and(|hold| token.is_some_and(|token| token != hold.token));
         let reply = if has_other_grant {
-            // The late request was granted once more. Its client does not know of it, so no other request will end it.
+            // The claim was granted again by a late request, under a token that its client does not know. So no other
+            // request would end this grant.
             if !rules.has(Bug::OtherGrantStays) {
                 self.free();
             }
             Reply::Absent
         } else if own.is_some() || (hold.is_some() && rules.has(Bug::DeleteWithoutCompare)) {
-            // The release had no token: its claim never knew that it held, so nothing was done under the hold.
+            // If the release has no token, the claim never knew of its hold and did nothing under it. Then an earlier
+            // lapse is still to be reported to the next holder.
             self.lapsed &= token.is_none();
             self.free();
             Reply::Freed

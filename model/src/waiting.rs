@@ -1,5 +1,5 @@
-//! A claim that asks for the name and waits for notifications: models `pure/wait.rs` and `driver/keeper/drive.rs` in
-//! `crates/core/src`, and how `pure/server_clock.rs` there dates a pushed grant.
+//! A claim that asks for the name and waits for notifications. Models `pure/wait.rs` and `driver/keeper/drive.rs` in
+//! `crates/core/src`, and how `pure/server_clock.rs` computes the age of a pushed grant there.
 
 use crate::{
     Bug, Event, EventCounts, Rules, Ticks,
@@ -12,29 +12,29 @@ use crate::{
 pub(crate) struct Waiting {
     /// Whether the next request may create the claim on the server.
     pub(crate) how: How,
-    /// How long ago the request in flight left. `None`: no request is in flight.
+    /// How long ago the request in flight was sent. `None`: no request is in flight.
     pub(crate) request_age: Option<Ticks>,
-    /// The ticks until it asks again, if no notification arrives before.
+    /// The ticks until the claim asks again, if no notification arrives before.
     ask_again_in: Ticks,
     /// The server's clock, as far as the client knows it.
     clock: Option<ServerClock>,
     /// Whether a notification arrived while a request was in flight.
     pub(crate) notified: bool,
-    /// The pushed grant, and for how long it may count as valid.
+    /// The pushed grant that has arrived, and for how long it counts as valid.
     pushed: Option<(Grant, Ticks)>,
 }
 
-/// The latest known reading of the server's clock.
+/// The newest known reading of the server's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ServerClock {
-    /// How long ago the request left whose answer contained it.
+    /// How long ago the request was sent whose answer had this reading.
     sent: Ticks,
-    /// How long ago, by the server's clock, that request was served.
+    /// How long ago, by the server's clock, this request was served.
     served: Ticks,
 }
 
 impl Waiting {
-    /// The first request leaves.
+    /// The state when the first request is sent.
     pub(crate) fn new() -> Self {
         Self {
             how: How::Create,
@@ -57,7 +57,7 @@ impl Waiting {
         Request::Claim(self.how)
     }
 
-    /// Handles a new connection. Returns the request with which the client asks again.
+    /// Handles a new connection. Returns the request by which the client asks again.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
@@ -70,14 +70,15 @@ impl Waiting {
         if !rules.has(Bug::NoPoll) || self.how == How::Create {
             self.ask_again_in = self.ask_again_in.saturating_sub(1);
         }
-        // A reading older than the claim time would date every grant too early to be of use.
+        // With a reading that is older than the claim time, every pushed grant would count as lapsed. So such a reading
+        // is dropped.
         let aged = |clock: ServerClock| ServerClock { sent: clock.sent + 1, served: clock.served + 1 };
         self.clock = self.clock.map(aged).filter(|clock| clock.sent < rules.claim_time);
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
-    /// R16: for how long a pushed grant may count as valid. It is taken to be as old as the reading of the server's
-    /// clock allows.
+    /// R16: for how long a pushed grant counts as valid. The client does not know its age, and assumes the largest age
+    /// that the reading of the server's clock allows.
     fn push_validity(&self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;
@@ -108,7 +109,7 @@ impl Client {
             (request_age < rules.claim_time).then_some(ServerClock { sent: request_age, served: reply.age });
         match reply.message {
             Reply::Held(grant) => {
-                // R1: the lease counts from before the request left.
+                // R1: the lease counts from the time at which the request was sent.
                 let lease_age = if rules.has(Bug::CountFromAnswer) { 0 } else { request_age };
                 if lease_age < rules.ttl {
                     return self.hold(grant, rules.ttl - lease_age);
@@ -122,8 +123,8 @@ impl Client {
                     free_in.map_or(rules.poll_interval, |free_in| free_in.min(rules.poll_interval));
                 if waiting.notified { self.handle_notification() } else { Effect::Nothing }
             }
-            // The claim is gone. But a late request of it may still arrive, and the server need not have a tombstone by
-            // then.
+            // The claim is gone, but a late request of it may still arrive, and the server may have no tombstone at
+            // that time. So the claim is released.
             _ if !rules.has(Bug::GoneIsTrusted) => Effect::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;
@@ -132,7 +133,7 @@ impl Client {
         }
     }
 
-    /// A pushed grant arrives. While a request is in flight, the grant is stored until the answer.
+    /// Handles a pushed grant. If a request is in flight, the grant is stored until the answer arrives.
     pub(crate) fn receive(&mut self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Effect {
         let Stage::Waiting(waiting) = &mut self.stage else { return Effect::Nothing };
         waiting.pushed = Some((push.message, waiting.push_validity(push, rules, events)));
@@ -140,8 +141,8 @@ impl Client {
         if waiting.request_age.is_some() { Effect::Nothing } else { self.handle_notification() }
     }
 
-    /// Handles a notification when no request is in flight: the grant counts as long as it is valid, else the client
-    /// asks.
+    /// Handles a notification when no request is in flight. If the pushed grant is still valid, the client holds;
+    /// otherwise it asks.
     pub(crate) fn handle_notification(&mut self) -> Effect {
         let Stage::Waiting(waiting) = &mut self.stage else { return Effect::Nothing };
         waiting.notified = false;

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::{Rules, Ticks, server::Token};
 
-/// A request of a client. All requests are about its only claim.
+/// A request of a client. Every request is about the only claim of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Request {
     Claim(How),
@@ -12,7 +12,7 @@ pub(crate) enum Request {
     Release { token: Option<Token>, mark_dead: bool },
 }
 
-/// Whether a claim may be created, or only asked about.
+/// Whether a claim may be created, or is only asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum How {
     Create,
@@ -23,7 +23,7 @@ pub(crate) enum How {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Reply {
     Held(Grant),
-    /// The claim waits; if known, the lock expires after this time.
+    /// The claim waits. If known, the lock expires after this time.
     Waiting {
         free_in: Option<Ticks>,
     },
@@ -43,7 +43,7 @@ pub(crate) enum Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Grant {
     pub(crate) token: Token,
-    /// Whether the hold before ended by a lapse.
+    /// Whether the previous hold ended by a lapse.
     pub(crate) after_lapse: bool,
 }
 
@@ -59,7 +59,7 @@ impl<T> Aged<T> {
         Self { message, age: 0 }
     }
 
-    /// Time passes. Ages beyond `max_age` make no difference.
+    /// Makes the message one tick older, up to `max_age`: larger ages make no difference.
     fn older(&mut self, max_age: Ticks) {
         self.age = (self.age + 1).min(max_age);
     }
@@ -68,29 +68,30 @@ impl<T> Aged<T> {
 /// The state of the client's subscription on the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Subscription {
-    /// Pushes arrive at the client.
+    /// Pushed grants arrive at the client.
     Open,
-    /// The connection is broken, and the server does not know.
+    /// The connection is broken, and the server does not know that yet.
     HalfOpen,
     /// The server knows that there is no listener.
     #[default]
     Shut,
 }
 
-/// The connection of one client, and the remains of earlier ones.
+/// The connection of one client, and the requests that are still in flight on its broken connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wire {
     /// Whether the connection works.
     pub(crate) is_up: bool,
     pub(crate) subscription: Subscription,
-    /// The requests in the order in which they are served.
+    /// The requests that are not served yet, in the order in which they will be served.
     pub(crate) requests: SmallVec<[Aged<Request>; 2]>,
-    /// The number of requests whose answers no client waits for.
+    /// The number of these requests for whose answers the client does not wait any more.
     pub(crate) unwanted_answers: usize,
-    /// At most one: a client waits for one answer at a time.
+    /// The answer in flight. There is at most one: a client waits for one answer at a time.
     pub(crate) reply: Option<Aged<Reply>>,
     pub(crate) pushes: SmallVec<[Aged<Grant>; 1]>,
-    /// Requests on broken connections, each with the time in which it may still be served: in any order, or never.
+    /// Requests on broken connections, each with the time for which it may still be served. They are served in any
+    /// order, or never.
     pub(crate) late: SmallVec<[(Request, Ticks); 2]>,
 }
 
@@ -99,7 +100,8 @@ impl Wire {
         (self.is_up, self.subscription) = (true, Subscription::Open);
     }
 
-    /// Breaks the connection. Requests that were not served may still be; answers and pushes are lost.
+    /// Breaks the connection. Requests that were not served yet may still be served; answers and pushed grants are
+    /// lost.
     pub(crate) fn break_connection(&mut self, rules: &Rules) {
         let late = self.requests.drain(..).map(|request| (request.message, rules.request_life - request.age));
         self.late.extend(late.filter(|(_, left)| *left > 0));
@@ -116,7 +118,7 @@ impl Wire {
         (self.reply, self.unwanted_answers) = (None, self.requests.len());
     }
 
-    /// The server answers a request.
+    /// The server sends the answer to a request. The answer is dropped if the client does not wait for it.
     pub(crate) fn answer(&mut self, reply: Reply) {
         if self.unwanted_answers > 0 {
             self.unwanted_answers -= 1;
@@ -125,7 +127,8 @@ impl Wire {
         }
     }
 
-    /// Publishes a grant to the client's channel. Returns whether there seems to be a listener.
+    /// Publishes a grant to the client's channel. Returns whether the channel has a listener, as far as the server
+    /// knows.
     pub(crate) fn publish(&mut self, grant: Grant) -> bool {
         if self.subscription == Subscription::Open {
             self.pushes.push(Aged::new(grant));
@@ -133,7 +136,7 @@ impl Wire {
         self.has_listener()
     }
 
-    /// Whether the client's channel seems to have a listener.
+    /// Whether the client's channel has a listener, as far as the server knows.
     pub(crate) fn has_listener(&self) -> bool {
         self.subscription != Subscription::Shut
     }
@@ -143,7 +146,7 @@ impl Wire {
         self.requests.is_empty() && self.reply.is_none() && self.pushes.is_empty()
     }
 
-    /// Time passes.
+    /// Lets a tick pass.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         self.requests.iter_mut().for_each(|request| request.older(rules.request_life));
         self.reply.iter_mut().for_each(|reply| reply.older(rules.claim_time));

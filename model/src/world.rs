@@ -1,4 +1,4 @@
-//! A world: the whole state at one moment, and the actions on it.
+//! A world: the whole state at one moment, and the actions that change it.
 
 use crate::{
     Bug, Event, EventCounts, Id, Rules, Ticks,
@@ -23,10 +23,11 @@ pub(crate) struct World {
     pub(crate) judge: Judge,
 }
 
-/// Another program with the plain token lock: set if absent, with an expiry; delete if the value is still its own.
+/// Another program with the plain token lock: it sets the key with an expiry if the key is absent, and deletes the key
+/// if the value is still its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Foreign {
-    /// How often it will still take the name.
+    /// How many more times it acquires the name.
     pub(crate) takes: u8,
     /// For how long its own lock is valid.
     pub(crate) left: Ticks,
@@ -74,7 +75,7 @@ impl World {
         }
     }
 
-    /// The claim is given up, or its guard dropped.
+    /// A client gives up its claim, or drops its guard.
     pub(crate) fn leave(&mut self, id: Id, context: Context<'_>) {
         let hold = match &self.clients[id].stage {
             Stage::Holding(holding) => Some((holding.token, holding.valid_for)),
@@ -104,13 +105,13 @@ impl World {
         self.wires[id].answer(reply);
     }
 
-    /// Serves a request on a broken connection after all.
+    /// Serves a request that was sent on a connection that has broken since.
     pub(crate) fn serve_late(&mut self, id: Id, index: usize, context: Context<'_>) {
         let (request, _) = self.wires[id].late.remove(index);
         self.serve(id, request, context);
     }
 
-    /// Serves a request of a client on the server, and lets the judge compare the states before and after.
+    /// Serves a request of a client on the server. Lets the judge compare the states before and after.
     fn serve(&mut self, id: Id, request: Request, context: Context<'_>) -> Reply {
         let before = self.server.clone();
         let mut call =
@@ -159,7 +160,7 @@ impl World {
         }
     }
 
-    /// Carries out the consequence of a message to a client.
+    /// Does what a client does because of a message.
     fn apply_effect(&mut self, id: Id, effect: Effect, context: Context<'_>) {
         match effect {
             Effect::Nothing => {}
@@ -175,15 +176,15 @@ impl World {
         self.tidy(id);
     }
 
-    /// Sends a request. Without a connection it is dropped: the client asks again after the reconnect.
+    /// Sends a request. Without a connection the request is dropped, because the client asks again after the reconnect.
     fn send(&mut self, id: Id, request: Request) {
         if self.wires[id].is_up {
             self.wires[id].requests.push(Aged::new(request));
         }
     }
 
-    /// Removes state that can have no effect any more: pushes to a client that does not wait, and the request in doubt
-    /// of a client that is over.
+    /// Removes state that can have no effect any more: pushed grants for a client that does not wait, and the record of
+    /// the unanswered request of a client that is over.
     fn tidy(&mut self, id: Id) {
         let client = &mut self.clients[id];
         if !matches!(client.stage, Stage::Waiting(_)) {
@@ -194,7 +195,7 @@ impl World {
         }
     }
 
-    /// Another program takes the free name.
+    /// Another program acquires the free name.
     pub(crate) fn foreign_takes(&mut self, context: Context<'_>) {
         if self.server.counter > 0 && !self.server.queue.is_empty() {
             context.events.add(Event::ForeignBetween);
@@ -209,7 +210,7 @@ impl World {
         self.server.lock = self.server.lock.filter(|(value, _)| *value != Value::Foreign);
     }
 
-    /// Time passes.
+    /// Lets a tick pass.
     pub(crate) fn tick(&mut self, rules: &Rules) {
         let waits = rules.ids().any(|id| matches!(self.clients[id].stage, Stage::Waiting(_)));
         self.judge.tick(waits && !self.is_in_use(), rules);
@@ -219,7 +220,7 @@ impl World {
         self.foreign.left = self.foreign.left.saturating_sub(1);
     }
 
-    /// Whether a message has to be sent, served or received.
+    /// Whether there is a message to send, serve or receive.
     pub(crate) fn is_busy(&self, rules: &Rules) -> bool {
         rules.ids().any(|id| match &self.clients[id].stage {
             Stage::Idle | Stage::Done | Stage::Dead => false,
@@ -228,13 +229,13 @@ impl World {
         })
     }
 
-    /// How many clients and programs hold the name now, as far as they know.
+    /// How many clients and other programs hold the name now, as far as each of them knows.
     pub(crate) fn valid_holders(&self, rules: &Rules) -> usize {
         let ours = rules.ids().filter(|&id| self.clients[id].valid_hold().is_some()).count();
         ours + usize::from(self.foreign.left > 0)
     }
 
-    /// Whether a holder that knows of its hold has the name.
+    /// Whether another program holds the name, or a client that knows of its hold.
     fn is_in_use(&self) -> bool {
         let knows = |hold: Hold| match &self.clients[hold.id].stage {
             Stage::Holding(holding) => holding.token == hold.token,
@@ -243,7 +244,7 @@ impl World {
         self.foreign.left > 0 || self.server.current_hold().is_some_and(knows)
     }
 
-    /// Whether a holder has lost its hold and still works.
+    /// Whether a holder has lost its hold but has not finished its work.
     fn is_paused(&self, id: Id) -> bool {
         matches!(&self.clients[id].stage, Stage::Holding(holding) if holding.valid_for == 0)
     }

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     pub(crate) from: u64,
     /// The number of threads.
     pub(crate) jobs: u64,
-    /// The only seed to run, and to reduce.
+    /// The single seed to run. If it fails, its plan is reduced. `None`: many seeds run.
     pub(crate) replay: Option<u64>,
     /// The number of acquisitions in each plan.
     ops: usize,

@@ -3,29 +3,29 @@
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The server now and then grants a name that another claim holds.
+    /// The server grants a name that another claim holds, in some of the requests.
     GrantsTwice,
     /// Leases end on the server after three quarters of their time.
     ExpiresEarly,
     /// A waiter gets a pushed grant that the server does not store.
     PushesUnstored,
-    /// Every token is smaller than the one before.
+    /// Every token is smaller than the previous token.
     TokensFall,
     /// A release answers "freed" and frees nothing.
     FreesNothing,
-    /// A release frees the name, whichever claim holds it.
+    /// A release frees the name even if another claim holds it.
     FreesAnyHolder,
-    /// A renewal answers "extended", whichever claim holds the name.
+    /// A renewal is answered "extended" even if another claim holds the name.
     ExtendsAnyClaim,
     /// The server keeps no tombstones.
     KeepsNoTombstones,
     /// No client gets a notification of a grant.
     NotifiesNoClient,
-    /// The client dates a pushed grant by the time of its arrival.
+    /// The client counts the lease of a pushed grant from the time at which the grant arrives.
     DatesByArrival,
     /// The client reports a request without an answer as not applied.
     ReportsUnknownAsNotApplied,
-    /// The client never asks for a tombstone.
+    /// The client never asks the server for a tombstone.
     NeverAsksForTombstones,
 }
 

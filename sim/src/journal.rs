@@ -1,4 +1,4 @@
-//! The record of a run: the history as users saw it, and figures.
+//! The record of a run: the history as users saw it, and the figures.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use crate::{
     verdict::Complaint,
 };
 
-/// The initial capacity: most runs have fewer events.
+/// The initial capacity for events: most runs have fewer events.
 const EVENT_CAPACITY: usize = 512;
 
-/// Records the events of a run. All times are the world's.
+/// Records the events of a run. All times are times of the world's clock.
 pub(crate) struct Journal {
     scheduler: Arc<Scheduler>,
     run: u64,
@@ -43,7 +43,8 @@ pub(crate) struct Record {
     pub(crate) history: History,
     /// The figures.
     pub(crate) tally: Tally,
-    /// The clients that learned of a reason to doubt their holds, with the times.
+    /// The clients that learned that the server's clock runs ahead, which is a reason to doubt their holds; with the
+    /// times.
     pub(crate) doubts: Vec<Doubt>,
     /// Violations that were found during the run.
     pub(crate) complaints: Vec<Complaint>,
@@ -80,7 +81,7 @@ impl Journal {
         u64::from(process.number()) << 32 | *attempts
     }
 
-    /// Records an event of an attempt, at `at`. Events of killed processes are dropped.
+    /// Records an event of an attempt that happened at `at`. Events of killed processes are ignored.
     pub(crate) fn record(&self, at: Instant, actor: Actor, lock: &str, attempt: AttemptId, what: What) {
         if !self.scheduler.is_alive(actor.process) {
             return;
@@ -117,7 +118,7 @@ impl Journal {
 
     /// Records a disturbance of the whole system that begins now and ends after `length`.
     pub(crate) fn storm(self: &Arc<Self>, kind: &str, length: Duration) {
-        // Two disturbances of one kind at a time must be distinguishable.
+        // The kind has the time, so that two disturbances of one kind that overlap are told apart.
         let kind = format!("{kind} {}", self.scheduler.now().as_nanos());
         self.note("", What::NemesisBegin { kind: kind.clone() });
         let journal = Arc::clone(self);
@@ -130,7 +131,7 @@ impl Journal {
         change(&mut self.lock().tally);
     }
 
-    /// Records that a client learns that the server's clock runs ahead.
+    /// Records that a client has just learned that the server's clock runs ahead.
     pub(crate) fn doubt(&self, client: Group) {
         let learned = self.scheduler.now();
         self.lock().doubts.push(Doubt { client, learned });

@@ -1,7 +1,7 @@
 //! The real core of leasehold (keeper, pure machines, guards) over a modelled server and network, on virtual time.
 //! Everything comes from one seed, so a failure is repeated exactly and can be reduced.
 //!
-//! [`Plan::draw`] draws the events of a run, as data; [`run`] builds a world from the plan, runs it and judges it;
+//! [`Plan::draw`] draws the plan of a run, which is data; [`run`] builds a world from the plan, runs it and judges it;
 //! [`reduce`] finds the smallest plan that fails in the same way. A [`Bug`] is a deliberate mistake of the model that
 //! the simulation has to find.
 

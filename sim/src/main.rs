@@ -45,7 +45,7 @@ struct Results {
     failed: Vec<u64>,
 }
 
-/// Runs many seeds, on the number of threads in `args`. Returns whether any seed violated something.
+/// Runs many seeds, on the number of threads in `args`. Returns whether any seed had a violation.
 fn explore(args: &Args) -> bool {
     let next = AtomicU64::new(args.from);
     let begin = Instant::now();
@@ -90,7 +90,7 @@ impl Results {
         }
     }
 
-    /// Prints the sums. Returns whether any seed violated something.
+    /// Prints the sums. Returns whether any seed had a violation.
     fn report(mut self) -> bool {
         eprintln!();
         print!("{}", self.total);
@@ -103,7 +103,7 @@ impl Results {
     }
 }
 
-/// Prints the events of one seed, and the reduced plan. Returns whether the seed violates something.
+/// Prints the events of one seed, and the reduced plan. Returns whether the seed has a violation.
 fn replay(args: &Args, seed: u64) -> bool {
     let plan = args.plan(seed);
     let Some(small) = reduce(&plan) else {

@@ -6,7 +6,7 @@ use leasehold_testkit::history::What;
 
 use crate::{plan::Fault, scheduler::Scheduler, world::World};
 
-/// Schedules a fault for its time. Faults of single messages are injected by the network.
+/// Schedules a fault for its time in the plan. The network injects the faults of single messages.
 pub(crate) fn schedule_fault(world: &Arc<World>, fault: &Fault) {
     let (at, fault) = match *fault {
         Fault::Request { .. } | Fault::Notification { .. } => return,
@@ -49,7 +49,7 @@ impl World {
                     });
                 }
             }
-            // Counted when it happens, because it may not happen.
+            // This fault is counted when it happens, because the client may never read its clock that often.
             Fault::StopAtReading { client, readings, length, moment, .. } => {
                 self.scheduler.stop_at_reading(self.groups[client], readings, length, moment);
             }
@@ -102,13 +102,13 @@ impl World {
         }
     }
 
-    /// Looks at the server's state, because it may have changed without a request.
+    /// Records the server's state, because a fault may have changed it without a request.
     fn observe_now(self: &Arc<Self>) {
         let world = Arc::clone(self);
         self.scheduler.at(self.scheduler.now(), move || world.truths.observe());
     }
 
-    /// Records a disturbance of the whole system for `length`, and for the recovery time after it.
+    /// Records a disturbance of the whole system, which lasts for `length` and for the recovery time after that.
     fn storm(&self, kind: &'static str, length: Duration) {
         self.journal.fault(kind);
         self.journal.storm(kind, length + self.plan.recovery());

@@ -1,4 +1,4 @@
-//! Checks that no loss goes unnoticed for long. This is required even where exclusion is not promised.
+//! Checks that no loss goes unnoticed for long. This is required even if the plan's faults break exclusion.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,7 +7,7 @@ use leasehold_testkit::history::{AttemptId, Event, Held, History, What};
 
 use crate::{scheduler::Group, verdict::Complaint};
 
-/// A keeper that is not stopped puts its holds in doubt within this time after it learns of a reason.
+/// A keeper that is not stopped puts its holds in doubt within this time after its client learns of a reason for doubt.
 const HANDLING_TIME: Duration = Duration::from_millis(2);
 
 /// The time at which a client learned that the server's clock runs ahead.
@@ -19,8 +19,8 @@ pub(crate) struct Doubt {
     pub(crate) learned: Instant,
 }
 
-/// Checks every hold that the server has forgotten: its user may think it valid for no longer than its lease, and not
-/// at all once its client has learned that the server's clock runs ahead.
+/// Checks every hold that the server has forgotten. Its user must not count it as valid for longer than its lease. Once
+/// its client has learned that the server's clock runs ahead, its user must not count it as valid at all.
 pub(crate) fn complaints(history: &History, doubts: Vec<Doubt>) -> Vec<Complaint> {
     let mut notice = Notice { doubts, ..Notice::default() };
     history.events().iter().filter_map(|event| notice.read(event)).collect()
@@ -51,7 +51,7 @@ impl<'h> Notice<'h> {
             }
             What::RelInv { .. } | What::Lost { .. } => drop(self.active_holds.remove(&event.attempt)),
             What::Truth { holders, .. } => self.compare(event, holders),
-            // A client that is stopped may have received the message without handling it.
+            // A client that is stopped may have received the message without handling it, so this doubt is not checked.
             What::Stop { victim } => self.doubts.retain(|doubt| {
                 doubt.client.number() != *victim
                     || doubt.learned.as_nanos() > event.t
@@ -85,14 +85,15 @@ impl<'h> Notice<'h> {
         }
     }
 
-    /// When the server was first seen without the hold of this event.
+    /// When the server was first seen without the hold that this event belongs to.
     fn forgotten(&self, event: &Event) -> Option<u64> {
         self.active_holds.get(&event.attempt)?.forgotten
     }
 }
 
 impl Doubt {
-    /// Whether the process that records `event` learned of it after `forgotten_at`, and had time to handle it.
+    /// Whether the process that recorded `event` learned of the reason for doubt after `forgotten_at`, and then had
+    /// time to handle it before `event`.
     fn is_between(&self, forgotten_at: u64, event: &Event) -> bool {
         let is_own = self.client.number() == event.proc;
         is_own

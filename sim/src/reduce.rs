@@ -1,4 +1,4 @@
-//! Removes from a failing plan everything without which it still fails: faults, clients, tasks, acquisitions (delta
+//! Removes from a failing plan all parts that it does not need to fail: faults, clients, tasks, acquisitions (delta
 //! debugging: Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
 
 use crate::{
@@ -35,7 +35,8 @@ fn failure(plan: &Plan) -> Option<String> {
     world::run(plan, false).complaints.first().map(|complaint| complaint.kind.clone())
 }
 
-/// The size of a plan: faults and tasks, acquisitions, clocks with a rate of their own.
+/// The size of a plan: the number of faults and tasks, of acquisitions, and of clocks whose rate differs from the
+/// world's.
 fn size(plan: &Plan) -> (usize, usize, usize) {
     let tasks: usize = plan.clients.iter().map(|client| client.tasks.len()).sum();
     let skewed_clocks = plan.clients.iter().filter(|client| client.fast != 0).count();
@@ -45,14 +46,14 @@ fn size(plan: &Plan) -> (usize, usize, usize) {
 /// The state of a reduction.
 struct Reducer {
     plan: Plan,
-    /// The kind of failure to be kept.
+    /// The kind of failure that each smaller plan must have.
     kind: String,
     /// The number of runs so far.
     runs: usize,
 }
 
 impl Reducer {
-    /// Keeps a smaller plan if it fails in the same way.
+    /// Replaces the plan with a smaller one, if the smaller one fails in the same way.
     fn keep_if_failing(&mut self, smaller: Plan) -> bool {
         self.runs += 1;
         let fails = self.runs <= MAX_RUNS && failure(&smaller).as_ref() == Some(&self.kind);
@@ -62,7 +63,8 @@ impl Reducer {
         fails
     }
 
-    /// Removes parts of a list without which the plan still fails: halves, quarters, ... and at last single elements.
+    /// Removes parts of a list as long as the plan still fails: first halves of the list, then quarters, and so on down
+    /// to single elements.
     fn shrink<T>(&mut self, list_of: impl Fn(&mut Plan) -> &mut Vec<T>) {
         let mut chunk = list_of(&mut self.plan).len();
         while chunk > 0 {
@@ -80,7 +82,7 @@ impl Reducer {
         }
     }
 
-    /// Simplifies the values that are left.
+    /// Simplifies the values of the parts that are left.
     fn simplify(&mut self) {
         for client in 0..self.plan.clients.len() {
             if self.plan.clients[client].fast != 0 {

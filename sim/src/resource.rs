@@ -32,7 +32,7 @@ pub(crate) struct Resources {
 /// The state of all resources.
 #[derive(Default)]
 struct ResourceState {
-    /// How many requests were sent.
+    /// How many requests to the lists were sent.
     visits: u64,
     by_lock: BTreeMap<&'static str, Lists>,
 }
@@ -56,18 +56,18 @@ pub(crate) struct List {
     refused: u64,
 }
 
-/// The fence refused a token: it has seen the token of a later holder.
+/// The error of a fence that refuses a token, because it has seen the larger token of a later holder.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Overtaken;
 
 impl Resources {
-    /// Empty resources, as far away as the server.
+    /// Empty resources. `delay` is the same as for messages to the server.
     #[must_use]
     pub(crate) fn new(scheduler: Arc<Scheduler>, seed: u64, delay: (Duration, Duration)) -> Self {
         Self { scheduler, seed, delay, inner: Mutex::default() }
     }
 
-    /// Sends a request to the lists of a lock. It arrives even if its sender is gone by then.
+    /// Sends a request to the lists of a lock. The request arrives even if its sender was killed meanwhile.
     pub(crate) async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         from: Group,
@@ -76,7 +76,7 @@ impl Resources {
     ) -> T {
         let (answer, answered) = oneshot::channel();
         if !self.scheduler.is_alive(from) {
-            // A step that runs on after a crash reaches no other process.
+            // A killed process may still finish its present step. What this step sends reaches no other process.
             return std::future::pending().await;
         }
         let (request_delay, reply_delay) = self.delays();
@@ -88,7 +88,7 @@ impl Resources {
         });
         match answered.await {
             Ok(reply) => reply,
-            // The world has ended.
+            // The run has ended, so no answer comes.
             Err(_) => std::future::pending().await,
         }
     }
@@ -103,7 +103,7 @@ impl Resources {
         list(self.lock().by_lock.entry(lock).or_default()).acknowledged.insert(element);
     }
 
-    /// The results of the updates, with a fence and without.
+    /// The counts of the updates: those with a fence, and those without.
     #[must_use]
     pub(crate) fn updates(&self) -> (Updates, Updates) {
         let mut all = (Updates::default(), Updates::default());

@@ -7,8 +7,8 @@ use std::ops::RangeInclusive;
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// The stream that belongs to these words. Streams are independent, so everything that remains in a reduced plan
-    /// draws the same numbers as in the full plan.
+    /// The stream that belongs to these words. Streams are independent of each other. So when a plan is reduced, the
+    /// parts that remain draw the same numbers as in the full plan.
     #[must_use]
     pub(crate) fn of(words: &[u64]) -> Self {
         let mut rng = Self(0);
@@ -29,11 +29,11 @@ impl Rng {
 
     /// One of the numbers in `range`.
     pub(crate) fn among(&mut self, range: RangeInclusive<u64>) -> u64 {
-        // The bias of the remainder is far below what a run could show.
+        // The remainder makes some numbers slightly more likely than others, but far too little to show in a run.
         range.start() + self.next() % (range.end() - range.start() + 1)
     }
 
-    /// True in `percent` of a hundred cases.
+    /// Returns true in `percent` of a hundred cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }

@@ -11,13 +11,13 @@ pub struct Tally {
     pub calls: u64,
     /// The number of guards that were granted.
     pub grants: u64,
-    /// Of the grants, those within a process, without the server.
+    /// How many of the grants were made within a process, without the server.
     pub local: u64,
-    /// Of the local grants, those to an owner that held the lock already.
+    /// How many of the local grants went to an owner that held the lock already.
     pub again: u64,
-    /// Grants to a claim in the queue, whether pushed or found by asking.
+    /// The number of grants that the server made to claims in the queue, with or without a notification.
     pub handed_over: u64,
-    /// Holds that were reported as lost.
+    /// The number of holds that were reported as lost.
     pub losses: u64,
     /// The longest wait of a granted request.
     pub longest_wait: Duration,
@@ -31,11 +31,11 @@ pub struct Tally {
     pub simulated: Duration,
     /// How many cases the checker checked, over all invariants.
     pub checked: u64,
-    /// Runs in which exclusion was not required.
+    /// The number of runs in which exclusion was not required.
     pub beyond: u64,
     /// The number of runs with a violation.
     pub violated: u64,
-    /// A hash of all events of all runs: equal only if every run went the same way.
+    /// A hash of all events of all runs. It is equal only if every run had the same events in the same order.
     pub digest: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct Tally {
 pub struct Updates {
     /// Updates whose writer got the acknowledgement.
     pub acknowledged: u64,
-    /// Of the acknowledged updates, those that are missing.
+    /// How many of the acknowledged updates are missing at the end.
     pub lost: u64,
     /// Updates that the fence refused.
     pub refused: u64,

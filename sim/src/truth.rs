@@ -10,7 +10,7 @@ use leasehold_testkit::history::{AttemptId, Held, What};
 
 use crate::{journal::Journal, network::Network, plan::Plan};
 
-/// Observes the server, and attributes its claims to attempts.
+/// Observes the server, and matches its claims with attempts.
 pub(crate) struct Truths {
     journal: Arc<Journal>,
     network: Arc<Network>,
@@ -21,17 +21,17 @@ pub(crate) struct Truths {
 /// The state of the observer.
 #[derive(Default)]
 struct TruthState {
-    /// The claim by which an attempt was granted.
+    /// The claim by which each granted attempt was granted.
     claims: BTreeMap<AttemptId, String>,
     /// The attempts that began.
     begun: BTreeSet<AttemptId>,
-    /// The attempts that are over: released, or ended without a grant.
+    /// The attempts that are over: their release was called, or they ended without a grant.
     over: BTreeSet<AttemptId>,
-    /// The attempts that had begun when the server lost data, or when its clock ran ahead of late requests. Once such
-    /// an attempt is over, the server may still have its claim.
+    /// The attempts that had begun when the server lost data, or when its clock was set ahead of late requests. When
+    /// such an attempt is over, the server may still have its claim, or have it again.
     may_return: BTreeSet<AttemptId>,
-    /// The attempts that hold by each claim. Requests of one process may share a claim unless requests carry the id of
-    /// their attempt.
+    /// For each claim, the attempts that hold by it. Several requests of one process may share a claim, unless each
+    /// request carries the id of its attempt.
     holders: BTreeMap<String, Vec<AttemptId>>,
 }
 
@@ -42,7 +42,8 @@ impl Truths {
         Self { journal, network, plan, inner: Mutex::default() }
     }
 
-    /// Records that an attempt was granted by a claim. Returns from when the lease of the claim counts.
+    /// Records that an attempt was granted by a claim. Returns the two times from which the lease of the claim counts,
+    /// see `lease_start`.
     pub(crate) fn granted(&self, attempt: AttemptId, claim: ClaimId) -> Option<(Instant, Instant)> {
         let mut inner = self.lock();
         inner.claims.insert(attempt, claim.to_string());
@@ -55,8 +56,8 @@ impl Truths {
         self.lock().begun.insert(attempt);
     }
 
-    /// Records that an attempt is about to be released, or has ended without a grant. Returns whether other attempts
-    /// still hold by the same claim.
+    /// Records that the release of an attempt is about to be called, or that the attempt has ended without a grant.
+    /// Returns whether other attempts still hold by the same claim.
     pub(crate) fn over(&self, attempt: AttemptId) -> bool {
         let mut inner = self.lock();
         inner.over.insert(attempt);
@@ -66,7 +67,7 @@ impl Truths {
         !holders.is_empty()
     }
 
-    /// Records that the server loses data, or that its clock runs ahead.
+    /// Records that the server loses data, or that its clock is set forward.
     pub(crate) fn forget(&self) {
         let mut inner = self.lock();
         inner.may_return = inner.begun.clone();
@@ -93,16 +94,17 @@ impl Truths {
         }
     }
 
-    /// Adds the attempts that hold and wait in a view.
+    /// Adds the attempts that hold and that wait according to a view.
     fn read(&self, view: &View, holders: &mut Vec<Held>, waiters: &mut Vec<AttemptId>) {
         let (inner, now) = (self.lock(), self.journal.scheduler().now());
         for holder in &view.holders {
             let expires = holder.remaining.map(|left| now.after(left).as_nanos());
             let mut attempts = inner.holders.get(&holder.id).cloned().unwrap_or_default();
-            // The holder has not got its answer yet, or has released already.
+            // This attempt is not in `holders`: it has not got its answer yet, or has called its release already.
             let attempt_named = self.attempt_named(&inner, &holder.owner, &holder.id);
             attempts.extend(attempt_named.filter(|attempt| !attempts.contains(attempt)));
-            // Before the user has got the grant, the server's expiry is not a deadline of the user.
+            // As long as the user has not got the grant, the user has no deadline to compare with the expiry on the
+            // server.
             let expires = |attempt: &AttemptId| expires.filter(|_| inner.claims.contains_key(attempt));
             let held = |attempt| Held { attempt, token: holder.token, expires: expires(&attempt) };
             holders.extend(attempts.into_iter().map(held));
@@ -112,8 +114,8 @@ impl Truths {
         waiters.extend(waiting);
     }
 
-    /// The attempt of a claim, if claims carry attempt ids. `None` for an earlier claim of an attempt that was later
-    /// granted by another claim.
+    /// The attempt that a claim belongs to, if claims carry attempt ids. `None` if the attempt was granted by another
+    /// claim than this one, or is over and its claim may have come back.
     fn attempt_named(&self, inner: &TruthState, owner: &str, claim: &str) -> Option<AttemptId> {
         let attempt = owner.parse().ok().filter(|_| self.plan.named)?;
         let is_its_claim = inner.claims.get(&attempt).is_none_or(|granted| granted == claim);

@@ -13,7 +13,7 @@ use crate::{
     server::REQUEST_LIFE,
 };
 
-/// The longest single sleep of the keeper: a second, by clocks of which the slowest lose a fifth.
+/// The longest single sleep of the keeper: one second by its own clock. The slowest clock of a plan loses a fifth.
 const MAX_NAP: Duration = Duration::from_millis(1250);
 
 /// The longest pause of core before a release is sent again.
@@ -22,7 +22,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// A violation.
 #[derive(Clone, Debug)]
 pub struct Complaint {
-    /// The violated promise. Equal for failures of one kind.
+    /// The violated promise. Failures of one kind have the same text here.
     pub kind: String,
     /// The details.
     pub text: String,
@@ -76,7 +76,7 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
             ));
         }
     }
-    // A writer that has the token of another writer passes the fence as that one.
+    // If two writers may have the same token, the fence cannot tell one from the other, and updates may be lost.
     if promise.new_tokens && tally.fenced.lost > 0 {
         let text = format!("{} acknowledged updates are not there", tally.fenced.lost);
         complaints.push(Complaint::new("I5 the fence", text));
@@ -86,15 +86,15 @@ pub(crate) fn judge(plan: &Plan, record: &mut Record, complaints: &mut Vec<Compl
     }
 }
 
-/// How much longer a request may take that is sent a second time. If both the request and its answer are slow, they may
-/// take longer than the client waits by a clock that is a fifth too fast: then the client sends it again.
+/// How much longer a request may take if it is sent a second time. If the request and its answer are both slow, they
+/// may take longer than the client waits, by a clock that is a fifth too fast. Then the client sends the request again.
 fn resend_delay(plan: &Plan) -> Duration {
     let slow = plan.delay.1 * 20;
     if slow * 6 / 5 > ANSWER_LIMIT { ANSWER_LIMIT + slow } else { Duration::ZERO }
 }
 
-/// How much later a release arrives if more than two of its requests are lost. Each further loss costs the time for an
-/// answer and the longest pause.
+/// How much later a release may arrive if more than two of its requests are lost. Each loss after the second costs the
+/// time limit for an answer, and the longest pause.
 fn release_delay(plan: &Plan) -> Duration {
     let faults_of = |index: usize| {
         let is_its = |fault: &&Fault| matches!(fault, Fault::Request { client, .. } if *client == index);
@@ -104,15 +104,15 @@ fn release_delay(plan: &Plan) -> Duration {
     (REQUEST_TIMEOUT + MAX_PAUSE) * most.saturating_sub(2)
 }
 
-/// How late the head of the queue may poll. The end of a lease sends no notification. The head of the queue may have
-/// asked last before the current hold began, and was told when the previous hold may end. So its next poll comes late
-/// where a lease is shorter than the poll interval.
+/// How late the head of the queue may poll after a lease ended, which sends no notification. The head of the queue may
+/// have asked last before the current hold began. Then it was told when the hold before that may end, and it polls at
+/// its own interval. So its next poll may be late if a lease is shorter than the poll interval.
 fn poll_delay(plan: &Plan) -> Duration {
     SLOWEST_POLL.saturating_sub(plan.shortest_lease())
 }
 
-/// How long the queue entry of a dead client may block the name: for its entry life, also if the lease that it asked
-/// for was never granted; and it may be granted shortly before it ends.
+/// How long the queue entry of a dead client may block the name. The entry lasts for its entry life, which follows from
+/// the lease that the claim asks for. Shortly before its end the claim may be granted the name, for one claim time.
 fn longest_entry_life(plan: &Plan) -> Duration {
     let longest = plan.longest_lease();
     entry_life(longest) + CLAIM_TIME.min(longest)
@@ -122,8 +122,8 @@ fn longest_entry_life(plan: &Plan) -> Duration {
 fn terms(plan: &Plan) -> Terms {
     let promise = plan.promise();
     let mut terms = Terms::default();
-    // Deadlines are recorded by the world's clock, which is the server's, so the margin for drift in them is used up
-    // already.
+    // Deadlines are recorded by the world's clock, which has the rate of the server's clock. So they already include
+    // the drift, and no margin for drift is left.
     terms.drift = 0.0;
     terms.reading = Duration::from_micros(1);
     terms.precision = Duration::from_micros(1);
@@ -133,28 +133,28 @@ fn terms(plan: &Plan) -> Terms {
     terms.set_back = plan.sets_back();
     terms.overtakes = (promise.calm && plan.named).then_some(0);
     if plan.delays_timers() {
-        // Timers are late then, by one sleep of the keeper at most; `check` is not.
+        // Then timers are late, by at most one sleep of the keeper. `check` is not late, because it needs no timer.
         terms.report_limit += MAX_NAP;
         terms.over_limit += MAX_NAP;
     }
-    // A client that was stopped before it read its clock counts its limit from the time when it goes on.
+    // If a client is stopped before it reads its clock, it counts its limit from the time at which it runs again.
     terms.over_limit += plan.stops_in_steps();
-    // The end of a minimum hold sends no notification: the poll finds out.
+    // The end of a minimum hold sends no notification, so the waiters notice it by a poll.
     let poll = match plan.protocol {
         Protocol::Poll => Duration::from_secs(1),
         _ if plan.has_min_holds() => SLOWEST_POLL,
         _ => Duration::ZERO,
     };
-    // The slowest message takes ten times as long, and few of the four messages of a hand-over are slow.
+    // A slow message takes ten times as long as others, and few of the four messages of a hand-over are slow.
     let slowest = plan.delay.1 * 14;
     if promise.calm {
         terms.wake += poll + slowest + resend_delay(plan);
-        // A poll that is allowed for in every wait need not be allowed for here again.
+        // If `wake` includes the time for a poll already, `lapse` need not include it again.
         terms.lapse = if poll.is_zero() { poll_delay(plan) } else { Duration::ZERO };
     } else {
         let crashes = plan.faults.iter().filter(|fault| matches!(fault, Fault::Crash { .. })).count() as u32;
         terms.wake = plan.recovery() + plan.longest_lease() * crashes + slowest;
-        // A client that is stopped cleans up later, or is killed before it can.
+        // A client that is stopped cleans up later, or is killed before it cleans up.
         terms.cancelled += REQUEST_TIMEOUT * 2 + slowest + plan.stops() + release_delay(plan);
     }
     terms
@@ -187,8 +187,8 @@ mod tests {
         }
     }
 
-    /// A claim asks for the longest lease, waits in the queue, and dies. It is granted when its entry is about to end:
-    /// a try gets "taken" for as long as the terms allow, and no longer.
+    /// A claim asks for the longest lease, waits in the queue, and its process dies. It is granted the name when its
+    /// entry is about to end. A try is answered "taken" for as long as the terms allow, and no longer.
     #[test]
     fn the_entry_of_a_dead_process_may_be_granted_until_it_ends() {
         let none_deaf = BTreeSet::new();

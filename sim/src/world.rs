@@ -28,9 +28,9 @@ use crate::{
     verdict::{self, Complaint},
 };
 
-/// The length of a run at most: a wait that has lasted this long never ends.
+/// The longest time of a run. A wait that has lasted this long never ends.
 const HORIZON: Duration = Duration::from_secs(3600);
-/// This long after the end everything that may lapse has lapsed: queue entries last a minute.
+/// How long after the last operation everything that lapses has lapsed. Queue entries last a minute.
 const REST: Duration = Duration::from_secs(150);
 /// How long a client tries to reach its engine for the first time.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,9 +40,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Outcome {
     /// The figures of the run.
     pub tally: Tally,
-    /// The violations; empty if there are none.
+    /// The violations. Empty if there are none.
     pub complaints: Vec<Complaint>,
-    /// A hash of all events, equal for runs that went the same way.
+    /// A hash of all events. It is equal for runs with the same events in the same order.
     pub digest: u64,
     /// The events, if the run was traced.
     pub trace: Vec<String>,
@@ -62,7 +62,7 @@ pub(crate) struct World {
     left: Vec<AtomicUsize>,
 }
 
-/// Runs a plan. `traced`: the events are written down.
+/// Runs a plan. If `traced`, the outcome has the events as text.
 #[must_use]
 pub fn run(plan: &Plan, traced: bool) -> Outcome {
     let world = World::new(plan, traced);
@@ -94,7 +94,7 @@ impl World {
         })
     }
 
-    /// Runs from the first claim until no operation is left.
+    /// Runs the world from the first claim until no client has an operation left.
     fn live(self: &Arc<Self>) {
         self.probe(Phase::Start, 0, 0);
         for client in 0..self.plan.clients.len() {
@@ -114,7 +114,7 @@ impl World {
         self.probe(Phase::Rest, names, tasks);
     }
 
-    /// Whether no client has an operation left.
+    /// Whether no client has operations left.
     pub(crate) fn is_over(&self) -> bool {
         let left = |(group, left): (&Group, &AtomicUsize)| {
             self.scheduler.is_alive(*group) && left.load(Ordering::Relaxed) > 0
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// Observes the server's state periodically while any client works.
+    /// Observes the server's state at intervals, as long as any client works.
     fn look_again(self: &Arc<Self>) {
         let (world, next) = (Arc::clone(self), self.scheduler.now().after(self.plan.truth_interval));
         self.scheduler.at(next, move || {
@@ -193,13 +193,14 @@ impl World {
         }
         record.tally.violated = u64::from(!complaints.is_empty());
         let (digest, trace) = self.scheduler.digest_and_trace();
-        // A sum of digests does not depend on their order, so each is combined with its seed.
+        // The digests of all runs are added up, and a sum does not depend on the order. So each digest is combined with
+        // its seed first.
         record.tally.digest = Rng::of(&[self.plan.seed, digest]).next();
         Outcome { tally: record.tally, complaints, digest, trace }
     }
 }
 
-/// Counts the core's events, and makes users check their holds after a renewal.
+/// Counts the events that core reports, and makes users check their holds after a renewal.
 struct Observer {
     host: Host,
     journal: Arc<Journal>,

@@ -1,7 +1,7 @@
 //! Builds the documentation as a book, with mdbook, and checks every link in it.
 //!
-//! The pages link to each other and to sources. They are copied to `target/book` in the layout of the repository. A
-//! link that leads out of the book becomes plain text, because a rendered book has no sources beside it.
+//! The pages link to each other and to source files. They are copied to `target/book`, in the layout of the repository.
+//! A link that leads out of the book becomes plain text, because a rendered book has no source files beside it.
 
 use std::{
     fs, io,
@@ -15,7 +15,7 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The folder of the pages. Its `SUMMARY.md` lists all pages of the book.
+/// The folder of the pages. `SUMMARY.md` in this folder lists all pages of the book.
 const PAGES: &str = "docs";
 const SUMMARY: &str = "SUMMARY.md";
 /// The pages in the root of the repository.
@@ -81,8 +81,8 @@ fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The text of a page of the folder `dir`. Its links into the book stay unchanged, or are rewritten to start at the
-/// root. A link out of the book becomes plain text.
+/// The text of a page in the folder `dir`, for the book. A link to a page of the book stays unchanged; if the page
+/// becomes a page of the root, the link is rewritten to start at the root. A link out of the book becomes plain text.
 fn page_with_links(text: &str, dir: &Path, becomes_root_page: bool) -> String {
     let mut parts = text.split("](");
     let mut page = parts.next().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ fn page_with_links(text: &str, dir: &Path, becomes_root_page: bool) -> String {
         if path.is_empty() || target.contains("://") || link_start.is_none() {
             page += &format!("]({target})");
         } else if is_in_book(&path_in_repository) {
-            // The page of a folder has another name when it is rendered.
+            // When the page of a folder is rendered, it has another name.
             let path = if becomes_root_page {
                 path_in_repository.display().to_string()
             } else {
@@ -129,7 +129,7 @@ fn resolved(path: &Path) -> PathBuf {
     resolved
 }
 
-/// The links of rendered pages to pages, or anchors in pages, that do not exist.
+/// The links in rendered pages that lead to a page, or to an anchor of a page, that does not exist.
 fn dead_links(html: &Path) -> io::Result<Vec<String>> {
     let mut dead = Vec::new();
     for path in files(html)?.into_iter().filter(|path| is_page(path)) {
@@ -146,7 +146,7 @@ fn dead_links(html: &Path) -> io::Result<Vec<String>> {
     Ok(dead)
 }
 
-/// Whether a file is a page of its own. `print.html` is not: it contains all pages, with their links.
+/// Whether a file is a separate page. `print.html` is none: it contains all pages, with their links.
 fn is_page(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     path.extension().is_some_and(|extension| extension == "html")
@@ -194,7 +194,7 @@ mod tests {
         assert_eq!(dead.unwrap(), ["a.html: b.html#y", "b.html: a.html#no", "b.html: no.svg"]);
     }
 
-    /// A page that is not in the list would not be in the book.
+    /// A page that is not in the list of `SUMMARY.md` would not be in the book.
     #[test]
     fn every_page_is_in_the_summary() {
         let root = crate::workspace::Workspace::find().unwrap().root;

@@ -1,4 +1,4 @@
-//! The checks that need no test run: format, lints, documentation, dependencies, our own rules.
+//! The checks that run no tests: format, lints, documentation, dependencies, and our own rules.
 
 use std::process::Command;
 
@@ -11,11 +11,11 @@ use crate::{
     workspace::{PEERS, Package, Workspace},
 };
 
-/// The packages whose features change the code that is compiled in them. The features of the other packages only enable
-/// features of these two; the nightly tier lints the other packages, too.
+/// The packages in which features change the code of the package itself. The features of the other packages only enable
+/// features of these two. The nightly tier also lints the other packages with each feature.
 const WITH_OWN_FEATURES: [&str; 2] = ["leasehold-core", "leasehold"];
 
-/// All checks of `./test`, one after another, the fast ones first.
+/// All checks of `./test`, one after another. The fast checks come first.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     format_and_own_rules(steps, workspace)?;
     let jobs = dependencies(workspace).into_iter().chain([lints_of_all(workspace)]);
@@ -23,15 +23,15 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     one_after_another(steps, jobs)
 }
 
-/// The checks that take a second: format and our own rules.
+/// The checks that take only a second: format and our own rules.
 pub(crate) fn format_and_own_rules(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     steps.command("format", workspace.cargo("fmt").args(["--all", "--check"]))?;
     steps.command("format, peers", workspace.cargo_of_peers("fmt").arg("--check"))?;
     steps.step("own rules", || own_rules::all(workspace))
 }
 
-/// The checks that take too long for each change: the lints of every package without features, with each feature alone,
-/// with the default features, and of the peers; and whether the library compiles for another system.
+/// The checks that take too long to run for each change: the lints of every package without features, with each feature
+/// alone and with the default features; the lints of the peers; and whether the library compiles for another system.
 pub(crate) fn nightly_jobs(workspace: &Workspace) -> Vec<Job> {
     let default = clippy(workspace, "lints, default features", &["--workspace", "--all-targets"]);
     let each_feature = workspace.packages.iter().flat_map(feature_sets).map(|set| lints_of(workspace, &set));
@@ -42,7 +42,7 @@ pub(crate) fn nightly_jobs(workspace: &Workspace) -> Vec<Job> {
     [other_system, default].into_iter().chain(each_feature).chain([peers]).collect()
 }
 
-/// Compiles the library for a system that is not Linux, as far as that needs no C compiler for that system.
+/// Compiles the library for a system other than Linux. Leaves out what would need a C compiler for that system.
 fn other_system(workspace: &Workspace) -> Job {
     let mut check = workspace.cargo("check");
     check.args(["--locked", "--package", "leasehold", "--target", setup::OTHER_SYSTEM]);
@@ -50,7 +50,7 @@ fn other_system(workspace: &Workspace) -> Job {
     Job::new(format!("compile for {}", setup::OTHER_SYSTEM), check)
 }
 
-/// Runs jobs in sequence, until one fails.
+/// Runs jobs one after another, until one of them fails.
 fn one_after_another(steps: &mut Steps, jobs: impl IntoIterator<Item = Job>) -> Result<(), Failure> {
     jobs.into_iter().try_for_each(|mut job| steps.command(&job.name, &mut job.command))
 }
@@ -66,39 +66,39 @@ pub(crate) fn dependencies(workspace: &Workspace) -> Vec<Job> {
     vec![deny("dependencies", "Cargo.toml"), deny("dependencies, peers", PEERS)]
 }
 
-/// The lints of all code, with every feature.
+/// The lints of all packages, with every feature.
 pub(crate) fn lints_of_all(workspace: &Workspace) -> Job {
     clippy(workspace, "lints, all features", &["--workspace", "--all-targets", "--all-features"])
 }
 
-/// The lints of the packages whose code depends on features.
+/// The lints of the packages whose own code depends on features.
 pub(crate) fn lints_of_features(workspace: &Workspace) -> Vec<Job> {
     let with_own_features =
         workspace.packages.iter().filter(|package| WITH_OWN_FEATURES.contains(&package.name.as_str()));
     with_own_features.flat_map(feature_sets).map(|set| lints_of(workspace, &set)).collect()
 }
 
-/// Builds the documentation; a broken link is an error.
+/// Builds the documentation. A broken link is an error.
 pub(crate) fn documentation(workspace: &Workspace) -> Job {
     let mut doc = workspace.cargo("doc");
     doc.args(["--locked", "--workspace", "--no-deps", "--all-features"]).env("RUSTDOCFLAGS", "-D warnings");
     Job::new("documentation", at_low_priority(&doc))
 }
 
-/// The lints of one set of features.
+/// The lints with one set of features.
 fn lints_of(workspace: &Workspace, (name, args): &(String, Vec<String>)) -> Job {
     clippy(workspace, name, &args.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// A run of clippy that fails on warnings.
+/// A run of clippy. It fails if there are warnings.
 fn clippy(workspace: &Workspace, name: &str, args: &[&str]) -> Job {
     let mut clippy = workspace.cargo("clippy");
     clippy.arg("--locked").args(args).args(["--", "-D", "warnings"]);
     Job::new(name, at_low_priority(&clippy))
 }
 
-/// The sets of features to check: none, and each one alone. Package by package, because cargo unites the features of
-/// packages that it builds together.
+/// The sets of features to check for a package: no feature, and each feature alone. Packages are checked one by one,
+/// because cargo unites the features of packages that it builds together.
 fn feature_sets(package: &Package) -> Vec<(String, Vec<String>)> {
     if package.features.is_empty() {
         return Vec::new();

@@ -1,19 +1,20 @@
 //! Draws random lines of code, for a test of names: a reader who knows only ARCHITECTURE.md should recognise the crate
-//! and the purpose of each line. The paths are printed at the end.
+//! and the purpose of each line. The paths of the lines are printed at the end.
 
 use std::{fs, path::Path};
 
 use crate::workspace::Workspace;
 
-/// How many lines one draw has.
+/// The number of lines in one draw.
 const LINES: usize = 12;
-/// The shortest line that is drawn: shorter ones (`}` or `)?;`) have no names.
+/// The length of the shortest line that is drawn. Shorter lines (`}` or `)?;`) contain no names.
 const MIN_LENGTH: usize = 24;
 
-/// How many lines before a drawn line, and how many after it, are printed with it.
+/// The number of lines that are printed before a drawn line, and after it.
 const CONTEXT: usize = 10;
 
-/// Draws lines from the sources of the product below `folder` and prints each with its context, then all paths.
+/// Draws lines from the sources of the product in `folder`. Prints each line with the lines around it, and at the end
+/// all paths.
 pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<(), String> {
     let sources = workspace.files("rs").map_err(|error| format!("a file cannot be read: {error}"))?;
     let mut files = Vec::new();
@@ -40,7 +41,7 @@ pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<()
     Ok(())
 }
 
-/// The line of this number, marked, and the lines around it.
+/// The line with this number, marked, and the lines around it.
 fn in_context(text: &str, number: usize) -> String {
     let shown =
         text.lines().enumerate().skip(number.saturating_sub(CONTEXT + 1)).map_while(|(index, line)| {
@@ -50,7 +51,7 @@ fn in_context(text: &str, number: usize) -> String {
     shown.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a file is part of the product: not a test, and not of the tools.
+/// Whether a file belongs to the product: it is neither a test nor part of the tools.
 fn is_source(path: &str) -> bool {
     let path = Path::new(path);
     path.starts_with("crates")
@@ -59,7 +60,7 @@ fn is_source(path: &str) -> bool {
         && path.components().any(|part| part.as_os_str() == "src")
 }
 
-/// The lines of code before the tests of a file, with their numbers.
+/// The lines of code of a file up to its tests, with their numbers.
 fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
     lines.map(|(index, line)| (index + 1, line.trim())).filter(|(_, line)| {
@@ -67,7 +68,7 @@ fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Some of the lines, each at most once: the same for the same seed and the same sources.
+/// Draws some of the lines, each of them at most once. The result is the same for the same seed and the same sources.
 fn draw<T>(lines: &[T], seed: u64) -> Vec<&T> {
     let mut state = seed;
     let mut left: Vec<&T> = lines.iter().collect();

@@ -1,8 +1,9 @@
-//! The project's tasks. `cargo xtask quick` is for after each save, `cargo xtask test` sets up, checks and tests before
-//! a change lands, `cargo xtask nightly` does the rest, `cargo xtask check` runs the checks alone, `cargo xtask
-//! torture` injects faults into an engine and reports whether it kept its promises, `cargo xtask mutants` injects bugs
-//! into our code and reports whether the suite finds them, `cargo xtask pictures` and `cargo xtask book` render parts
-//! of the documentation, `cargo xtask draw SEED [FOLDER]` draws lines of code for a test of their names.
+//! The project's tasks. `cargo xtask quick` is for after each save. `cargo xtask test` installs what is needed, checks
+//! and tests before a change lands; `cargo xtask nightly` runs the checks, tests and measurements that take longer.
+//! `cargo xtask check` runs only the checks. `cargo xtask torture` injects faults into an engine and reports whether it
+//! kept its promises. `cargo xtask mutants` injects bugs into our code and reports whether the tests find them. `cargo
+//! xtask pictures` and `cargo xtask book` render parts of the documentation. `cargo xtask draw SEED [FOLDER]` draws
+//! lines of code for a test of their names.
 
 mod book;
 mod check;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 use run::{Failure, Steps};
 use workspace::Workspace;
 
-/// The tasks, as typed. The README may name these and no others.
+/// The tasks, as they are typed. The README may name these tasks and no others.
 const CHORES: [&str; 9] =
     ["quick", "check", "test", "nightly", "torture", "mutants", "pictures", "book", "draw"];
 
@@ -67,7 +68,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Random lines of the sources below a folder, all with an empty one.
+/// Prints random lines of the sources in a folder. With an empty folder, draws from all sources.
 fn draw_chore(steps: &mut Steps, workspace: &Workspace, seed: &str, folder: &str) -> Result<(), Failure> {
     steps.step("draw lines", || {
         let seed = seed.parse().map_err(|_| format!("{seed} is no seed: a whole number"))?;
@@ -75,7 +76,7 @@ fn draw_chore(steps: &mut Steps, workspace: &Workspace, seed: &str, folder: &str
     })
 }
 
-/// Faults on a real engine, by `leasehold-e2e`: its output and exit code are passed on.
+/// Runs faults on a real engine, by `leasehold-e2e`. Passes on the output and the exit code of that program.
 fn torture(arguments: &[&str]) -> ExitCode {
     let status = Workspace::find().map(|workspace| {
         let mut run = workspace.cargo("run");

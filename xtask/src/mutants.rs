@@ -1,5 +1,5 @@
-//! Seeded bugs: each patch below `mutants/` breaks our code deliberately, and the test that it names must fail with it.
-//! A bug that no test finds shows that a test is missing.
+//! Seeded bugs (mutants). Each patch in `mutants/` breaks our code deliberately. Each patch names a test, which must
+//! fail with the patch. If no test finds a bug, a test is missing.
 
 mod child;
 mod copy;
@@ -24,12 +24,12 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The limit for a build: a build may be slow on a slow machine, but a build that hangs has to end.
+/// The time limit for a build. A slow machine may build slowly, but a build that hangs must be ended.
 const BUILD_LIMIT: Duration = Duration::from_secs(3600);
-/// The page with the table of all mutants.
+/// The page that has the table of all mutants.
 const TABLE: &str = "docs/mutants.md";
 
-/// The errors in the patches: a header that cannot be parsed, or a patch that no longer applies.
+/// The errors in the patches: a header that cannot be parsed, or a patch that does not apply any more.
 pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String> {
     let complaint = |patch: &Text| {
         let shown = workspace.shown(&patch.path);
@@ -40,7 +40,7 @@ pub(crate) fn complaints(workspace: &Workspace, patches: &[Text]) -> Vec<String>
     patches.iter().filter_map(complaint).collect()
 }
 
-/// Checks that the tests find the named mutants, or all mutants.
+/// Checks that the tests find the mutants that are named. If none is named, checks this for all mutants.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, arguments: &[&str]) -> Result<(), Failure> {
     let begin = Instant::now();
     let (options, names): (Vec<&str>, Vec<&str>) = arguments.iter().partition(|word| word.starts_with('-'));
@@ -73,12 +73,12 @@ pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, arguments: &[&str]) 
     Ok(())
 }
 
-/// The names of all mutants, in their order.
+/// The names of all mutants, in order.
 pub(crate) fn names(workspace: &Workspace) -> Result<Vec<String>, String> {
     Ok(select(workspace, &[])?.into_iter().map(|mutant| mutant.name).collect())
 }
 
-/// The mutants whose names contain one of `names`, or all, in their order.
+/// The mutants whose names contain one of `names`, in order. If `names` is empty, all mutants.
 fn select(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> {
     let mut mutants = Vec::new();
     for path in workspace.files("patch").map_err(|error| error.to_string())? {
@@ -94,11 +94,12 @@ fn select(workspace: &Workspace, names: &[&str]) -> Result<Vec<Mutant>, String> 
     Ok(mutants)
 }
 
-/// Runs killers in a copy of the tree.
+/// Runs killers in a copy of the source tree.
 struct KillerRunner(TreeCopy);
 
 impl KillerRunner {
-    /// Checks that every killer passes without a mutant; otherwise its failure would prove nothing.
+    /// Checks that every killer passes when no mutant is applied. Otherwise its failure with a mutant would prove
+    /// nothing.
     fn check_killers_pass(&self, mutants: &[Mutant]) -> Result<(), String> {
         let mut killers: BTreeMap<&Killer, Duration> = BTreeMap::new();
         for mutant in mutants {
@@ -152,7 +153,7 @@ impl CommandResult {
         matches!(self.ended, Ending::ByItself(status) if status.success())
     }
 
-    /// How the run ended, as the end of a message.
+    /// How the run ended, in words for the end of a message.
     fn ending(&self) -> String {
         match self.ended {
             Ending::ByItself(status) => format!(": it ended with {status}"),

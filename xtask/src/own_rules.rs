@@ -1,4 +1,5 @@
-//! The project's own rules, which no other tool checks. A rule reads texts and returns complaints, one line each.
+//! The project's own rules, which no other tool checks. The check of a rule reads texts and returns complaints, one
+//! line each.
 
 mod citations;
 mod documents;
@@ -17,7 +18,7 @@ pub(crate) struct Text {
     pub(crate) text: String,
 }
 
-/// Checks every rule. Returns all complaints at once.
+/// Checks every rule. Returns the complaints of all rules together.
 pub(crate) fn all(workspace: &Workspace) -> Result<(), String> {
     let complaints = complaints(workspace).map_err(|error| format!("a file cannot be read: {error}"))?;
     verdict(&complaints)

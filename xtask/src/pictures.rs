@@ -1,7 +1,9 @@
-//! Draws the pictures of the documentation: sequence diagrams as SVG, each from the text beside it.
+//! Draws the pictures of the documentation: sequence diagrams as SVG files. Each picture is drawn from the text file
+//! beside it.
 //!
-//! A line of the text is one of: `title WORDS`; `lane KEY WORDS`, from left to right; `A > B WORDS`, an arrow; `A ! B
-//! WORDS`, an arrow that does not arrive; `A ~ WORDS`, a note; `A [` and `A ] WORDS`, the begin and the end of a hold.
+//! Each line of the text is one of these: `title WORDS`; `lane KEY WORDS`, a lane (lanes are drawn from left to right);
+//! `A > B WORDS`, an arrow; `A ! B WORDS`, an arrow that does not arrive; `A ~ WORDS`, a note; `A [` and `A ] WORDS`,
+//! the begin and the end of a hold.
 
 use std::{fmt::Write as _, fs, path::PathBuf};
 
@@ -12,7 +14,7 @@ const TEXTS_FOLDER: &str = "docs/pictures";
 const LANE_WIDTH: usize = 280;
 const ROW_HEIGHT: usize = 30;
 const TOP_MARGIN: usize = 84;
-/// The position of the first lane.
+/// The x position of the first lane.
 const FIRST_LANE_X: usize = 130;
 
 /// Draws all pictures again.
@@ -23,7 +25,7 @@ pub(crate) fn write(workspace: &Workspace) -> Result<(), String> {
     Ok(())
 }
 
-/// The pictures that differ from the drawing of their text.
+/// Complaints about pictures that differ from what their texts describe.
 pub(crate) fn complaints(workspace: &Workspace) -> Vec<String> {
     match all(workspace) {
         Err(reason) => vec![reason],
@@ -58,15 +60,15 @@ struct Picture<'t> {
     title: &'t str,
     lanes: Vec<Lane<'t>>,
     body: String,
-    /// The number of events so far; each has a row of its own.
+    /// The number of events so far. Each event has a row of its own.
     rows: usize,
 }
 
-/// A vertical line of a picture: a process or a server.
+/// A vertical line of a picture. It stands for a process or a server.
 struct Lane<'t> {
     key: &'t str,
     words: &'t str,
-    /// The y position at which its current hold began.
+    /// The y position at which the current hold of the lane begins.
     hold_start: Option<usize>,
 }
 
@@ -127,7 +129,7 @@ impl<'t> Picture<'t> {
         self.draw_words(usize::midpoint(from, to), y - 5, words, class);
     }
 
-    /// Draws a note beside its lane, on the side where it stays within the picture.
+    /// Draws a note beside its lane, on the side on which it fits into the picture.
     fn draw_note(&mut self, lane: usize, y: usize, words: &str) {
         match lane {
             0 => self.draw_words(x_of(lane) + 12, y, words, "note begins"),

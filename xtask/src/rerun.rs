@@ -1,8 +1,8 @@
-//! Reruns tests that failed: each runs once more, alone, when nothing else of the run is left.
+//! Reruns tests that failed. Each of them runs once more, alone, when all other jobs have ended.
 //!
-//! Tests of leases on real servers can fail on a machine that stalls for seconds, and such a failure says nothing about
-//! the code under test. A test that also fails alone has failed. A test that passes alone is unsteady: the run reports
-//! it in its closing lines, and passes.
+//! If a machine stalls for seconds, tests of leases on real servers can fail, and such a failure says nothing about the
+//! code under test. A test that fails again when it runs alone has failed. A test that passes alone is unsteady: the
+//! run reports it in its last lines, and passes.
 
 use std::path::Path;
 
@@ -12,9 +12,9 @@ use crate::{
     test::in_memory,
 };
 
-/// Test programs that search at random: a failure by chance is their purpose, so they are not rerun.
+/// Test programs that search at random. They are meant to fail by chance if there is a bug, so they are not rerun.
 const SEARCHES: [&str; 4] = ["fenced", "model", "sim", "fault_run"];
-/// With more failures than this in one program, the machine is not the cause.
+/// If more tests of one program than this fail, the machine is not the cause.
 const MAX_FAILURES: usize = 5;
 
 /// Reruns the failed tests, one after another.
@@ -22,12 +22,12 @@ pub(crate) fn rerun_failed(results: Vec<JobResult>, logs: &Path) -> Vec<JobResul
     results.into_iter().map(|result| rerun(result, logs)).collect()
 }
 
-/// The tests to rerun after this job.
+/// The tests of this job that are to be rerun, with their test program.
 pub(crate) fn tests_to_rerun(result: &JobResult) -> Option<(&Suite, Vec<String>)> {
     let suite = result.suite.as_ref().filter(|suite| !SEARCHES.contains(&&*suite.target))?;
     result.failure.as_ref()?;
     let failed = failed_tests(&result.output);
-    // A program that died did not report its last tests.
+    // If a program died, its output lacks the names of some tests that failed.
     let all_reported = failed.len() as u64 == result.counts.failed;
     (all_reported && !failed.is_empty() && failed.len() <= MAX_FAILURES).then_some((suite, failed))
 }
@@ -41,10 +41,10 @@ fn rerun(first: JobResult, logs: &Path) -> JobResult {
     second.into_iter().fold(first, |first, second| combined(first, second, &tests))
 }
 
-/// The combined result of both runs.
+/// The result of both runs together.
 fn combined(first: JobResult, second: JobResult, tests: &[String]) -> JobResult {
     let failed = failed_tests(&second.output);
-    // A test that was not rerun does not count as passed.
+    // If not all tests were rerun, none of them counts as passed.
     let all_were_rerun = second.counts.passed == (tests.len() - failed.len()) as u64;
     let unsteady = tests.iter().filter(|test| all_were_rerun && !failed.contains(test));
     let unsteady: Vec<_> = unsteady.map(|test| format!("{}: {test}", first.name)).collect();
@@ -58,7 +58,7 @@ fn combined(first: JobResult, second: JobResult, tests: &[String]) -> JobResult 
     }
 }
 
-/// The names of the failed tests, from the list at the end of the test harness's output.
+/// The names of the failed tests. The test harness lists them at the end of its output.
 fn failed_tests(output: &str) -> Vec<String> {
     let Some((_, list)) = output.rsplit_once("\nfailures:\n") else { return Vec::new() };
     list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
@@ -142,7 +142,7 @@ mod tests {
         fs::remove_dir_all(&logs).unwrap();
     }
 
-    /// A folder for temporary files of this test alone.
+    /// A folder for temporary files that only this test uses.
     fn folder_of(test: &str) -> std::path::PathBuf {
         let dir = std::env::temp_dir().join(format!("leasehold-xtask-{test}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! Runs steps one after another, each with its name and its time, until one fails.
+//! Runs steps one after another until one fails. Prints the name and the time of each step.
 
 use std::{
     fmt,
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The steps done so far.
+/// The steps that were done so far.
 #[derive(Default)]
 pub(crate) struct Steps {
     done: Vec<(String, Duration)>,
@@ -47,12 +47,12 @@ impl Steps {
         result.map_err(|reason| Failure::new(name, reason))
     }
 
-    /// Runs `command` as the step `name`; it must end with success.
+    /// Runs `command` as the step `name`. The step fails unless the command ends with success.
     pub(crate) fn command(&mut self, name: &str, command: &mut Command) -> Result<(), Failure> {
         self.step(name, || succeed(command))
     }
 
-    /// Prints the time of each step, if there was one.
+    /// Prints the time of each step, if any step was done.
     pub(crate) fn print_times(&self) {
         if self.done.is_empty() {
             return;
@@ -66,7 +66,7 @@ impl Steps {
     }
 }
 
-/// Runs `command` to its end. The error says why it could not be run or did not succeed.
+/// Runs `command` until it ends. The error says why it could not be run, or why it did not succeed.
 pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -75,7 +75,7 @@ pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// `command` as the argument of the program `wrapper`, in the same environment and directory.
+/// A command that runs `wrapper` with `command` as its arguments, in the environment and directory of `command`.
 pub(crate) fn under(wrapper: &[&str], command: &Command) -> Command {
     let mut wrapped = Command::new(wrapper[0]);
     wrapped.args(&wrapper[1..]).arg(command.get_program()).args(command.get_args());

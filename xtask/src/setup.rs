@@ -1,5 +1,5 @@
-//! Installs the tools that checks and tests need. A tool that is missing and cannot be installed is an error, never a
-//! skip.
+//! Installs the tools that checks and tests need. If a tool is missing and cannot be installed, this is an error;
+//! nothing is skipped.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -10,14 +10,14 @@ use crate::{
     workspace::Workspace,
 };
 
-/// The release that the checks were written for. Another one may have other rules.
+/// The release of cargo-deny for which our checks are written. Other releases may have other rules.
 const CARGO_DENY: &str = "0.20.2";
-/// The release that runs the targets in `fuzz/`.
+/// The release of cargo-fuzz that runs the targets in `fuzz/`.
 const CARGO_FUZZ: &str = "0.13.2";
-/// The release that renders the documentation.
+/// The release of mdbook that renders the documentation.
 const MDBOOK: &str = "0.5.4";
 
-/// The settings for a cheap build of these tools: they run for a second, so they are not worth minutes of compiling.
+/// The settings for a fast build of these tools. Each tool runs for a second, so it is not worth minutes of compiling.
 const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0"),
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
@@ -25,12 +25,12 @@ const QUICK_BUILD: [(&str, &str); 4] = [
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-/// Installs what the tests need: the packages of the system.
+/// Installs the packages of the system that the tests need.
 pub(crate) fn for_tests(workspace: &Workspace) -> Result<(), String> {
     succeed(&mut Command::new(workspace.root.join("setup/debian")))
 }
 
-/// Installs what the checks need: rustfmt, clippy, cargo-deny.
+/// Installs the tools that the checks need: rustfmt, clippy, cargo-deny.
 pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     for_lints(steps)?;
     match cargo_deny_job(workspace) {
@@ -42,16 +42,16 @@ pub(crate) fn for_checks(steps: &mut Steps, workspace: &Workspace) -> Result<(),
     }
 }
 
-/// A system other than Linux, for which the library is compiled.
+/// A system other than Linux. The checks compile the library for it.
 pub(crate) const OTHER_SYSTEM: &str = "aarch64-apple-darwin";
 
-/// Installs what compiling for another system needs: the standard library of that system.
+/// Installs the standard library of the other system, which compiling for it needs.
 pub(crate) fn for_other_systems(steps: &mut Steps) -> Result<(), Failure> {
     let mut add = Command::new("rustup");
     steps.command(&format!("install {OTHER_SYSTEM}"), add.args(["target", "add", OTHER_SYSTEM]))
 }
 
-/// Installs what the format check and the lints need: rustfmt, clippy.
+/// Installs the tools that the format check and the lints need: rustfmt and clippy.
 pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     for (component, program) in [("rustfmt", "cargo-fmt"), ("clippy", "cargo-clippy")] {
         if !is_installed(Command::new(program).arg("--version")) {
@@ -63,7 +63,7 @@ pub(crate) fn for_lints(steps: &mut Steps) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Installs cargo-deny, unless it is installed.
+/// The job that installs cargo-deny. `None`: it is installed.
 pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     if is_installed(Command::new(cargo_deny(workspace)).arg("--version")) {
         return None;
@@ -72,7 +72,8 @@ pub(crate) fn cargo_deny_job(workspace: &Workspace) -> Option<Job> {
     Some(Job::new("install cargo-deny", at_low_priority(&install)))
 }
 
-/// The path of our own cargo-deny: below the build directory, so that the user's installation is not touched.
+/// The path of the project's own cargo-deny. It is in the build directory, so that the user's installation is not
+/// changed.
 pub(crate) fn cargo_deny(workspace: &Workspace) -> PathBuf {
     tool_folder(workspace, "cargo-deny", CARGO_DENY).join("bin/cargo-deny")
 }
@@ -87,7 +88,7 @@ pub(crate) fn for_fuzz(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
     clean_up(workspace).map_err(|reason| Failure::new(step, reason))
 }
 
-/// The path of our own cargo-fuzz.
+/// The path of the project's own cargo-fuzz.
 pub(crate) fn cargo_fuzz(workspace: &Workspace) -> PathBuf {
     tool_folder(workspace, "cargo-fuzz", CARGO_FUZZ).join("bin/cargo-fuzz")
 }
@@ -102,7 +103,7 @@ pub(crate) fn for_book(steps: &mut Steps, workspace: &Workspace) -> Result<(), F
     clean_up(workspace).map_err(|reason| Failure::new(step, reason))
 }
 
-/// The path of our own mdbook.
+/// The path of the project's own mdbook.
 pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
     tool_folder(workspace, "mdbook", MDBOOK).join("bin/mdbook")
 }
@@ -110,7 +111,7 @@ pub(crate) fn mdbook(workspace: &Workspace) -> PathBuf {
 fn install(workspace: &Workspace, tool: &str, version: &str) -> Command {
     let mut install = workspace.cargo("install");
     install.args(["--locked", "--no-default-features", "--version", version, tool, "--root"]);
-    // A separate build directory does not wait for other builds.
+    // With a separate build directory, the build need not wait for other builds.
     install
         .arg(tool_folder(workspace, tool, version))
         .env("CARGO_TARGET_DIR", workspace.target.join("tools/build"));
@@ -122,7 +123,7 @@ fn tool_folder(workspace: &Workspace, tool: &str, version: &str) -> PathBuf {
     workspace.target.join(format!("tools/{tool}-{version}"))
 }
 
-/// Removes the build directory of a tool, which is ten times the size of the tool.
+/// Removes the build directory of the tools. It is ten times as large as the tools.
 pub(crate) fn clean_up(workspace: &Workspace) -> Result<(), String> {
     match std::fs::remove_dir_all(workspace.target.join("tools/build")) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.to_string()),

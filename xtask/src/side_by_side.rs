@@ -1,4 +1,4 @@
-//! Runs commands side by side. Tests mostly wait, for servers and for leases, so several test programs fit on one
+//! Runs commands side by side. Tests mostly wait, for servers and for leases, so several test programs can share one
 //! processor.
 
 use std::{
@@ -13,11 +13,11 @@ use std::{
 
 use crate::{rerun, suites::Suite};
 
-/// A command with a name. Its output goes to a file until it has ended.
+/// A command with a name. While it runs, its output goes to a file.
 pub(crate) struct Job {
     pub(crate) name: String,
     pub(crate) command: Command,
-    /// The test program of the job, if it runs a whole one.
+    /// The test program that the job runs, if it runs a whole one.
     pub(crate) suite: Option<Suite>,
 }
 
@@ -25,14 +25,14 @@ pub(crate) struct Job {
 pub(crate) struct JobResult {
     pub(crate) name: String,
     pub(crate) took: Duration,
-    /// Why it failed, if it did.
+    /// Why the job failed. `None`: it succeeded.
     pub(crate) failure: Option<String>,
-    /// Its output.
+    /// The output of the job.
     pub(crate) output: String,
     pub(crate) suite: Option<Suite>,
-    /// How many of its tests passed and failed.
+    /// How many tests of the job passed and failed.
     pub(crate) counts: Counts,
-    /// The tests that failed beside others and passed alone.
+    /// The tests that failed beside other programs, and passed when they ran alone.
     pub(crate) unsteady: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct Counts {
     pub(crate) failed: u64,
 }
 
-/// Jobs that run side by side, at most `width` at a time.
+/// Jobs that run side by side. At most `width` of them run at a time.
 pub(crate) struct Lane {
     pub(crate) width: usize,
     pub(crate) jobs: VecDeque<Job>,
@@ -55,9 +55,10 @@ impl Job {
     }
 }
 
-/// Runs all lanes at once and stores the output of each job below `logs`. Prints each job when it ends: a line for a
-/// success, the whole output for a failure. The environment of each job of a lane has a number below the width of its
-/// lane in `LEASEHOLD_TEST_SLOT`; the testkit uses it to separate the ports of test programs.
+/// Runs all lanes at the same time, and stores the output of each job in the folder `logs`. Prints each job when it
+/// ends: one line if it succeeded, and its whole output if it failed. In its environment, `LEASEHOLD_TEST_SLOT` gives
+/// each job of a lane a number below the width of the lane. By this number the testkit gives test programs different
+/// ports.
 pub(crate) fn run(lanes: Vec<Lane>, logs: &Path) -> Vec<JobResult> {
     let results = Mutex::new(Vec::new());
     thread::scope(|scope| {
@@ -101,7 +102,7 @@ fn run_job(Job { name, mut command, suite }: Job, logs: &Path) -> JobResult {
 fn print_result(result: &JobResult) {
     let took = result.took.as_secs_f64();
     if let Some(reason) = &result.failure {
-        // The output of a job whose tests will be rerun is marked.
+        // If tests of the job will be rerun, its output is marked.
         let margin = if rerun::tests_to_rerun(result).is_some() { "| " } else { "" };
         println!("== {}", result.name);
         result.output.trim_end().lines().for_each(|line| println!("{margin}{line}"));
@@ -120,7 +121,7 @@ fn print_result(result: &JobResult) {
     }
 }
 
-/// How many tests passed and failed, from the closing lines of the test harness in `output`.
+/// How many tests passed and failed, according to the last lines of the test harness in `output`.
 fn counts(output: &str) -> Counts {
     let number = |line: &str, word: &str| {
         let before = line.split(word).next().unwrap_or_default().trim_end();

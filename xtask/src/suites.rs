@@ -26,9 +26,9 @@ pub(crate) struct Suite {
     pub(crate) package: String,
     pub(crate) target: String,
     pub(crate) kind: Kind,
-    /// The directory of its package, in which it runs.
+    /// The directory of its package. The program runs in this directory.
     pub(crate) dir: PathBuf,
-    /// The path of the program.
+    /// The path of the built program.
     pub(crate) program: PathBuf,
 }
 
@@ -42,14 +42,14 @@ impl fmt::Display for Suite {
 }
 
 impl Suite {
-    /// The command that runs its tests.
+    /// The command that runs the tests of the program.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.dir).env("CARGO_MANIFEST_DIR", &self.dir);
         command
     }
 
-    /// The names of its tests.
+    /// The names of the tests of the program.
     ///
     /// # Errors
     /// When the program does not list them.
@@ -79,10 +79,10 @@ impl Suite {
     }
 }
 
-/// Builds the test programs of the packages that `packages` selects as arguments of cargo, with every feature.
+/// Builds test programs with every feature. `packages` are the arguments of cargo that select the packages.
 ///
 /// # Errors
-/// When they do not compile.
+/// When the test programs do not compile.
 pub(crate) fn build(workspace: &Workspace, packages: &[&str]) -> Result<Vec<Suite>, String> {
     let mut cargo = workspace.cargo("test");
     cargo.args(["--locked", "--all-features", "--no-run", "--quiet"]).args(packages);

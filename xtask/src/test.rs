@@ -1,7 +1,7 @@
-//! The tiers that a person waits for: `cargo xtask quick` after each save, `./test` before a change lands.
+//! The tiers for which a person waits: `cargo xtask quick` after each save, `./test` before a change lands.
 //!
-//! Both compile the tests first. Then the test programs run side by side, because they mostly wait. The checks that
-//! only need processors run beside them: lints, documentation, dependencies.
+//! Both tiers compile the tests first. Then the test programs run side by side, because they mostly wait. At the same
+//! time run the checks that only need processor time: lints, documentation, dependencies.
 
 use std::{collections::VecDeque, fs, num::NonZero, path::PathBuf, process::Command, thread};
 
@@ -15,21 +15,23 @@ use crate::{
     workspace::{PEERS, Workspace},
 };
 
-/// How many more test programs than processors run at a time: they mostly wait for leases and servers.
+/// How many more test programs run at a time than there are processors. Test programs mostly wait, for leases and
+/// servers.
 const EXTRA_PROGRAMS: usize = 1;
-/// If a process may have fewer open files than this, the tests of one program run one after another: the limit applies
-/// to all tests of a process, and each test has clients and servers.
+/// If a process is allowed fewer open files than this, the tests of each program run one after another. The limit is
+/// for all tests of a process together, and each test has clients and servers.
 const MIN_OPEN_FILES: u64 = 8192;
-/// The number of tests at a time in each program, for each processor. With more, tests wait for each other's processor
-/// time.
+/// How many tests of each program run at a time, for each processor. If there were more, tests would have to wait for
+/// processor time.
 const TESTS_PER_PROCESSOR: usize = 2;
-/// The packages whose tests are fast: the core, one engine without a server, and the project's tasks.
+/// The packages whose tests are quick: core, the library, the command, and the project's tasks.
 const QUICK_PACKAGES: [&str; 8] =
     ["-p", "leasehold-core", "-p", "leasehold", "-p", "leasehold-cli", "-p", "xtask"];
-/// The packages that have tests. Benches are linted, and run at night.
+/// The arguments of cargo that select the packages with tests. The package of the benches has none; it is linted, and
+/// its benches run at night.
 const TESTED_PACKAGES: [&str; 3] = ["--workspace", "--exclude", "leasehold-bench"];
 
-/// The first tier, after each save: format, our own rules, lints, and the quick tests.
+/// The first tier, for after each save: format, our own rules, lints, and the quick tests.
 pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
     check::format_and_own_rules(steps, workspace)?;
@@ -39,14 +41,14 @@ pub(crate) fn quick(steps: &mut Steps, workspace: &Workspace) -> Result<(), Fail
     run_lanes(steps, workspace, vec![tests, Lane { width: 1, jobs: checks }])
 }
 
-/// The directory in memory where servers of tests store their data, if there is room.
+/// A directory in memory. Servers of tests store their data in it, if there is enough room.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The room that is required, in bytes: several times the need of all servers that run at a time.
+/// How much room is enough, in bytes: several times what all servers that run at the same time need.
 const REQUIRED_SPACE: u64 = 6 << 30;
-/// The variable with the directory, for the testkit.
+/// The variable that tells the testkit this directory.
 const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 
-/// The second tier, before a change lands: everything except what takes a night.
+/// The second tier, for before a change lands: everything except the work of a night.
 pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failure> {
     setup::for_lints(steps)?;
     check::format_and_own_rules(steps, workspace)?;
@@ -72,7 +74,8 @@ pub(crate) fn all(steps: &mut Steps, workspace: &Workspace) -> Result<(), Failur
     setup::clean_up(workspace).map_err(|reason| Failure::new("clean up", reason))
 }
 
-/// The tests that only run at night: each test of the last tier, the crowds, and the tests of the peers.
+/// The tests that run only at night: each test of the last tier, the conformance suite with many waiters, and the tests
+/// of the peers.
 pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Job>, Failure> {
     let suites = build_suites(steps, workspace)?;
     let mut jobs = Vec::new();
@@ -92,20 +95,20 @@ pub(crate) fn nightly_jobs(steps: &mut Steps, workspace: &Workspace) -> Result<V
     Ok(jobs)
 }
 
-/// Builds the test programs, and installs what they need.
+/// Installs what the tests need, and builds the test programs.
 pub(crate) fn build_suites(steps: &mut Steps, workspace: &Workspace) -> Result<Vec<Suite>, Failure> {
     steps.step("set up the system", || setup::for_tests(workspace))?;
     steps.step("compile the tests", || suites::build(workspace, &TESTED_PACKAGES))
 }
 
-/// Runs one of these jobs.
+/// Runs one of the jobs of [`nightly_jobs`].
 pub(crate) fn run_one(workspace: &Workspace, job: Job) -> Result<(), String> {
     let logs = logs(workspace)?;
     let results = side_by_side::run(vec![Lane { width: 1, jobs: [job].into() }], &logs);
     sum_up(&results)
 }
 
-/// The conformance suite with a thousand claims in its largest case, where `./test` has fewer.
+/// The conformance suite with a thousand claims in its largest case. In `./test` this case has fewer claims.
 fn crowd(suite: &Suite) -> Job {
     let mut command = suite.command();
     command.args(["conformance", "--test-threads", "1"]).env("LEASEHOLD_CROWD", "1000");
@@ -131,15 +134,16 @@ fn test_lane(mut suites: Vec<Suite>, chosen: &[Tier]) -> Lane {
     Lane { width: processors + EXTRA_PROGRAMS, jobs: suites.iter().map(job).collect() }
 }
 
-/// The limit of open files of a process.
+/// The limit of open files of this process.
 fn open_files() -> u64 {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
-    // The first number is the current limit, the second is how far it may be raised.
+    // The first number is the limit in effect; the second says how far a process may raise it.
     line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok()).unwrap_or(u64::MAX)
 }
 
-/// Lets servers store their data in memory. Otherwise tests wait for a disk that they share with other programs.
+/// Lets the servers of tests store their data in memory. Otherwise tests may have to wait for a disk that other
+/// programs use too.
 pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     if free_space(MEMORY_FOLDER).is_some_and(|free| free > REQUIRED_SPACE) {
         for job in &mut lane.jobs {
@@ -149,7 +153,7 @@ pub(crate) fn in_memory(mut lane: Lane) -> Lane {
     lane
 }
 
-/// The free bytes on the file system of this directory, from `df`.
+/// The number of free bytes on the file system of this directory, from `df`.
 fn free_space(directory: &str) -> Option<u64> {
     let output = Command::new("df").args(["--block-size=1", "--output=avail", directory]).output().ok()?;
     String::from_utf8_lossy(&output.stdout).lines().nth(1)?.trim().parse().ok()
@@ -176,7 +180,7 @@ fn logs(workspace: &Workspace) -> Result<PathBuf, String> {
     Ok(logs)
 }
 
-/// Prints the times and the number of tests that passed. The error has the names of the jobs that failed.
+/// Prints the times, and the number of tests that passed. If jobs failed, the error has their names.
 fn sum_up(results: &[JobResult]) -> Result<(), String> {
     println!("== times of tests and checks, side by side");
     let mut longest: Vec<_> = results.iter().collect();
@@ -194,7 +198,7 @@ fn sum_up(results: &[JobResult]) -> Result<(), String> {
     if failures.is_empty() { Ok(()) } else { Err(failures.join("; ")) }
 }
 
-/// A command with low priority, so that other programs get the processors first.
+/// A command that runs with low priority, so that other programs get the processors first.
 pub(crate) fn at_low_priority(command: &Command) -> Command {
     under(&["nice", "-n", "19"], command)
 }

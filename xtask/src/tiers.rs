@@ -1,13 +1,13 @@
 //! The three tiers of tests, and the tier of each test program.
 //!
-//! A tier contains the tiers before it. A test program that is not in the table fails `cargo xtask check`, so that no
-//! test is forgotten; so does a row of the table that names no test program.
+//! A tier includes the tiers before it. `cargo xtask check` fails if a test program is not in the table, so that no
+//! test is forgotten; and if a row of the table names no test program.
 
 use std::fmt;
 
 use crate::suites::{Kind, Suite};
 
-/// A tier: how often its tests run.
+/// A tier. It says how often its tests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
     /// After each save: `cargo xtask quick`.
@@ -30,7 +30,7 @@ impl fmt::Display for Tier {
 
 /// A test program and its tier.
 pub(crate) struct Row {
-    /// The package, without `leasehold-`.
+    /// The name of the package, without `leasehold-`.
     package: &'static str,
     /// The file or folder in `tests/`.
     target: &'static str,
@@ -38,7 +38,8 @@ pub(crate) struct Row {
     why: &'static str,
 }
 
-/// Integration tests. They are started in this order, the longest first. All unit tests are quick.
+/// The integration tests. They are started in this order, so the longest come first. All unit tests are in the quick
+/// tier.
 const TABLE: [Row; 29] = [
     row("e2e", "fault_cases", Tier::Test, "each row of the fault matrix once, on real servers"),
     row("cli", "cli", Tier::Test, "the command on every engine"),
@@ -107,17 +108,18 @@ impl Row {
     }
 }
 
-/// The tier of a test program.
+/// The tier of a test program. `None`: the table does not have it.
 pub(crate) fn tier_of(suite: &Suite) -> Option<Tier> {
     TABLE.iter().find(|row| row.is_of(suite)).map(|row| row.tier)
 }
 
-/// Sorts test programs so that the longest begin first.
+/// Sorts test programs, so that the longest are started first.
 pub(crate) fn sort(suites: &mut [Suite]) {
     suites.sort_by_key(|suite| TABLE.iter().position(|row| row.is_of(suite)));
 }
 
-/// The test programs without a tier, the rows without a test program, and the rows that are missing in CONTRIBUTING.md.
+/// Complaints about test programs without a tier, about rows without a test program, and about rows that
+/// CONTRIBUTING.md lacks.
 pub(crate) fn complaints(suites: &[Suite], contributing: &str) -> Vec<String> {
     let without_tier = suites.iter().filter(|suite| tier_of(suite).is_none());
     let mut complaints: Vec<_> =

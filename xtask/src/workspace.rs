@@ -10,35 +10,35 @@ use serde_json::Value;
 
 use crate::run::Failure;
 
-/// The manifest of the peers (other lock crates). They are a separate workspace, built apart, because of their
-/// dependencies.
+/// The manifest of the peers (other lock crates). They are a separate workspace, because their dependencies would
+/// change the builds of this one.
 pub(crate) const PEERS: &str = "peers/Cargo.toml";
 
-/// The workspace that is worked on.
+/// The workspace on which this program works.
 pub(crate) struct Workspace {
     /// The directory of the workspace manifest.
     pub(crate) root: PathBuf,
-    /// The build directory of cargo.
+    /// The directory for cargo's builds.
     pub(crate) target: PathBuf,
-    /// Its members.
+    /// The packages of the workspace.
     pub(crate) packages: Vec<Package>,
 }
 
 /// One package of the workspace.
 #[derive(Debug)]
 pub(crate) struct Package {
-    /// Its name, as after `-p`.
+    /// Its name, as it is written after `-p`.
     pub(crate) name: String,
     /// The directory of its manifest.
     pub(crate) dir: PathBuf,
     /// Its features except `default`.
     pub(crate) features: Vec<String>,
-    /// The names of its programs, as after `--bin`.
+    /// The names of its programs, as they are written after `--bin`.
     pub(crate) bins: Vec<String>,
 }
 
 impl Workspace {
-    /// The workspace of the current directory.
+    /// Finds the workspace of the current directory.
     pub(crate) fn find() -> Result<Self, Failure> {
         let metadata = metadata().map_err(|reason| Failure::new("find the workspace", reason))?;
         Self::read(&metadata)
@@ -51,22 +51,22 @@ impl Workspace {
         Some(Self { root: path("workspace_root")?, target: path("target_directory")?, packages })
     }
 
-    /// The command `cargo VERB`, in the root of the workspace.
+    /// The command `cargo VERB`, run in the root of the workspace.
     pub(crate) fn cargo(&self, verb: &str) -> Command {
         let mut command = cargo(verb);
         command.current_dir(&self.root);
         command
     }
 
-    /// The same command in the workspace of the peers.
+    /// The command `cargo VERB` in the workspace of the peers.
     pub(crate) fn cargo_of_peers(&self, verb: &str) -> Command {
         let mut command = self.cargo(verb);
         command.args(["--manifest-path", PEERS]).env("CARGO_TARGET_DIR", self.target.join("peers"));
         command
     }
 
-    /// All files of the workspace whose names end with `.extension`, sorted, without hidden directories and build
-    /// output.
+    /// All files of the workspace whose names end with `.extension`, sorted. Hidden directories and build output are
+    /// left out.
     pub(crate) fn files(&self, extension: &str) -> io::Result<Vec<PathBuf>> {
         let mut found = Vec::new();
         let mut dirs = vec![self.root.clone()];
@@ -86,7 +86,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// `path` as it is printed: relative to the root of the workspace.
+    /// The path as it is printed: relative to the root of the workspace.
     pub(crate) fn shown(&self, path: &Path) -> String {
         path.strip_prefix(&self.root).unwrap_or(path).display().to_string()
     }
@@ -118,7 +118,7 @@ fn metadata() -> Result<Value, String> {
     serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// The cargo that runs this program.
+/// The command for `cargo VERB`, with the cargo that runs this program.
 pub(crate) fn cargo(verb: &str) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.arg(verb);

@@ -1,4 +1,4 @@
-//! Acquires the lock for `leasehold run`: one time limit for everything, and signals interrupt the wait.
+//! Acquires the lock for `leasehold run`, with one time limit for all steps. Signals end the wait.
 
 use std::{cell::OnceCell, pin::pin, task::Poll, time::Duration};
 
@@ -17,22 +17,23 @@ use crate::{
     text,
 };
 
-/// The time limit for finding out who holds a lock that is taken. It is short because the engine has just answered.
+/// The time limit of the request for the holder of a lock that is taken. It is short because the engine has just
+/// answered.
 const SHOW_LIMIT: Duration = Duration::from_secs(1);
-/// The same limit once `--wait` has passed, because the command has to end then.
+/// The time limit of the same request when the time of `--wait` has passed, because the command has to end then.
 const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
 
 /// The time limit for one request that confirms a pushed grant.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
-/// The pause before the next such request, while the engine gives no answer.
+/// The pause between two such requests, while the engine gives no answer.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of the error message for a name that is taken.
 const HELD_BY_ANOTHER: &str = "it is held by another";
 
-/// When a waiting run first looks for processes that killed runs have left behind.
+/// After this time, a waiting run looks for the first time for processes that killed runs have left behind.
 const FIRST_SWEEP: Duration = Duration::from_millis(100);
-/// How often it looks for them again.
+/// The interval at which it looks for them again.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When a wait that begins now has to end. `None`: the run waits without a limit.
@@ -44,8 +45,8 @@ pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
 }
 
 /// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
-/// is shorter than the ttl, so it is confirmed with the engine before CMD starts. Without a confirmation CMD does not
-/// start, and this function waits on, up to the limit of `--wait`.
+/// is shorter than the ttl, so the engine has to confirm it before CMD starts. As long as there is no confirmation, CMD
+/// does not start, and this function waits, up to the limit of `--wait`.
 pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
@@ -65,7 +66,8 @@ pub(crate) fn acquire_confirmed(
     }
 }
 
-/// Confirms the hold with the engine. `false`: the hold was lost before CMD started, and the claim has to queue again.
+/// Confirms the hold with the engine. Returns `false` if the hold was lost before CMD started; then the run has to make
+/// a new claim, which queues again.
 fn confirm(
     plan: &Run,
     locks: &Locks,
@@ -84,8 +86,8 @@ fn confirm(
         let last_error = match answer {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) if error.is_lost() => return Ok(false),
-            // The kinds of error for an outage. This run has waited for its grant, so it does not give it up because of
-            // an outage.
+            // These errors come from an outage. This run has waited for its grant, so it does not give up the grant
+            // because of an outage.
             Some(Err(error)) if error.is_unknown() || error.is_unreachable() || error.is_refused() => {
                 Some(error)
             }
@@ -104,12 +106,13 @@ fn confirm(
                 Into::into,
             ));
         }
-        // The keeper renews the hold meanwhile.
+        // The keeper renews the hold during the pause.
         pause(plan, locks, event_loop, deadline)?;
     }
 }
 
-/// Waits before the next request to the engine, for as long as the limit allows. A signal ends the wait with an error.
+/// Waits before the next request to the engine, but not longer than until `deadline`. A signal ends the wait with an
+/// error.
 fn pause(
     plan: &Run,
     locks: &Locks,
@@ -124,8 +127,9 @@ fn pause(
     }
 }
 
-/// One attempt to acquire the lock. `None`: the engine refuses for now, and the caller tries again. Only a run that was
-/// granted the lock before (`was_granted`) waits out a refusal; for any other run it is an error.
+/// One attempt to acquire the lock. `None`: the engine refuses the request for now, and the caller tries again. Only a
+/// run that was granted the lock before (`was_granted`) tries again after a refusal; for any other run a refusal is an
+/// error.
 fn acquire(
     plan: &Run,
     locks: &Locks,
@@ -140,7 +144,7 @@ fn acquire(
         && let Some(parent_group) = parent_group.group()
         && sweep::kill_orphans(parent_group, plan.verbose > 0)
     {
-        // With `--nonblock` the run ends what was left behind, and then tries once more.
+        // With `--nonblock` the run ends the processes that killed runs have left behind, and then tries once more.
         if let Some(signal) = sweep(parent_group, false, event_loop, interrupts_wait).map_err(wait_failure)? {
             return Err(wait_interrupted(plan, locks, signal));
         }
@@ -158,14 +162,14 @@ fn acquire(
 }
 
 /// The control group of this process. The groups below it may have processes that inherited the lock's descriptor from
-/// a killed run. The group is looked up only when the name is not free.
+/// a killed run. The control group is looked up only when the name is not free.
 struct ParentGroup<'a> {
     locks: &'a Locks,
     group: OnceCell<Option<Group>>,
 }
 
 impl ParentGroup<'_> {
-    /// The group; `None` where the hold does not end with the process, or the group cannot be determined.
+    /// The group. `None`: the engine's holds do not end with the process, or the group cannot be determined.
     fn group(&self) -> Option<&Group> {
         let find =
             || (self.locks.profile().life == Life::Process).then(Group::of_this_process).and_then(Result::ok);
@@ -173,8 +177,8 @@ impl ParentGroup<'_> {
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock without a run. The inner
-/// result is the answer of the library; the outer one is a failure when a signal ended the wait.
+/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock although their run was
+/// killed. The inner result is the answer of the library. The outer result is a failure if a signal ended the wait.
 fn wait_for_lock(
     plan: &Run,
     locks: &Locks,
@@ -206,7 +210,7 @@ fn wait_for_lock(
             next_wake_up = Some(next_wake_up.map_or(remaining, |next| next.min(remaining)));
         }
         match event_loop.wait(next_wake_up).map_err(wait_failure)? {
-            // Returning drops the future, and that removes the claim from the queue.
+            // The return drops the future, which removes the claim from the queue.
             Some(signal) if interrupts_wait(signal) => return Err(wait_interrupted(plan, locks, signal)),
             Some(Signal::SIGTSTP) => event_loop.signals().stop().map_err(wait_failure)?,
             _ => {}
@@ -226,7 +230,7 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
-/// The failure for a lock that was not acquired. It names the holder if the engine answers soon.
+/// The failure if the lock was not acquired. It names the holder if the engine answers in time.
 fn not_acquired(
     plan: &Run,
     locks: &Locks,
@@ -247,7 +251,7 @@ fn not_acquired(
         )),
     };
     let holder_text = holder_text.unwrap_or_else(|| "it was held by another and is free now".to_owned());
-    // Names the holder instead of "another".
+    // The message names the holder in place of "another".
     let beginning = error.strip_suffix(HELD_BY_ANOTHER).unwrap_or(&error);
     Ok(Failure::new(plan.not_acquired_code, format!("{beginning}{holder_text}")))
 }

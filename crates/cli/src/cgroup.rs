@@ -1,5 +1,5 @@
-//! Control groups of Linux, version 2: finds the group of this process, and reads, kills, moves or removes all
-//! processes of a group.
+//! Control groups of Linux, version 2. Finds the group of this process. Lists, kills or moves the processes of a group,
+//! and removes a group.
 //! See <https://docs.kernel.org/admin-guide/cgroup-v2.html>.
 
 use std::{
@@ -18,13 +18,13 @@ use nix::{
     unistd::{Pid, getpid},
 };
 
-/// The usual size of the kernel's files.
+/// The usual size of the kernel's files for a group.
 const USUAL_SIZE: usize = 8 << 10;
-/// The largest size that is read: a group has at most four million processes.
+/// The largest size of such a file that is read: a group has at most four million processes.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// A control group. It is used through its open descriptor, so that no operation reaches another group that was created
-/// later under the same name.
+/// A control group. All operations use its open descriptor, so that no operation reaches another group that was created
+/// later under the same path.
 pub(crate) struct Group {
     path: PathBuf,
     dir: File,
@@ -42,7 +42,7 @@ impl Group {
             .ok_or("there is no mount that shows the cgroup v2 of this process")?;
         let failed = |error| format!("{}: {error}", path.display());
         let group = Self::open(&path).map_err(failed)?;
-        // In a container that shows part of its host, another mount may hide the group's own directory.
+        // In a container that shows a part of its host's groups, another mount may hide the directory of the group.
         if !group.processes().map_err(failed)?.contains(&getpid().as_raw()) {
             return Err(format!("{} is not the cgroup of this process", path.display()));
         }
@@ -52,7 +52,7 @@ impl Group {
     /// Opens the group at `path`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self { path: path.to_owned(), dir: File::open(path)? })
     }
@@ -76,7 +76,7 @@ impl Group {
     /// The file `cgroup.procs`, through which processes move into the group.
     ///
     /// # Errors
-    /// The operating system's, also when the group was removed.
+    /// An error of the operating system, for instance because the group was removed.
     pub(crate) fn entrance(&self) -> io::Result<File> {
         self.open_file("cgroup.procs", OFlag::O_WRONLY)
     }
@@ -84,7 +84,7 @@ impl Group {
     /// Moves a process into the group.
     ///
     /// # Errors
-    /// The operating system's, also when the process has ended.
+    /// An error of the operating system, for instance because the process has ended.
     pub(crate) fn move_in(&self, pid: i32) -> io::Result<()> {
         self.entrance()?.write_all(pid.to_string().as_bytes())
     }
@@ -92,7 +92,7 @@ impl Group {
     /// The processes in the group itself, without those in groups below it.
     ///
     /// # Errors
-    /// The operating system's, also when the group was removed.
+    /// An error of the operating system, for instance because the group was removed.
     pub(crate) fn processes(&self) -> io::Result<Vec<i32>> {
         Ok(self.read("cgroup.procs")?.lines().filter_map(|pid| pid.parse().ok()).collect())
     }
@@ -102,11 +102,12 @@ impl Group {
         self.read("cgroup.events").is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Kills all processes in the group and below it, of any user, and all that they start meanwhile. Does not wait
-    /// until they have ended.
+    /// Kills all processes in the group and below it, whatever user they run as, and all processes that these start
+    /// meanwhile. Does not wait until they have ended.
     ///
     /// # Errors
-    /// The operating system's: on Linux before 5.14 when this user may not signal some of the processes.
+    /// An error of the operating system. On Linux before 5.14 this includes that this user may not signal some of the
+    /// processes.
     pub(crate) fn kill(&self) -> io::Result<()> {
         match self.write("cgroup.kill", "1") {
             // Either the kernel has no `cgroup.kill`, or threads of one process are in several groups.
@@ -117,9 +118,9 @@ impl Group {
         }
     }
 
-    /// Does what [`kill`](Self::kill) does, one process after another, for kernels without `cgroup.kill`.
+    /// Does what [`kill`](Self::kill) does, but with one signal for each process, for kernels without `cgroup.kill`.
     fn kill_each(&self) -> io::Result<()> {
-        // A frozen process starts nothing more, and can still be killed.
+        // A frozen process starts no other process, and can still be killed.
         let _ = self.write("cgroup.freeze", "1");
         let below = self.subgroups().iter().map(Self::kill_each).fold(Ok(()), Result::and);
         let processes = match self.processes() {
@@ -136,20 +137,20 @@ impl Group {
     /// Removes the group if it has no processes and no groups below it.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn remove_if_empty(&self) -> io::Result<()> {
         fs::remove_dir(&self.path)
     }
 
-    /// Removes the group and the groups below it if none of them has a process.
+    /// Removes the group and the groups below it, if no process is in any of them.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn remove(&self) -> io::Result<()> {
         match self.remove_if_empty() {
             Err(error) if is_one_of(&error, &[Errno::EBUSY]) && !self.is_populated() => {
                 for inner in self.subgroups() {
-                    // A process that has the group locked is about to use it.
+                    // A process that has locked the group is about to use it. Then the group is not removed.
                     inner.dir.try_lock_shared()?;
                     inner.remove()?;
                 }
@@ -175,25 +176,26 @@ impl Group {
     }
 }
 
-/// Reads a file whose size the kernel does not report: with one read call if it is no longer than [`USUAL_SIZE`].
+/// Reads a file whose size the kernel does not report. If the file is no longer than [`USUAL_SIZE`], one read call is
+/// enough.
 fn read_text(file: File) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL_SIZE);
     file.take(MAX_SIZE).read_to_end(&mut bytes)?;
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-/// Whether the error has one of these numbers.
+/// Whether the error has one of these error numbers.
 fn is_one_of(error: &io::Error, errnos: &[Errno]) -> bool {
     error.raw_os_error().is_some_and(|number| errnos.contains(&Errno::from_raw(number)))
 }
 
-/// The fields of a line of `mountinfo` before ROOT.
+/// The number of fields before ROOT in a line of `mountinfo`.
 const FIELDS_BEFORE_ROOT: usize = 3;
 
-/// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. A line of `mountinfo` names
-/// the part of the hierarchy that the mount shows (ROOT), and its directory:
+/// The directory of a process's group, from the process's `mountinfo` and `cgroup` files. In `cgroup`, the group of
+/// version 2 is in the line without a controller (`0::PATH`). A line of `mountinfo` says which part of the hierarchy a
+/// mount shows (ROOT), and in which directory (MOUNT_POINT):
 /// `ID PARENT DEVICE ROOT MOUNT_POINT OPTIONS ... - TYPE SOURCE OPTIONS`.
-/// The group of version 2 is the line without a controller (`0::PATH`).
 fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
     let group = Path::new(groups.lines().find_map(|line| line.strip_prefix("0::"))?);
     mounts.lines().find_map(|mount| {
@@ -201,7 +203,7 @@ fn group_directory(mounts: &str, groups: &str) -> Option<PathBuf> {
         let mut fields = mount.split(' ').skip(FIELDS_BEFORE_ROOT);
         let (root, mount_point) = (fields.next()?, fields.next()?);
         let path_below_root = group.strip_prefix(root).ok().filter(|_| system.starts_with("cgroup2 "))?;
-        // A group outside of this process's namespace begins with `/..` and is not in the mount.
+        // The path of a group outside of this process's namespace begins with `/..`. Such a group is not in the mount.
         path_below_root
             .components()
             .all(|part| matches!(part, Component::Normal(_)))
@@ -239,7 +241,7 @@ mod tests {
         }
     }
 
-    /// A process in a group that the test creates below its own.
+    /// A process in a group that the test creates below the group of the test.
     struct Inner {
         group: Group,
         child: Child,

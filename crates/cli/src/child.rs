@@ -1,5 +1,4 @@
-//! CMD while it runs: the process, the process group that it leads, and the control group that holds all its
-//! descendants.
+//! CMD while it runs: its process, the process group that it leads, and the control group that has all its descendants.
 
 use nix::{
     errno::Errno,
@@ -19,13 +18,13 @@ use crate::{
 
 /// A running CMD.
 pub(crate) struct Child {
-    /// The process group that CMD leads; its id is that of CMD.
+    /// The process group that CMD leads. The id of the group is the process id of CMD.
     group: Pid,
     /// The terminal, if leasehold has one.
     terminal: Option<Terminal>,
     /// CMD's control group, or the reason why it has none.
     leaf: Result<Leaf, String>,
-    /// Whether CMD itself has ended and was waited for.
+    /// Whether CMD has ended and was waited for (reaped).
     reaped: bool,
 }
 
@@ -51,11 +50,11 @@ impl Child {
     /// The change of CMD's state since the last call, if any.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn change(&mut self) -> Result<Option<Change>, Errno> {
         let change = loop {
             match tree::reap()? {
-                // The system reports the low eight bits of the code.
+                // The system reports only the low eight bits of the code.
                 Some(WaitStatus::Exited(pid, code)) if pid == self.group => break Change::Ended(code as u8),
                 Some(WaitStatus::Signaled(pid, signal, _)) if pid == self.group => {
                     break Change::Ended(exit::code_of_signal(signal));
@@ -73,7 +72,7 @@ impl Child {
         Ok(Some(change))
     }
 
-    /// Sends a signal to the whole process group. No error if the group is gone.
+    /// Sends a signal to the whole process group. It is no error if the group does not exist any more.
     ///
     /// # Errors
     /// `EPERM` when this user may not signal any of its processes.
@@ -87,11 +86,11 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the process group and to descendants of CMD outside of it. KILL also reaches everything in the
-    /// control group.
+    /// Sends a signal to the process group and to descendants of CMD outside of it. KILL also reaches all processes in
+    /// the control group.
     ///
     /// # Errors
-    /// `EPERM` when this user may not signal some of them and they cannot be killed through the control group either.
+    /// `EPERM` when this user may not signal some of them, and they cannot be killed through the control group either.
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
         let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
@@ -101,31 +100,32 @@ impl Child {
             tree::signal_children_outside(signal, self.group)
         };
         match &self.leaf {
-            // The processes in the control group are about to end, or will end when KILL is sent.
+            // The processes in the control group were killed and are about to end, or they will be killed when KILL is
+            // sent.
             Ok(leaf) if leaf.is_populated() && (is_killed || signal != Signal::SIGKILL) => Ok(()),
             _ => group.and(outside_group),
         }
     }
 
-    /// Whether any descendant of CMD still runs after CMD itself has ended.
+    /// Whether CMD or any of its descendants still runs.
     pub(crate) fn is_any_running(&self) -> bool {
         !self.reaped || !tree::has_no_descendants() || self.leaf.as_ref().is_ok_and(Leaf::is_populated)
     }
 
-    /// Moves the processes that CMD left behind out of its control group after CMD has ended by itself. Returns whether
-    /// that is complete.
+    /// Called after CMD has ended by itself. Moves the processes that CMD left behind out of its control group. Returns
+    /// whether there is nothing more to move.
     pub(crate) fn move_leftovers_out(&self) -> bool {
         self.leaf.as_ref().map_or(MoveOut::Removed, Leaf::move_leftovers_out) != MoveOut::InProgress
     }
 
-    /// Marks the control group so that no later run ends the processes in it.
+    /// Marks the control group, so that no later run ends the processes in it.
     pub(crate) fn spare(&self) {
         if let Ok(leaf) = &self.leaf {
             leaf.spare();
         }
     }
 
-    /// Takes the terminal back from CMD. `None`: there is no terminal.
+    /// Takes the terminal back from CMD. `None`: leasehold has no terminal.
     pub(crate) fn take_terminal(&self) -> Option<TakeBack> {
         self.terminal.as_ref().map(|terminal| terminal.take_back(self.group))
     }

@@ -1,14 +1,14 @@
-//! Decides in which control groups a run may create a group of its own.
+//! Decides whether a run may create a control group of its own below a given control group.
 
 use std::{fs, path::Path};
 
 /// The suffixes of the names of groups that systemd creates.
 const UNIT_SUFFIXES: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
-/// The extended attributes by which systemd marks a group as delegated: others may create groups below it. See
-/// <https://systemd.io/CGROUP_DELEGATION/>.
+/// The extended attributes by which systemd marks a group as delegated. Programs other than systemd may create groups
+/// below a delegated group. See <https://systemd.io/CGROUP_DELEGATION/>.
 const DELEGATION_ATTRIBUTES: [&str; 2] = ["user.delegate", "trusted.delegate"];
-/// The files with the limits of a group. Programs that adapt to such a limit (the heap of a JVM, the threads of
-/// a runtime) often read it in their own group only, and would see none in a group below it.
+/// The files with the limits of a group. Programs that adapt to such a limit (the heap of a JVM, the threads of a
+/// runtime) often read it only in their own group. In a group below it they would see no limit.
 const LIMITS: [&str; 3] = ["memory.max", "memory.high", "cpu.max"];
 /// The word for "no limit" in such a file.
 const UNLIMITED: &str = "max";
@@ -16,7 +16,7 @@ const UNLIMITED: &str = "max";
 /// Checks whether a run may create groups below `group`.
 ///
 /// # Errors
-/// A text that says why not.
+/// A text that says why the run must not.
 pub(crate) fn check_may_create_below(group: &Path) -> Result<(), String> {
     let shown = group.display();
     if Path::new("/run/systemd/system").is_dir() && !is_delegated(group) {
@@ -30,7 +30,7 @@ pub(crate) fn check_may_create_below(group: &Path) -> Result<(), String> {
     }
 }
 
-/// Whether systemd has delegated the unit that the group belongs to, so that others may create groups in it.
+/// Whether systemd has delegated the unit that the group belongs to, so that others may create groups in the unit.
 fn is_delegated(group: &Path) -> bool {
     let is_unit = |group: &&Path| {
         group
@@ -46,7 +46,7 @@ fn is_delegated(group: &Path) -> bool {
     })
 }
 
-/// The first limit that is set on a group.
+/// The name of the first limit that is set on a group.
 fn first_limit(group: &Path) -> Option<&'static str> {
     LIMITS.into_iter().find(|limit| {
         let content = fs::read_to_string(group.join(limit));

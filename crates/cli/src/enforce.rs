@@ -1,15 +1,15 @@
 //! Decides when CMD is terminated and killed, so that it never works without the lock.
 //!
-//! Pure: the time, the guard's limits and a loss come in as arguments. Times count from the boot of the machine.
+//! The module is pure: the time, the guard's limits and a loss are arguments. Times count from the boot of the machine.
 
 use std::time::Duration;
 
 use leasehold::{Loss, Stop};
 
-/// The longest time between two checks of a deadline: timers stop while the machine is suspended, deadlines do not.
+/// The longest time between two checks of a deadline. Timers stop while the machine is suspended, but deadlines do not.
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 
-/// What the caller has to do to CMD's process group.
+/// What the caller has to do with CMD's processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Send TERM.
@@ -22,7 +22,8 @@ pub(crate) enum Action {
 #[derive(Debug)]
 pub(crate) struct Enforcer {
     grace: Duration,
-    /// When CMD gets TERM and KILL, as last computed while the hold was valid. `None`: no time ends the hold.
+    /// When CMD gets TERM and KILL, as computed last while the hold was valid. `None`: the hold has no time at which it
+    /// ends.
     limits: Option<Limits>,
     stage: Stage,
 }
@@ -34,7 +35,7 @@ struct Limits {
     kill_at: Duration,
 }
 
-/// How far the end of CMD has come.
+/// Which signals CMD was sent so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// CMD runs under the lock.
@@ -50,8 +51,8 @@ impl Enforcer {
         Self { grace, limits: None, stage: Stage::Held }
     }
 
-    /// The action that is due now. `stop` comes from the guard (`None`: no time ends the hold); `loss` is a loss that
-    /// was reported.
+    /// The action that is due now. `stop` comes from the guard; `None`: the hold has no time at which it ends. `loss`
+    /// is a loss that was reported.
     pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Action> {
         match self.stage {
             Stage::Held => {
@@ -75,7 +76,8 @@ impl Enforcer {
         }
     }
 
-    /// The time until the next action is due, at most [`MAX_SLEEP`]. `None`: no action is due at any time.
+    /// The time until the next action is due, at most [`MAX_SLEEP`]. `None`: no action will become due by the time
+    /// alone.
     pub(crate) fn time_to_next_action(&self, now: Duration) -> Option<Duration> {
         let time_until = |at: Duration| at.saturating_sub(now).min(MAX_SLEEP);
         match self.stage {
@@ -101,8 +103,9 @@ impl Enforcer {
         }
     }
 
-    /// Handles a reported loss. No other claim is granted the name before the hold's deadline, except where the lease
-    /// has lapsed; so only a lapse leaves CMD no grace.
+    /// Handles a reported loss. After a lapse the name may be granted to another claim at any time, so CMD gets no
+    /// grace. After any other loss, no other claim is granted the name before the deadline of the hold, so CMD gets its
+    /// grace until then.
     fn handle_loss(&mut self, now: Duration, loss: Loss) -> Action {
         let grace_end = now.saturating_add(self.grace);
         let kill_at = match (loss, self.limits) {
@@ -132,13 +135,13 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// The limits that a guard reports `left` seconds and a moment before its hold ends, for a lease of 30 s and a
+    /// The limits that a guard reports when its hold ends in `left` seconds and a moment, for a lease of 30 s and a
     /// grace of 5 s.
     fn left(left: u64) -> Option<Stop> {
         Some(Stop::new(secs(left) + Duration::from_millis(50), secs(30), secs(5), Loss::Lapsed))
     }
 
-    /// The limits of a hold that is over.
+    /// The limits that a guard reports when its hold has ended.
     fn over() -> Option<Stop> {
         Some(Stop::new(Duration::ZERO, secs(30), secs(5), Loss::Lapsed))
     }
@@ -182,7 +185,7 @@ mod tests {
     fn a_lapsed_lease_kills_cmd_at_once() {
         let mut enforcer = Enforcer::new(secs(5));
         enforcer.step(secs(100), left(30), None);
-        // The machine was suspended past the deadline.
+        // The machine was suspended until after the deadline.
         assert_eq!(enforcer.step(secs(500), over(), Some(Loss::Lapsed)), Some(Action::Kill));
         let mut enforcer = Enforcer::new(secs(5));
         assert_eq!(enforcer.step(secs(500), over(), None), Some(Action::Kill));

@@ -1,4 +1,4 @@
-//! The engines of this build. A small build leaves some out; its errors then say how to get them.
+//! The engines of this build. A small build lacks some of them; the error for such an engine says how to get it.
 
 use crate::exit::{CONFIG, Failure};
 
@@ -13,7 +13,7 @@ const REDIS: &[&str] = &[
     "rediss+cluster",
 ];
 
-/// An engine: its URL schemes, its name as its locks report it, and the cargo feature that builds it.
+/// An engine: its URL schemes; its name, as its locks report it; and the cargo feature that builds it.
 struct Engine {
     schemes: &'static [&'static str],
     name: &'static str,
@@ -26,7 +26,7 @@ impl Engine {
         Self { schemes, name, feature: name, is_built_in }
     }
 
-    /// The engine, built by the feature of another engine.
+    /// Changes the feature: this engine is built by the feature of another engine.
     const fn built_by(self, feature: &'static str) -> Self {
         Self { feature, ..self }
     }
@@ -43,16 +43,18 @@ static ENGINES: [Engine; 8] = [
     Engine::new(&["sqlite"], "sqlite", cfg!(feature = "sqlite")),
 ];
 
-/// The name of a URL's engine, as its locks report it. Locks in memory are of no use to a command.
+/// The name of a URL's engine, as its locks report it. Any other URL counts as memory, an engine that is of no use to a
+/// command.
 pub(crate) fn name_of(url: &str) -> &'static str {
     find(url).map_or("memory", |engine| engine.name)
 }
 
-/// Refuses a URL whose engine is not in this build. The error names the command that builds it in.
+/// Refuses a URL whose engine is not in this build. The error says by which command leasehold is built with this
+/// engine.
 pub(crate) fn check_built_in(url: &str) -> Result<(), Failure> {
     match find(url) {
         Some(engine) if !engine.is_built_in => Err(Failure::new(CONFIG, not_built_in(engine.feature))),
-        // An unknown scheme is reported where the URL is parsed.
+        // An unknown scheme is no error here, because it is reported when the URL is parsed.
         _ => Ok(()),
     }
 }

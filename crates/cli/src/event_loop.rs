@@ -1,4 +1,4 @@
-//! The event loop of every wait: for signals, futures and time, on the single thread of this command.
+//! The event loop of every wait: it waits for signals, futures and times, on the single thread of this command.
 
 use std::{
     cell::Cell,
@@ -21,13 +21,13 @@ use nix::{
 
 use crate::signals::Signals;
 
-/// Waits for a signal, for any future polled through it, or until a time has passed.
+/// Waits for a signal, for any future that was polled through this value, or until a time has passed.
 pub(crate) struct EventLoop {
     signals: Signals,
-    /// Readable when a future that was polled can make progress.
+    /// Becomes readable when a future that was polled can make progress.
     eventfd: Arc<EventFdWaker>,
     waker: Waker,
-    /// In the guardian: its socket to the front, which becomes readable when the front has ended.
+    /// In the guardian: its socket to the front. It becomes readable when the front has ended.
     front_socket: Option<OwnedFd>,
     front_is_gone: Cell<bool>,
 }
@@ -40,7 +40,7 @@ struct EventFdWaker(EventFd);
 
 impl Wake for EventFdWaker {
     fn wake(self: Arc<Self>) {
-        // The write fails only if the counter is full, after 2^64 - 2 wakes that were not read; then the loop wakes
+        // The write fails only if the counter is full, after 2^64 - 2 wakes that nobody has read. Then the loop wakes
         // anyway.
         let _ = self.0.write(1);
     }
@@ -50,7 +50,7 @@ impl EventLoop {
     /// A loop that reads `signals` and, in the guardian, watches the socket to the front.
     ///
     /// # Errors
-    /// The operating system's, when it has no descriptor left.
+    /// An error of the operating system: it has no descriptor left.
     pub(crate) fn new(signals: Signals, front_socket: Option<OwnedFd>) -> Result<Self, Errno> {
         let fd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let eventfd = Arc::new(EventFdWaker(fd));
@@ -62,16 +62,16 @@ impl EventLoop {
         &self.signals
     }
 
-    /// Polls a future once. [`wait`](Self::wait) returns when the future can make progress.
+    /// Polls a future once. A later [`wait`](Self::wait) returns when the future can make progress.
     pub(crate) fn poll<F: Future + ?Sized>(&self, future: Pin<&mut F>) -> Poll<F::Output> {
         future.poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Sleeps until a signal comes in, and returns it; or until a future can make progress or `limit` has passed, or a
-    /// little earlier, and returns `None`. The end of the front is reported once, as SIGKILL.
+    /// Sleeps until a signal comes in, and returns the signal. Returns `None` if a future can make progress, if `limit`
+    /// has passed, or sometimes a little earlier without a reason. The end of the front is reported once, as SIGKILL.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<Option<Signal>, Errno> {
         let front_socket = self.front_socket.as_ref().filter(|_| !self.front_is_gone.get());
         let event = |fd| PollFd::new(fd, PollFlags::POLLIN);
@@ -91,11 +91,11 @@ impl EventLoop {
         }
     }
 
-    /// Runs a future to its end. `None` when `limit` has passed, or when `stop` returned true for a signal that came
-    /// in.
+    /// Runs a future until it completes. Returns `None` if `limit` has passed, or if a signal came in for which `stop`
+    /// returned true.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn block_on<F: Future>(
         &self,
         future: F,
@@ -116,12 +116,13 @@ impl EventLoop {
     }
 }
 
-/// The time since the machine booted, including suspend: the clock of the locks' deadlines.
+/// The time since the machine booted, including the time for which it was suspended. The deadlines of locks use the
+/// same clock.
 pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has this clock").into()
 }
 
-/// The limit in whole milliseconds, rounded up, so that a time that is due has passed when the wait ends.
+/// The limit in whole milliseconds, rounded up, so that a time that ends the wait has really passed.
 fn timeout(limit: Option<Duration>) -> PollTimeout {
     let Some(limit) = limit else { return PollTimeout::NONE };
     let millis = limit.as_nanos().div_ceil(1_000_000);

@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 
 /// Success.
 pub(crate) const DONE: u8 = 0;
-/// `break`: the name is not held, or is held under another token.
+/// `break`: the name is not held, or its hold has another token.
 pub(crate) const NOT_HELD: u8 = 1;
 /// The arguments are wrong (`EX_USAGE`).
 pub(crate) const USAGE: u8 = 64;
@@ -26,7 +26,7 @@ pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// CMD was not found.
 pub(crate) const NOT_FOUND: u8 = 127;
 
-/// Shells report the end by a signal as this number plus the number of the signal.
+/// Shells report that a signal ended a process by this number plus the number of the signal.
 const SIGNAL_BASE: u8 = 128;
 
 /// The exit code of a process that a signal ended.
@@ -35,11 +35,11 @@ pub(crate) fn code_of_signal(signal: Signal) -> u8 {
     SIGNAL_BASE + signal as u8
 }
 
-/// Why the command ends without success: an exit code and a message.
+/// Why the command ends without success, as an exit code and a message.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) code: u8,
-    /// One line: the event, the name and engine, the action to take. `None`: nothing is printed.
+    /// One line: what happened, the name and the engine, what the user can do. `None`: nothing is printed.
     pub(crate) message: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
         Self { code, message: None }
     }
 
-    /// The failure when the operating system refuses something that leasehold needs.
+    /// The failure if the operating system refuses something that leasehold needs.
     pub(crate) fn system(what: &str, error: impl Into<std::io::Error>) -> Self {
         Self::new(UNAVAILABLE, format!("{what}: {}", error.into()))
     }
@@ -73,7 +73,7 @@ pub(crate) fn code_of_error(kind: ErrorKind) -> u8 {
         ErrorKind::Misconfigured => CONFIG,
         ErrorKind::Invalid => USAGE,
         ErrorKind::Lost(_) | ErrorKind::Fenced => LOST,
-        // Internal, Forked, and kinds that this version does not know.
+        // These are Internal, Forked, and kinds that this version does not know.
         _ => BUG,
     }
 }

@@ -1,9 +1,9 @@
 //! `leasehold run` is two processes, so that each can end CMD's tree when the other is killed.
 //!
-//! The *front* is the process that the user started: it passes signals on, stops when the guardian stops, and exits
-//! with the guardian's exit code. The *guardian* is its child, in a process group of its own: it acquires the lock and
+//! The *front* is the process that the user started. It passes signals on, stops when the guardian stops, and exits
+//! with the guardian's exit code. The *guardian* is its child, in a process group of its own. It acquires the lock and
 //! runs CMD. When the front is killed, the guardian ends CMD's tree and then releases the lock, so that the next holder
-//! need not wait for the ttl. When the guardian is killed, the front ends the tree and then the hold.
+//! need not wait for the end of the lease. When the guardian is killed, the front ends CMD's tree and then the hold.
 
 use std::{
     ffi::OsStr,
@@ -39,17 +39,18 @@ use crate::{
     tree,
 };
 
-/// How often the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
+/// The interval at which the front checks whether CMD's tree has ended. The end of a child wakes the front earlier.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// First byte of the guardian's message when the front is to become CMD. The id of the holding claim follows.
+/// The first byte of the guardian's message if the front is to become CMD. The id of the holding claim follows.
 const BECOME_CMD: u8 = b'b';
-/// First byte of the guardian's message when it holds the lock. The claim follows, up to a line feed. Everything else
-/// that the guardian writes is the path of CMD's control group, which begins with a slash.
+/// The first byte of the guardian's message when the guardian holds the lock. The id of the holding claim follows, up
+/// to a line feed. All other bytes that the guardian writes are the path of CMD's control group, which begins with a
+/// slash.
 const HOLDS: u8 = b'h';
-/// The most bytes that are read from the guardian: no path is longer.
+/// The largest number of bytes that are read from the guardian. No path is longer.
 const MAX_MESSAGE_BYTES: u64 = 4096;
 
-/// Which of the two processes this one is.
+/// Whether this process is the front or the guardian.
 pub(crate) enum Role {
     Front(Front),
     Guardian(FrontLink, EventLoop),
@@ -62,11 +63,11 @@ pub(crate) struct Front {
     socket: UnixStream,
 }
 
-/// The guardian's end of the socket to the front. The other end is closed when the front is gone.
+/// The guardian's end of the socket to the front. When the front has ended, the other end is closed.
 pub(crate) struct FrontLink {
     socket: UnixStream,
     pid: Pid,
-    /// The process group of the front, which a shell puts into the foreground.
+    /// The process group of the front. A shell puts this group into the foreground.
     group: Pid,
 }
 
@@ -78,11 +79,11 @@ pub(crate) enum Outcome {
     BecomeCmd(String),
 }
 
-/// Forks this process, which must have one thread, into the front and the guardian. Every step that may fail
-/// comes before the fork.
+/// Forks this process, which must have one thread, into the front and the guardian. All steps that may fail come before
+/// the fork.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role> {
     let (front_socket, guardian_socket) = UnixStream::pair()?;
     front_socket.set_nonblocking(true)?;
@@ -94,20 +95,21 @@ pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role
     if let Some(guardian) = fork()? {
         return Ok(Role::Front(Front { guardian, event_loop: front_loop, socket: front_socket }));
     }
-    // An open copy of the near end would hide the end of the front.
+    // If the guardian kept a copy of the front's end of the socket open, it would not notice the end of the front.
     drop((front_socket, front_loop));
-    // Signals to the process group of the front, KILL included, must not reach the guardian. Neither must a signal to
-    // every process named leasehold.
+    // Signals to the process group of the front, including KILL, must not reach the guardian. Neither must a signal
+    // that is sent to all processes with the name leasehold.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
     tree::become_subreaper()?;
-    // A stopped guardian does not notice that the socket is closed, so the death of the front continues it.
+    // A guardian that is stopped cannot notice that the socket is closed. So the kernel continues it when the front
+    // dies.
     set_pdeathsig(Signal::SIGCONT)?;
     Ok(Role::Guardian(front_link, guardian_loop))
 }
 
 impl FrontLink {
-    /// The owner that others see as the holder: the front's process.
+    /// The owner that others see as the holder. It names the front's process.
     pub(crate) fn owner(&self) -> Owner {
         Owner::of_process(self.pid.as_raw().unsigned_abs())
     }
@@ -120,34 +122,34 @@ impl FrontLink {
         self.group
     }
 
-    /// Requests that the front becomes CMD once this process has ended.
+    /// Asks the front to become CMD when this process has ended.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_become_cmd(&self, claim: &str) -> io::Result<()> {
         (&self.socket).write_all(&[&[BECOME_CMD], claim.as_bytes()].concat())
     }
 
-    /// Sends the claim that holds the lock to the front, so that the front can end the hold if this process is killed.
+    /// Tells the front which claim holds the lock, so that the front can end the hold if this process is killed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_hold(&self, claim: &str) -> io::Result<()> {
         self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Sends the path of the control group to the front, which ends the group if this process is killed.
+    /// Tells the front the path of the control group. The front ends the processes in it if this process is killed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn send_leaf(&self, leaf: &Path) -> io::Result<()> {
         self.send(leaf.as_os_str().as_bytes())
     }
 
-    /// Writes bytes to the front. No error if the front was killed.
+    /// Writes bytes to the front. It is no error if the front was killed.
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
         match (&self.socket).write_all(bytes) {
-            // The front was killed: the caller notices that next.
+            // The front was killed. The caller notices that in its next wait.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             done => done,
         }
@@ -161,7 +163,7 @@ impl Front {
         loop {
             match tree::reap().map_err(failed)? {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
-                    // The system reports the low eight bits of the code.
+                    // The system reports only the low eight bits of the code.
                     return Ok(match self.messages().split_first() {
                         Some((&BECOME_CMD, claim)) => {
                             Outcome::BecomeCmd(String::from_utf8_lossy(claim).into_owned())
@@ -185,7 +187,7 @@ impl Front {
         }
     }
 
-    /// All bytes that the guardian has written. Called once the guardian has ended.
+    /// All bytes that the guardian has written. Call this only after the guardian has ended.
     fn messages(&self) -> Vec<u8> {
         let mut messages = Vec::new();
         // Bytes that were read before an error stay in the buffer.
@@ -198,21 +200,24 @@ impl Front {
         let _ = kill(self.guardian, signal);
     }
 
-    /// Handles a stopped guardian: stops this process, too, alone or with its group, as Ctrl-Z at the terminal would
-    /// have stopped it; then continues the guardian.
+    /// Handles a stopped guardian. Stops this process too, alone or with its process group, as Ctrl-Z at the terminal
+    /// would have done. Then continues the guardian.
     fn handle_stop(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.event_loop.signals().stop()?,
             Signals::STOP_WITH_GROUP => self.event_loop.signals().stop_group()?,
-            // Another process stopped the guardian. It is continued at once, or the lock would be lost.
+            // Another process stopped the guardian. The guardian is continued at once, because otherwise the lock would
+            // be lost.
             _ => {}
         }
-        // This process was continued, or never stopped because no process could have continued it.
+        // Either this process was stopped and has been continued; or it was not stopped, because no other process could
+        // have continued it.
         self.forward(Signal::SIGCONT);
         Ok(())
     }
 
-    /// Ends CMD's tree and the hold after the guardian was killed, because the hold is not renewed any more.
+    /// Called after the guardian was killed. Ends CMD's tree and then the hold, because no process renews the hold any
+    /// more.
     fn end_without_guardian(&self, plan: &Run, by: Signal) -> Failure {
         let messages = self.messages();
         let (claim, leaf) = parse_messages(&messages);
@@ -235,7 +240,8 @@ impl Front {
         )
     }
 
-    /// Ends all descendants of CMD and all processes in its control group. Returns whether nothing is left.
+    /// Ends all descendants of this process and all processes in CMD's control group. Returns whether all of them have
+    /// ended.
     fn end_tree(&self, lock: &str, leaf: &[u8]) -> bool {
         let leaf = Group::open(Path::new(OsStr::from_bytes(leaf))).ok();
         let is_populated = || leaf.as_ref().is_some_and(Group::is_populated);
@@ -243,7 +249,7 @@ impl Front {
         while !tree::has_no_descendants() || is_populated() {
             let is_killed = leaf.as_ref().is_some_and(|leaf| leaf.kill().is_ok());
             let children = tree::signal_children(Signal::SIGKILL);
-            // The processes in the control group are about to end.
+            // If the control group was killed, its processes are about to end.
             if children.is_err() && !(is_killed && is_populated()) {
                 let survivors = tree::survivors();
                 if !survivors.is_empty() {
@@ -259,16 +265,16 @@ impl Front {
             // If waiting for events fails, the loop only checks more often.
             let _ = self.event_loop.wait(Some(TREE_CHECK_INTERVAL));
         }
-        // Fails, and leaves the group, while a process in it runs.
+        // If a process still runs in the group, this fails and the group stays.
         let _ = leaf.map(|leaf| leaf.remove());
         all_ended
     }
 }
 
-/// Parses the messages of the guardian: the claim that holds the lock, and the path of CMD's control group.
+/// Parses the messages of the guardian: the id of the claim that holds the lock, and the path of CMD's control group.
 fn parse_messages(messages: &[u8]) -> (Option<String>, &[u8]) {
     let Some(rest) = messages.strip_prefix(&[HOLDS]) else { return (None, messages) };
-    // A line that was cut off is ignored.
+    // If the line has no end, it was cut off and is ignored.
     let Some(end) = rest.iter().position(|byte| *byte == b'\n') else { return (None, &[]) };
     (Some(String::from_utf8_lossy(&rest[..end]).into_owned()), &rest[end + 1..])
 }

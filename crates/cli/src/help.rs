@@ -1,4 +1,4 @@
-//! Texts of `--help` and of the manual page, wrapped for a terminal of 80 columns.
+//! Texts of `--help` and of the manual page. Their lines fit into a terminal of 80 columns.
 
 /// Printed after the options of `run`.
 pub(crate) const RUN: &str = "\

@@ -1,4 +1,5 @@
-//! The output of `show --json` and `list --json`: one object per line, its fields in the order of the manual.
+//! The output of `show --json` and `list --json`: one object on each line, with the fields in the order of the manual
+//! page.
 
 use std::{fmt::Write, time::Duration};
 
@@ -78,7 +79,8 @@ fn number(number: Option<impl Into<Value>>) -> String {
 fn string(text: &str) -> String {
     let mut escaped = String::new();
     for c in Value::from(text).to_string().chars() {
-        // JSON allows most of these characters unescaped. None needs more than four hexadecimal digits.
+        // JSON would allow most of these characters without an escape. None of them needs more than four hexadecimal
+        // digits.
         if is_interpreted(c) {
             let _ = write!(escaped, "\\u{:04x}", u32::from(c));
         } else {

@@ -1,8 +1,8 @@
-//! The control group of CMD, a *leaf* below the group of leasehold. Its processes end with the lock, even those that
-//! became another user.
+//! The control group of CMD: a *leaf* below the control group of leasehold. The processes in it end with the lock, even
+//! those that have become another user.
 //!
-//! The guardian holds a file lock (`flock`) on the leaf as long as it lives. If another process can lock the leaf, both
-//! processes of its run were killed: see `sweep`.
+//! The guardian has a file lock (`flock`) on the leaf for as long as it lives. If another process can lock the leaf,
+//! both processes of the leaf's run were killed: see `sweep`.
 
 use std::{
     cell::Cell,
@@ -20,12 +20,13 @@ use nix::{
 
 use crate::{cgroup::Group, delegation, event_loop::now, spawn::Entrance};
 
-/// The mode of a leaf in use. Only its owner can open it, so only the owner can lock it. Processes of other users that
-/// run in it can still read its files by name.
+/// The mode of a leaf in use. Only the owner can open the directory, so only the owner can lock it. Processes of other
+/// users that run in the leaf can still read its files by name.
 const IN_USE_MODE: u32 = 0o711;
-/// The mode of a leaf whose processes no run ends, because CMD has ended by itself: the mode of any other group.
+/// The mode of a spared leaf: no run ends the processes in it, because its CMD has ended by itself. It is also the mode
+/// of groups that are no leaves.
 const SPARED_MODE: u32 = 0o755;
-/// How many times a leaf is created, while another process locks each new leaf first.
+/// The largest number of attempts to create a leaf. An attempt fails if another process locks the new leaf first.
 const MAX_ATTEMPTS: u32 = 8;
 
 /// The permission bits of a mode.
@@ -36,7 +37,7 @@ pub(crate) struct Leaf {
     group: Group,
     /// The file through which a process moves into the leaf.
     processes: File,
-    /// The group of leasehold, below which the leaf is.
+    /// The control group of leasehold. The leaf is below it.
     parent_group: Group,
     /// Whether the leaf was removed already.
     is_removed: Cell<bool>,
@@ -47,9 +48,9 @@ pub(crate) struct Leaf {
 pub(crate) enum MoveOut {
     /// The leaf is empty and was removed.
     Removed,
-    /// Processes are moving or ending: the caller has to look again.
+    /// Processes are still being moved or are ending, so the caller has to call again.
     InProgress,
-    /// The leaf stays, because others created groups in it or its processes cannot be moved.
+    /// The leaf stays, because other programs created groups in it or its processes cannot be moved.
     Stays,
 }
 
@@ -64,12 +65,12 @@ impl Leaf {
             let path = parent_group.path().join(new_leaf_name(front));
             let failed = |error: io::Error| format!("{}: {error}", path.display());
             mkdir(&path, Mode::from_bits_truncate(IN_USE_MODE)).map_err(|errno| failed(errno.into()))?;
-            // A process that looks for leaves of killed runs may have found it in between.
+            // A process that looks for leaves of killed runs may have found and locked this one since it was created.
             if let Ok(group) = Group::open(&path)
                 && group.dir().try_lock().is_ok()
                 && let Ok(processes) = group.entrance()
             {
-                // The mode must not depend on the umask of this process.
+                // The mode is set here, because the mode at the creation depends on the umask of this process.
                 group.dir().set_permissions(Permissions::from_mode(IN_USE_MODE)).map_err(failed)?;
                 return Ok(Self { group, processes, parent_group, is_removed: Cell::new(false) });
             }
@@ -87,7 +88,7 @@ impl Leaf {
         Entrance { group: self.group.dir(), processes: &self.processes }
     }
 
-    /// Kills all processes in the leaf. Returns whether all of them will end.
+    /// Kills all processes in the leaf. Returns true if all of them will end.
     pub(crate) fn kill(&self) -> bool {
         self.group.kill().is_ok()
     }
@@ -96,9 +97,9 @@ impl Leaf {
         self.group.is_populated()
     }
 
-    /// Moves the processes that CMD left behind to the group that they would be in without leasehold.
+    /// Moves the processes that CMD left behind to the control group in which they would be without leasehold.
     pub(crate) fn move_leftovers_out(&self) -> MoveOut {
-        // The usual case: nothing was left behind.
+        // Usually CMD left no process behind.
         if self.group.remove_if_empty().is_ok() {
             self.is_removed.set(true);
             return MoveOut::Removed;
@@ -111,7 +112,7 @@ impl Leaf {
             return MoveOut::Stays;
         }
         let moved = leftovers.into_iter().map(|pid| self.parent_group.move_in(pid));
-        // A process that has ended need not be moved.
+        // If a process has ended meanwhile, it need not be moved.
         let cannot_move = |error: &io::Error| error.raw_os_error() != Some(Errno::ESRCH as i32);
         if moved.filter_map(Result::err).any(|error| cannot_move(&error)) {
             MoveOut::Stays
@@ -130,14 +131,14 @@ impl Leaf {
 
 impl Drop for Leaf {
     fn drop(&mut self) {
-        // A leaf with a running process stays.
+        // A leaf in which a process runs stays, because it cannot be removed.
         if !self.is_removed.get() {
             let _ = self.group.remove();
         }
     }
 }
 
-/// A name that no other leaf has had since the machine was booted.
+/// A name that no other leaf has had since the boot of the machine.
 fn new_leaf_name(front: Pid) -> String {
     format!("leasehold-{front}-{:x}", now().as_nanos())
 }
@@ -148,25 +149,27 @@ fn is_leaf_name(name: &str) -> bool {
     parts.is_some_and(|(pid, time)| pid.parse::<u32>().is_ok() && u64::from_str_radix(time, 16).is_ok())
 }
 
-/// What a control group is to a run that looks for leaves of killed runs.
+/// What a control group means to a run that looks for leaves of killed runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LeafState {
-    /// A leaf of this user whose front and guardian are dead. The check locks it, so that no run takes it into use.
+    /// A leaf of this user whose front and guardian are dead. The check has locked the leaf, so that no run takes it
+    /// into use.
     Orphan,
-    /// A leaf of this user whose run has spared the processes in it.
+    /// A leaf of this user that its run has marked, so that no run ends the processes in it.
     Spared,
     /// The group is in use, or is not a leaf of this user.
     Other,
 }
 
-/// What the group is to a run that looks for leaves of killed runs.
+/// What a control group means to a run that looks for leaves of killed runs.
 pub(crate) fn leaf_state(group: &Group) -> LeafState {
     let is_leaf = group.path().file_name().and_then(|name| name.to_str()).is_some_and(is_leaf_name);
     let Ok(dir) = group.dir().metadata() else { return LeafState::Other };
     if !is_leaf || dir.uid() != Uid::effective().as_raw() {
         return LeafState::Other;
     }
-    // A shared lock: several runs may check, and each waits until the processes in the leaf have ended.
+    // The lock is shared: several runs may check the leaf at the same time, and each of them waits until the processes
+    // in it have ended.
     match (dir.mode() & PERMISSIONS, group.dir().try_lock_shared()) {
         (IN_USE_MODE, Ok(())) => LeafState::Orphan,
         (SPARED_MODE, Ok(())) => LeafState::Spared,

@@ -1,7 +1,7 @@
 //! The log on standard error, for `-v` and `RUST_LOG`.
 //!
-//! A separate thread writes the lines, because the reader of standard error may stop reading, as a pager does: a
-//! command that waited for its reader would lose the lock. Lines that do not fit into the buffer are dropped.
+//! A separate thread writes the lines, because the reader of standard error may stop reading, as a pager does. If the
+//! command itself waited for the reader, it would lose the lock. Lines that do not fit into the buffer are dropped.
 
 use std::{
     io::{self, Write},
@@ -21,30 +21,31 @@ use tracing_subscriber::{
 
 use crate::text;
 
-/// How many lines the buffer holds.
+/// The number of lines that fit into the buffer.
 const BUFFER_LINES: usize = 1024;
 /// How long the end of the command waits until all lines are written.
 const FLUSH_LIMIT: Duration = Duration::from_millis(200);
-/// The prefix of this project's crates, whose events `-vv` shows.
+/// The names of this project's crates begin with this prefix. `-vv` shows the events of these crates.
 const OWN_PREFIX: &str = "leasehold";
 
 /// A message to the writing thread.
 enum WriterCommand {
     /// Write these bytes to standard error.
     Write(Vec<u8>),
-    /// Reply once everything before this message is written.
+    /// Reply when everything that came before this message is written.
     Flush(SyncSender<()>),
 }
 
-/// The channel to the thread, which starts with the first line. `None`: the operating system could not start a thread.
+/// The channel to the writing thread, which starts when the first line is written. `None`: the operating system could
+/// not start a thread.
 static WRITER_THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
 
-/// Writes one message as [`text::print_message`] does, through the thread.
+/// Writes one message as [`text::print_message`] does, but through the thread.
 pub(crate) fn print_message(message: &str) {
     write(text::message_line(message));
 }
 
-/// Passes bytes to the thread; drops them if the buffer is full.
+/// Passes bytes to the thread. If the buffer is full, drops them.
 fn write(bytes: Vec<u8>) {
     if let Some(thread) = WRITER_THREAD.get_or_init(start_thread) {
         let _ = thread.try_send(WriterCommand::Write(bytes));
@@ -57,7 +58,7 @@ fn start_thread() -> Option<SyncSender<WriterCommand>> {
     let work = move || {
         for command in received {
             match command {
-                // A failure cannot be reported, because standard error is the output for reports.
+                // A failed write cannot be reported, because reports go to standard error too.
                 WriterCommand::Write(bytes) => drop(io::stderr().write_all(&bytes)),
                 WriterCommand::Flush(done) => drop(done.send(())),
             }
@@ -66,7 +67,7 @@ fn start_thread() -> Option<SyncSender<WriterCommand>> {
     std::thread::Builder::new().name("lh-log".to_owned()).spawn(work).ok().map(|_| commands)
 }
 
-/// Waits for a moment until all lines are written.
+/// Waits until all lines are written, but for at most [`FLUSH_LIMIT`].
 pub(crate) fn flush() {
     let (done, written) = sync_channel(1);
     if let Some(Some(thread)) = WRITER_THREAD.get()
@@ -76,9 +77,9 @@ pub(crate) fn flush() {
     }
 }
 
-/// Starts to log the library's events, selected by `RUST_LOG`, or else by the number of `-v`: two show what happens to
-/// locks, three show every step. Call this once per process, and not before a fork, because only one thread survives a
-/// fork.
+/// Starts to log the library's events. `RUST_LOG` selects the events; without it the number of `-v` selects them: two
+/// show what happens to locks, three show every step. Call this once in a process, and not before a fork, because only
+/// one thread survives a fork.
 ///
 /// A `RUST_LOG` that cannot be parsed, such as one with span filters for another program, does not stop the command: a
 /// message says that it is ignored.
@@ -89,11 +90,11 @@ pub(crate) fn start(verbose: u8) {
         Err(why) => return text::print_message(&why),
     };
     let layer = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(EventWriter);
-    // Fails only when a subscriber is set already.
+    // This fails only if a subscriber is set already.
     let _ = tracing_subscriber::registry().with(layer).with(targets).try_init();
 }
 
-/// The events to log; `None`: none.
+/// The events to log. `None`: no events.
 fn targets(variable: Option<String>, verbose: u8) -> Result<Option<Targets>, String> {
     match (variable.filter(|variable| !variable.is_empty()), verbose) {
         (Some(variable), _) => variable.parse().map(Some).map_err(|error| {
@@ -135,7 +136,7 @@ impl Write for EventText {
 
 impl Drop for EventText {
     fn drop(&mut self) {
-        // Events contain names and values that others chose.
+        // The text is escaped, because events contain names and values that other users chose.
         let event = String::from_utf8_lossy(&self.0);
         write(text::message_line(event.trim_end()));
     }

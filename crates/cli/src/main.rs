@@ -1,8 +1,8 @@
-//! The `leasehold` command: arguments as typed (`args`), what they mean (`plan`), one file per command (`cmd`), and the
-//! exit codes (`exit`). `run` adds `front` (the two processes that it is), `signals` and `event_loop` (the loop),
-//! `nested` and `acquire` (the lock), `progress` and `log` (the messages meanwhile), `start`, `spawn`, `terminal`,
-//! `child` and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (its control group), `enforce` (when CMD must
-//! stop, as a pure machine) and `supervise`, which brings them together.
+//! The `leasehold` command: the arguments as typed (`args`), what they mean (`plan`), one file for each command
+//! (`cmd`), and the exit codes (`exit`). `run` has more modules: `front` (its two processes), `signals` and
+//! `event_loop`, `nested` and `acquire` (the lock), `progress` and `log` (the messages during the run), `start`,
+//! `spawn`, `terminal`, `child` and `tree` (CMD), `cgroup`, `leaf`, `delegation` and `sweep` (CMD's control group),
+//! `enforce` (a pure machine that decides when CMD must stop), and `supervise`, which uses all of these.
 
 mod acquire;
 mod args;

@@ -1,5 +1,5 @@
-//! The manual page, made from the same texts as `--help`. A test writes and checks it, so that the command itself does
-//! not contain it.
+//! The manual page, made from the same texts as `--help`. A test writes the page and checks it, so the command itself
+//! does not contain the page.
 
 use clap::CommandFactory;
 use clap_mangen::Man;
@@ -44,7 +44,7 @@ The URL for all users of the machine, unless another is given.
 The lock files of file: for root and for other users. The home directory is that of the user database.
 ";
 
-/// Compares the page with its file. With `WRITE_MAN` in the environment the file is written instead.
+/// Compares the page with its file. With `WRITE_MAN` in the environment, writes the file instead.
 #[test]
 fn the_manual_page_is_current() {
     let page = page().unwrap();
@@ -97,7 +97,7 @@ fn usage(command: &mut clap::Command) -> String {
     format!("{}\n.br\n", usage.trim_start_matches("Usage: ").replace('-', "\\-"))
 }
 
-/// One command as a section of the page. Its headings are one level lower than on a page of its own.
+/// The text of one command as a section of the page. Its headings are one level lower than on a separate page.
 fn section(command: &clap::Command) -> std::io::Result<String> {
     let man = Man::new(command.clone());
     let mut text = Vec::new();
@@ -111,7 +111,7 @@ fn section(command: &clap::Command) -> std::io::Result<String> {
     Ok(preserve_tables(&text.replace(".SH OPTIONS", ".SS OPTIONS")))
 }
 
-/// Indented lines keep their breaks; the others are filled.
+/// In the output, indented lines keep their line breaks; other lines are joined into paragraphs.
 fn preserve_tables(text: &str) -> String {
     let mut output = String::new();
     let mut table = false;

@@ -1,4 +1,4 @@
-//! A run within a run: an ancestor of this process may be a run that holds the name already.
+//! A run inside a run: an ancestor of this process may be a run that holds the same name already.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use crate::{
     signals::interrupts_wait,
 };
 
-/// The time limit for the check whether this process was started under the hold that it asks for.
+/// The time limit of the request that checks whether this process runs under the hold that it asks for.
 const SHOW_LIMIT: Duration = Duration::from_secs(5);
 /// The variables that describe the hold to CMD: its name, its claim, its token, and the lineage of the token.
 const NAME: &str = "LEASEHOLD_NAME";
 const CLAIM: &str = "LEASEHOLD_CLAIM";
 const TOKEN: &str = "LEASEHOLD_TOKEN";
 const LINEAGE: &str = "LEASEHOLD_LINEAGE";
-/// The variable that describes the holds of the runs above this one: one line each, the nearest first. The name comes
-/// last in a line because it may contain spaces.
+/// The variable that describes the holds of the runs outside of this one. It has one line for each hold, the nearest
+/// run first. The name is last in a line, because it may contain spaces.
 const OUTER: &str = "LEASEHOLD_OUTER";
 /// The number of fields of such a line.
 const LINE_FIELDS: usize = 4;
-/// How many outer holds are passed on to CMD at most, because the size of an environment is limited.
+/// The largest number of outer holds that are passed on to CMD, because the size of an environment is limited.
 const MAX_OUTER: usize = 64;
 
 /// A hold under which a process runs.
@@ -79,9 +79,9 @@ impl Hold {
     }
 }
 
-/// The hold under which CMD is to run instead of acquiring one: with `--nested ok`, the hold of an outer run on the
-/// same name. Without that option such a hold is an error if it excludes the new one, because the wait would never end.
-/// `deadline` is when the wait for the lock has to end.
+/// The hold under which CMD is to run, if it is not to acquire a new one: with `--nested ok`, the hold of an outer run
+/// on the same name. Without that option, such an outer hold is an error if it keeps out the new one, because the wait
+/// for it would never end. `deadline` is the time at which the wait for the lock has to end.
 pub(crate) fn nested(
     plan: &Run,
     locks: &Locks,
@@ -93,8 +93,8 @@ pub(crate) fn nested(
     if outer_holds.is_empty() || (plan.nested == Nested::Fail && plan.wait == Wait::Not) {
         return Ok(None);
     }
-    // Another engine or prefix may have the same name, so the claim has to be compared. A user without the right to
-    // look at locks waits as usual.
+    // An outer hold may be of another engine or prefix with the same name, so its claim is compared with those of the
+    // holders. If this user has no permission to look at locks, the run waits as usual.
     let limit = deadline.map_or(SHOW_LIMIT, |deadline| SHOW_LIMIT.min(deadline.saturating_sub(now()) / 2));
     let shown = event_loop.block_on(locks.show(plan.name.as_str()), Some(limit), interrupts_wait);
     let Some(Ok(view)) = shown.map_err(wait_failure)? else { return Ok(None) };

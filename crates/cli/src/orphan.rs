@@ -1,5 +1,5 @@
-//! Ends a hold whose guardian was killed. No process of CMD runs any more, so the name need not stay taken until the
-//! lease runs out.
+//! Ends a hold whose guardian was killed. All processes of CMD have ended, so the name need not stay taken until the
+//! lease has ended.
 
 use std::time::Duration;
 
@@ -7,17 +7,18 @@ use leasehold::{Connect, Error, Locks};
 
 use crate::{event_loop::EventLoop, plan::Run, signals::interrupts_wait};
 
-/// The time limit for ending the hold. Without an answer the name is free when the lease runs out.
+/// The time limit for ending the hold. Without an answer, the name is free when the lease has ended.
 const BREAK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Ends the hold of `claim`, on a new connection, because the connection of the guardian has ended. Returns whether the
-/// name is certainly free.
+/// Ends the hold of `claim`. Uses a new connection, because the connection of the guardian is closed. Returns true only
+/// if the name is certainly free.
 pub(crate) fn free_name(plan: &Run, claim: &str, event_loop: &EventLoop) -> bool {
-    // The kernel has released a lock of the file engine with its process.
+    // The kernel released the lock of the file engine when the guardian ended.
     if plan.url.starts_with("file:") {
         return true;
     }
-    // The hold may have been released with `--at-least` already; breaking it would free a name that is to stay taken.
+    // The guardian may have released the hold with `--at-least` already. Then a break would free a name that is to stay
+    // taken.
     if plan.at_least.is_some() {
         return false;
     }
@@ -28,8 +29,8 @@ pub(crate) fn free_name(plan: &Run, claim: &str, event_loop: &EventLoop) -> bool
     )
 }
 
-/// Ends the hold of this claim, and no other hold of the name. The claim has no keeper any more, and no request of it
-/// that could still have an effect.
+/// Ends the hold of this claim, and no other hold of the name. No keeper renews the claim any more, and no request of
+/// the claim is in flight that could still have an effect.
 async fn end_hold(locks: &Locks, name: &str, claim: &str) -> Result<(), Error> {
     let view = locks.show(name).await?;
     let own = view.holders.iter().find(|holder| holder.id == claim);

@@ -11,12 +11,12 @@ use crate::{
     source::{FILE_VARIABLE, SYSTEM_FILE, Sources, URL_VARIABLE, WITHHELD_VARIABLE},
 };
 
-/// The longest `--at-least`: longer than the period of any schedule. Bounds the effect of a typing error.
+/// The longest `--at-least`. It is longer than the period of any schedule, and bounds the effect of a typing error.
 const MAX_AT_LEAST: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The plan of `leasehold run`.
 pub(crate) struct Run {
-    /// The URL may contain a password, and stays in memory as long as CMD runs.
+    /// The URL. It may contain a password, and stays in memory as long as CMD runs.
     pub(crate) url: Zeroizing<String>,
     pub(crate) name: Name,
     pub(crate) mode: WantedMode,
@@ -26,7 +26,7 @@ pub(crate) struct Run {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Option<Duration>,
     pub(crate) grace: Duration,
-    /// The exit code for "not acquired".
+    /// The exit code if the lock is not acquired.
     pub(crate) not_acquired_code: u8,
     pub(crate) nested: args::Nested,
     pub(crate) owner: Option<Owner>,
@@ -57,7 +57,7 @@ pub(crate) enum Wait {
     Not,
 }
 
-/// The URL for this process: from the option, the environment, or the machine's file.
+/// The URL for this process: from the option, the environment, or the file for the whole machine.
 pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failure> {
     let url = Sources {
         flag,
@@ -73,12 +73,12 @@ pub(crate) fn url(flag: Option<String>, required: bool) -> Result<String, Failur
 }
 
 impl Run {
-    /// The engine and the name, for messages of a process that has no `Locks`.
+    /// The engine and the name, for messages of a process that has made no `Locks`.
     pub(crate) fn lock_label(&self) -> String {
         format!("{} lock {:?}", engines::name_of(&self.url), self.name.as_str())
     }
 
-    /// Resolves the options of `run`. The arguments are checked before `url` is called.
+    /// Resolves the options of `run`. Checks the arguments before it calls `url`.
     pub(crate) fn new(
         args: args::Run,
         url: impl FnOnce() -> Result<String, Failure>,

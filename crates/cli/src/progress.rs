@@ -1,4 +1,4 @@
-//! Messages of a run: who holds the lock that it waits for, and with `-v` every step.
+//! Messages of a run: who holds the lock that the run waits for, and with `-v` each step of the run.
 
 use std::{
     io::{IsTerminal, stderr},
@@ -25,7 +25,7 @@ const FIRST_MESSAGE_AFTER: Duration = Duration::from_millis(500);
 /// The time between two messages about waiting.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// A request to the engine that shows the name.
+/// The future of a request to the engine that shows the name.
 type ShowFuture<'a> = Pin<Box<dyn Future<Output = Result<View, Error>> + 'a>>;
 
 /// Prints repeatedly who holds the lock while the run waits for it.
@@ -46,8 +46,8 @@ impl<'a> WaitMessages<'a> {
         Self { plan, locks, next_message_at, show_request: None }
     }
 
-    /// When a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
-    /// until the next message is due; the answer may wake `event_loop` earlier.
+    /// If a message about waiting is due, asks the engine who holds the lock, and prints the answer. Returns the time
+    /// until the next message is due. The answer to the request may wake `event_loop` earlier.
     pub(crate) fn print_when_due(&mut self, event_loop: &EventLoop) -> Option<Duration> {
         loop {
             if let Some(request) = &mut self.show_request {
@@ -97,7 +97,7 @@ impl<'a> Steps<'a> {
         self.print(locks, &format!("granted after {waited}, token {token}"));
     }
 
-    /// Prints in which control group CMD was started, or why it has none and what that means.
+    /// Prints in which control group CMD was started; if it has none, prints why and what that means.
     pub(crate) fn started(&self, locks: &Locks, child: &Child, front: Pid) {
         let guardian = getpid();
         self.print(
@@ -132,7 +132,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// Prints a message when a renewal gets no answer. The field is the label of the lock in the message.
+/// Prints a message if a renewal gets no answer. The field is the label of the lock for this message.
 pub(crate) struct UnansweredRenewals(String);
 
 impl UnansweredRenewals {

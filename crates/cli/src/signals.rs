@@ -1,4 +1,4 @@
-//! Signals without handlers: they are blocked, and read from a descriptor one at a time.
+//! Signals without handlers: they are blocked, and a descriptor reports them one after the other.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -25,7 +25,7 @@ const FORWARDED: [Signal; 8] = [
     Signal::SIGTSTP,
 ];
 
-/// The descriptor for this process's signals, and the signal mask with which the process was started.
+/// The descriptor that reports the signals of this process, and the signal mask with which this process was started.
 pub(crate) struct Signals {
     fd: SignalFd,
     /// The signals that the descriptor reports.
@@ -34,16 +34,16 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// The signal by which the guardian stops when the whole process group of the front is to stop.
+    /// The guardian stops by this signal if the whole process group of the front is to stop.
     pub(crate) const STOP_WITH_GROUP: Signal = Signal::SIGTTIN;
 
-    /// Blocks the forwarded signals and reads them from a descriptor from now on. Call it before the first thread
-    /// starts, because threads inherit the mask.
+    /// Blocks the forwarded signals; from now on they are read from a descriptor. Call it before the first thread
+    /// starts, because threads inherit the signal mask.
     ///
     /// Signals that were ignored when this process started stay ignored, for `nohup` and similar programs.
     ///
     /// # Errors
-    /// The operating system's, when it has no descriptor left.
+    /// An error of the operating system: it has no descriptor left.
     pub(crate) fn take() -> Result<Self, Errno> {
         let mut reported = SigSet::empty();
         FORWARDED
@@ -52,16 +52,16 @@ impl Signals {
             .for_each(|signal| reported.add(signal));
         reported.add(Signal::SIGCHLD);
         let mut blocked = reported;
-        // Lets a process in the background take the terminal back.
+        // With this signal blocked, a process in the background can take the terminal back.
         blocked.add(Signal::SIGTTOU);
         let initial_mask = crate::spawn::block_signals(&blocked)?;
         Self::open(reported, initial_mask)
     }
 
-    /// The same signals for a forked process, through a descriptor of its own.
+    /// The same signals for a process that was forked from this one, read from another descriptor.
     ///
     /// # Errors
-    /// The operating system's, when it has no descriptor left.
+    /// An error of the operating system: it has no descriptor left.
     pub(crate) fn for_forked_process(&self) -> Result<Self, Errno> {
         Self::open(self.reported, self.initial_mask)
     }
@@ -77,20 +77,20 @@ impl Signals {
         self.initial_mask
     }
 
-    /// The next pending signal, if any.
+    /// The next pending signal. `None`: no signal is pending.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn next(&self) -> Result<Option<Signal>, Errno> {
         let info = self.fd.read_signal()?;
         Ok(info.and_then(|info| Signal::try_from(info.ssi_signo as i32).ok()))
     }
 
-    /// Stops this process, as SIGTSTP does by default. Returns when it is continued. The kernel does not stop a process
-    /// that no other process could continue (one without a shell).
+    /// Stops this process, as SIGTSTP does by default. Returns when the process is continued. The kernel does not stop
+    /// a process that no other process could continue, such as one without a shell; then this returns at once.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop(&self) -> Result<(), Errno> {
         stop(Pid::this())
     }
@@ -98,25 +98,25 @@ impl Signals {
     /// Stops the whole process group of this process, as Ctrl-Z at the terminal does.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop_group(&self) -> Result<(), Errno> {
         stop(Pid::from_raw(0))
     }
 
-    /// Stops the guardian in such a way that the front stops its process group.
+    /// Stops the guardian, by the signal that makes the front stop its process group.
     ///
     /// # Errors
-    /// The operating system's.
+    /// An error of the operating system.
     pub(crate) fn stop_with_group(&self) -> Result<(), Errno> {
         kill(Pid::this(), Self::STOP_WITH_GROUP)
     }
 }
 
-/// Stops a process, or with id 0 the process group of this process.
+/// Stops a process. With the id 0, stops the process group of this process.
 fn stop(process: Pid) -> Result<(), Errno> {
     let stop = SigSet::from(Signal::SIGTSTP);
     kill(process, Signal::SIGTSTP)?;
-    // The signal is blocked, so it takes effect when it is unblocked here.
+    // The signal is pending, because it is blocked. It takes effect while it is unblocked here.
     stop.thread_unblock()?;
     stop.thread_block()
 }
@@ -127,7 +127,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal ends the wait for the lock. The other signals matter only to CMD or to job control.
+/// Whether a signal ends the wait for the lock. The other signals concern only CMD or job control.
 pub(crate) fn interrupts_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

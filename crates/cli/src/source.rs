@@ -18,17 +18,17 @@ use crate::exit::{CONFIG, DENIED, Failure};
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The variable with the path of a file that contains the URL.
 pub(crate) const FILE_VARIABLE: &str = "LEASEHOLD_URL_FILE";
-/// The variable that is set when the two variables above are removed from the environment of CMD. Without it, a
-/// `leasehold` inside CMD would silently lock in `file:`.
+/// This variable is set for CMD when the two variables above are removed from CMD's environment. Otherwise a
+/// `leasehold` inside CMD would use `file:` without a message.
 pub(crate) const WITHHELD_VARIABLE: &str = "LEASEHOLD_NO_URL";
-/// The file for a whole machine.
+/// The URL file for the whole machine.
 pub(crate) const SYSTEM_FILE: &str = "/etc/leasehold/url";
-/// The URL when none is configured.
+/// The URL that is used if none is configured.
 const DEFAULT: &str = "file:";
-/// The largest URL file that is read. The limit keeps a wrong file from filling the memory.
+/// The largest size of a URL file that is read. The limit keeps a wrong file from filling the memory.
 const MAX_BYTES: u64 = 64 * 1024;
 
-/// The places where a URL is looked for, in this order.
+/// The places where a URL is looked for, in the order of these fields.
 pub(crate) struct Sources<'a> {
     /// `--url`
     pub(crate) flag: Option<String>,
@@ -38,7 +38,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) file: Option<OsString>,
     /// Whether `withhold` removed the two variables above.
     pub(crate) withheld: bool,
-    /// The file for the whole machine. It may be missing.
+    /// The URL file for the whole machine. It may be missing.
     pub(crate) system: &'a Path,
     /// `--require-url`
     pub(crate) required: bool,
@@ -57,7 +57,7 @@ impl Sources<'_> {
         Ok(url)
     }
 
-    /// The first URL that is found, of any scheme.
+    /// The first URL that is found. Its scheme is not checked.
     fn find(self) -> Result<String, Failure> {
         if let Some(url) = self.flag {
             return checked_url(&url, "--url");
@@ -107,20 +107,20 @@ pub(crate) fn withhold(command: &mut Command) {
     }
 }
 
-/// The permissions that others must not have on a URL file, with the `chmod` argument that removes them. A user who can
-/// write the file decides to which server all others send their passwords. A password in a user's own file is as secret
-/// as an ssh key.
+/// The permissions that other users must not have on a URL file, with the `chmod` argument that removes them. A user
+/// who can write the file decides to which server all other users send their passwords.
 const NOT_WRITABLE: (u32, &str) = (0o022, "go-w");
-/// The same for a user's own file, which others must not read either.
+/// The same for a user's own file. Other users must not read it either: a password in it is as secret as an ssh key.
 const PRIVATE: (u32, &str) = (0o077, "600");
 
-/// Opens a file without waiting: opening a pipe would wait for a writer.
+/// Opens a file without waiting: if the path is a pipe, an ordinary open would wait for a writer.
 fn open_without_waiting(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
 }
 
-/// Reads the URL file, if only this user and root could have written it. `source`: its name, for messages;
-/// `forbidden`: permissions that the file must not have; `chmod`: the argument that removes them.
+/// Reads the URL file, but only if no user except this user and root could have written it. `source` is its name for
+/// messages. `forbidden` are the permissions that the file must not have, and `chmod` is the argument that removes
+/// them.
 fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> Result<String, Failure> {
     let stat = file.metadata().map_err(|error| unreadable_failure(source, &error))?;
     if !stat.is_file() {
@@ -138,7 +138,7 @@ fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> R
             stat.uid()
         )));
     }
-    // Allocates the whole buffer at once, because a buffer that grows leaves copies of the secret in memory.
+    // The whole buffer is allocated at once: a buffer that grows leaves copies of the secret in memory.
     let mut text = Zeroizing::new(String::with_capacity(MAX_BYTES as usize + 1));
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| unreadable_failure(source, &error))?;
     if text.len() as u64 > MAX_BYTES {
@@ -149,18 +149,18 @@ fn read_url_file(file: File, source: &str, (forbidden, chmod): (u32, &str)) -> R
     url_of_lines(&text, source)
 }
 
-/// The URL in the only line that is not a comment.
+/// The URL, from the only line that is neither empty nor a comment.
 fn url_of_lines(text: &str, source: &str) -> Result<String, Failure> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     checked_url(&lines.collect::<Vec<_>>().join("\n"), source)
 }
 
-/// The trimmed URL; fails if it is empty or has control characters.
+/// The URL without surrounding spaces. Fails if it is empty or has control characters.
 fn checked_url(url: &str, source: &str) -> Result<String, Failure> {
     let url = url.trim();
     if url.is_empty() {
-        // An empty variable is an error and not "unset": an empty value must not make a fleet fall back to locks of one
-        // machine.
+        // An empty variable is an error and does not count as unset. Otherwise an empty value could make a fleet of
+        // machines use locks of which each works on one machine only.
         return Err(config_failure(format!(
             "{source} is empty: write a URL like file: into it, or remove it"
         )));
@@ -284,8 +284,8 @@ mod tests {
         {
             assert!(message(sources, CONFIG).contains("no regular file"));
         }
-        // Only root can give a file to another user. Root, too, refuses a file that belongs neither to root nor to
-        // itself.
+        // Only root can give a file to another user. Root too refuses a file that belongs neither to root nor to the
+        // user that it runs as.
         if geteuid().is_root() {
             let theirs = file(dir.path(), "theirs", "redis://h", 0o600);
             nix::unistd::chown(&theirs, Some(12_345.into()), None).unwrap();

@@ -1,7 +1,7 @@
-//! Starts CMD: what it inherits and what it must not inherit.
+//! Starts CMD. Decides what CMD inherits and what it does not inherit.
 //!
-//! The only module of this command with unsafe code: reading and resetting a signal's disposition, a fork, a fork into
-//! a control group, and the steps between fork and exec.
+//! This is the only module of this command with unsafe code: it reads and resets what a signal does, forks, creates a
+//! process in a control group, and runs steps between fork and exec.
 #![expect(
     unsafe_code,
     reason = "signal dispositions, fork, clone3, pre_exec and exec have no safe interface"
@@ -36,7 +36,7 @@ use nix::{
 
 use crate::{exit, source::withhold};
 
-/// The signal mask with which this process was started. CMD starts with the same.
+/// The signal mask with which this process was started. CMD is started with the same mask.
 #[derive(Clone, Copy)]
 pub(crate) struct InitialMask {
     mask: SigSet,
@@ -46,13 +46,13 @@ pub(crate) struct InitialMask {
 pub(crate) struct Spawn<'a> {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Variables that are added to the environment. The environment is otherwise passed on as it is, except for the
-    /// URL.
+    /// Variables that are added to the environment. Otherwise CMD gets the environment of this process, except for the
+    /// variables with the URL.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
     pub(crate) initial_mask: InitialMask,
-    /// The descriptor of the lock file, which CMD keeps open.
+    /// The descriptor of the lock file. CMD inherits it and keeps it open.
     pub(crate) lock: Option<OwnedFd>,
     /// The terminal in whose foreground CMD is to run.
     pub(crate) terminal: Option<OwnedFd>,
@@ -60,7 +60,7 @@ pub(crate) struct Spawn<'a> {
     pub(crate) entrance: Option<Entrance<'a>>,
 }
 
-/// The two ways in which a process gets into a control group.
+/// Two ways by which a process can get into a control group.
 pub(crate) struct Entrance<'a> {
     /// The group's directory, for a process that is created in the group.
     pub(crate) group: &'a File,
@@ -71,7 +71,7 @@ pub(crate) struct Entrance<'a> {
 /// The result of starting CMD.
 pub(crate) struct Spawned {
     pub(crate) pid: Pid,
-    /// Why CMD is not in its control group. `None`: it is.
+    /// Why CMD is not in its control group. `None`: CMD is in it, or it has none.
     pub(crate) move_error: Option<Errno>,
 }
 
@@ -87,38 +87,38 @@ pub(crate) fn is_ignored(signal: Signal) -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Blocks signals for this thread and the threads that it will start, and makes sure that SIGCHLD is not ignored.
-/// Returns the previous signal mask.
+/// Blocks signals for this thread and for the threads that it starts later. Also makes sure that SIGCHLD is not
+/// ignored. Returns the previous signal mask.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn block_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-    // The parent of this process may have ignored SIGCHLD; then the kernel would keep no ended child to wait for.
+    // The parent of this process may have made it ignore SIGCHLD. Then this process could not wait for ended children.
     // SAFETY: installing the default action runs no code of ours.
     unsafe { sigaction(Signal::SIGCHLD, &default)? };
     let mask = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     Ok(InitialMask { mask })
 }
 
-/// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Only a process with
-/// one thread may call it.
+/// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Call it only in a
+/// process with one thread.
 ///
 /// # Errors
-/// The operating system's, when it cannot create a process.
+/// An error of the operating system: it cannot create a process.
 pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
-    // SAFETY: with one thread, no other thread can hold a lock at the fork, so all code is as safe in the new process
-    // as here.
+    // SAFETY: the process has one thread, so no other thread can hold a lock at the fork. Therefore all code is as safe
+    // in the new process as in this one.
     match unsafe { nix::unistd::fork()? } {
         ForkResult::Parent { child } => Ok(Some(child)),
         ForkResult::Child => Ok(None),
     }
 }
 
-/// Replaces this process by CMD. CMD starts with the signal mask with which this process was started.
+/// Replaces the program of this process with CMD. CMD starts with the signal mask with which this process was started.
 ///
 /// # Errors
-/// Why it cannot be executed.
+/// Why CMD cannot be executed.
 pub(crate) fn become_cmd(
     program: &OsString,
     arguments: &[OsString],
@@ -134,7 +134,7 @@ pub(crate) fn become_cmd(
     }
 }
 
-/// CMD, without the URL in its environment unless `pass_url`.
+/// The command for CMD. Unless `pass_url`, the variables with the URL are removed from its environment.
 fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -144,8 +144,8 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
     command
 }
 
-/// Starts CMD in a process group of its own. Only the main thread may call it, because CMD is killed when the calling
-/// *thread* ends. CMD is also started if it cannot get into its control group.
+/// Starts CMD in a process group of its own. Call it only in the main thread: the kernel kills CMD when the *thread*
+/// that started it ends. If CMD cannot get into its control group, it is started all the same.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -155,8 +155,8 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
     let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
-    // On a kernel before 5.7, or under a filter of system calls that does not know this one, CMD moves into the group
-    // instead.
+    // If the kernel is older than 5.7, or a filter of system calls does not know this call, CMD moves into the control
+    // group after its creation.
     if let Some(entrance) = &entrance
         && let Ok(pid) = spawn_in_group(entrance.group, &setup, &ExecArguments::of(&command)?)?
     {
@@ -165,9 +165,9 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
     spawn_then_move(command, setup, entrance)
 }
 
-/// The settings that CMD's process applies to itself between fork and exec.
+/// The settings that the new process applies to itself between fork and exec.
 struct ChildSetup {
-    /// This process; CMD must not outlive it.
+    /// This process. CMD must not live longer than it.
     parent: Pid,
     initial_mask: InitialMask,
     lock: Option<OwnedFd>,
@@ -176,18 +176,18 @@ struct ChildSetup {
 
 impl ChildSetup {
     /// Applies the settings in the new process. Between fork and exec only async-signal-safe calls are made (prctl,
-    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl), nothing is allocated or locked, and errors are plain numbers.
+    /// getppid, getpid, sigprocmask, tcsetpgrp, fcntl). Nothing is allocated or locked, and errors are plain numbers.
     fn apply(&self) -> Result<(), Errno> {
         set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != self.parent {
-            // The parent died before prctl was called, so no death signal will come.
+            // The parent died before prctl was called, so the kernel will not send the signal for its death.
             return Err(Errno::ESRCH);
         }
         if let Some(terminal) = &self.terminal {
-            // This process is in the background, where tcsetpgrp would stop it by SIGTTOU: the signal is blocked for
-            // the call.
+            // The new process is in the background, so tcsetpgrp would stop it by SIGTTOU. Therefore the signal is
+            // blocked for the call.
             SigSet::from(Signal::SIGTTOU).thread_block()?;
-            // On failure CMD runs in the background, as it does without a terminal.
+            // If this fails, CMD runs in the background, as it does without a terminal.
             let _ = tcsetpgrp(terminal, getpid());
         }
         if let Some(lock) = &self.lock {
@@ -197,8 +197,8 @@ impl ChildSetup {
     }
 }
 
-/// A program with its arguments and environment in the form that execve expects, so that nothing has to be allocated
-/// later.
+/// A program with its arguments and environment, in the form that execve expects. It is prepared before the fork, so
+/// that nothing has to be allocated after it.
 struct ExecArguments {
     arguments: Vec<CString>,
     variables: Vec<CString>,
@@ -226,16 +226,16 @@ impl ExecArguments {
     }
 }
 
-/// A list of C strings as the null-terminated array of pointers that the kernel expects.
+/// A list of C strings as an array of pointers with a null pointer at its end, as the kernel expects it.
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
 }
 
 /// Starts a program in a process that is created in a control group (`clone3`). Returns after the exec. The inner error
-/// says that no process can be created there.
+/// says that no process can be created in the group.
 ///
-/// A process that moves into a group waits for a synchronisation of all processors, for 5 to 15 ms; a process that is
-/// created there does not. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
+/// When a process moves into a group, it waits 5 to 15 ms for a synchronisation of all processors. A process that is
+/// created in the group does not wait. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
 ///
 /// # Errors
 /// Why the program cannot be executed.
@@ -254,7 +254,7 @@ fn spawn_in_group(
     let exec_error = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let (arguments, variables) = (pointers(&exec_arguments.arguments), pointers(&exec_arguments.variables));
     let mut args = [0_u64; FIELDS];
-    // With `CLONE_VFORK` this thread continues when the new process has executed the program or has ended.
+    // With `CLONE_VFORK`, this thread continues only when the new process has executed the program or has ended.
     args[FLAGS] = INTO_CGROUP | u64::from(libc::CLONE_VFORK.unsigned_abs());
     args[EXIT_SIGNAL] = u64::from((Signal::SIGCHLD as i32).unsigned_abs());
     args[GROUP] = u64::from(group.as_raw_fd().unsigned_abs());
@@ -283,8 +283,8 @@ fn spawn_in_group(
     }
 }
 
-/// Runs in the new process, which has one thread and must not allocate. Returns only if the exec failed, with the
-/// reason.
+/// Runs in the new process, which has one thread and must not allocate. Returns the reason if the exec failed;
+/// otherwise it does not return.
 fn become_program(
     setup: &ChildSetup,
     arguments: &[*const libc::c_char],
@@ -297,14 +297,14 @@ fn become_program(
     // SAFETY: the default action of a signal runs no code. Both lists and their strings live in the caller, and the
     // lists end with a null pointer; the first of `arguments` is the program's name.
     unsafe {
-        // The Rust runtime ignores SIGPIPE, and a program would inherit that.
+        // The Rust runtime ignores SIGPIPE, and the program would inherit that.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::execvpe(arguments[0], arguments.as_ptr(), variables.as_ptr());
     }
     Errno::last()
 }
 
-/// Starts a program in a process that moves into its control group, if it has one and the move is possible.
+/// Starts a program in a new process. The process moves into its control group, if it has one and the move is possible.
 fn spawn_then_move(
     mut command: Command,
     setup: ChildSetup,
@@ -314,8 +314,8 @@ fn spawn_then_move(
     let move_error_writer = move_error_reader.as_fd().try_clone_to_owned()?;
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
-        // Moves into the control group before anything else. If that fails, `move_error_reader` gets the error, and
-        // CMD starts all the same.
+        // The process moves into the control group before anything else. If the move fails, `move_error_reader` gets
+        // the error, and CMD starts all the same.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&move_error_writer, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }
@@ -340,7 +340,8 @@ mod tests {
     use super::*;
     use crate::cgroup::Group;
 
-    /// Starts a CMD that prints the control groups it is in. Returns its output, and why it is not in the wanted group.
+    /// Starts a CMD that prints in which control groups it is. Returns its output; and, if it is not in the wanted
+    /// group, why.
     fn start(group: &Group, entrance: Entrance<'_>) -> (String, Option<Errno>) {
         let output_file = std::env::temp_dir().join(format!("lh-unit-{}-spawn", std::process::id()));
         let script =

@@ -28,10 +28,10 @@ use crate::{
     tree::wait_for_all,
 };
 
-/// The most bytes of a script's first line: the kernel reads no more.
+/// The largest number of bytes of a script's first line that are read. The kernel reads no more.
 const MAX_FIRST_LINE: u64 = 256;
 
-/// The path of a program, looked up as the system does.
+/// The path of a program. It is looked up in the way in which the system looks up programs.
 fn find_program(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(Path::new(program).to_owned()).filter(|path| path.exists());
@@ -40,7 +40,7 @@ fn find_program(program: &OsStr) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.exists())
 }
 
-/// The interpreter that a script's first line names, including characters that cannot be seen.
+/// The interpreter that a script's first line names. Characters that cannot be seen are shown by escapes.
 fn interpreter(script: &Path) -> Option<String> {
     let mut beginning = Vec::new();
     File::open(script).ok()?.take(MAX_FIRST_LINE).read_to_end(&mut beginning).ok()?;
@@ -49,7 +49,7 @@ fn interpreter(script: &Path) -> Option<String> {
     line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().map(|name| format!("{name:?}"))
 }
 
-/// The failure for a CMD that could not be started.
+/// The failure if CMD could not be started.
 pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     let (program, name) = (plan.program.display(), plan.name.as_str());
     let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
@@ -63,7 +63,7 @@ pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
     }
 }
 
-/// Why a program was not found: the program itself, its interpreter or its loader is missing.
+/// Why a program was not found: because the program itself, its interpreter or its loader is missing.
 fn not_found(program: &OsStr) -> String {
     let Some(path) = find_program(program) else {
         return "it is not found: check its name and PATH".to_owned();
@@ -74,8 +74,8 @@ fn not_found(program: &OsStr) -> String {
     }
 }
 
-/// Whether processes that CMD started keep the lock after CMD has ended, because they inherited the descriptor of the
-/// lock file.
+/// Whether processes that CMD started keep the lock after CMD has ended. They do so if they inherited the descriptor of
+/// the lock file.
 pub(crate) fn lock_is_inherited(plan: &Run, locks: &Locks, guard: &Guard) -> bool {
     plan.pass_descriptor
         && plan.at_least.is_none()
@@ -107,7 +107,7 @@ pub(crate) fn start(
         entrance: leaf.as_ref().ok().map(Leaf::entrance),
     })
     .map_err(|error| {
-        // The process that failed to become CMD is still in the leaf after it has reported the error.
+        // The process that could not become CMD has reported its error, but it may still be in the leaf.
         wait_for_all();
         failed(error)
     })?;
@@ -117,8 +117,8 @@ pub(crate) fn start(
     Ok(Child::new(pid, terminal, leaf))
 }
 
-/// A control group for CMD, or the reason why there is none. First ends the processes that killed runs have left in
-/// their control groups.
+/// Makes a control group for CMD, or returns the reason why there is none. First ends the processes that killed runs
+/// have left in their control groups.
 fn make_leaf(
     plan: &Run,
     locks: &Locks,

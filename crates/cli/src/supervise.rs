@@ -1,5 +1,5 @@
-//! Supervises CMD until it has ended: passes signals on, ends CMD when the lock is lost, and stops together with it at
-//! the terminal.
+//! Supervises CMD until it has ended: passes signals on, ends CMD when the lock is lost, and stops this process when
+//! CMD is stopped at the terminal.
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
@@ -17,30 +17,31 @@ use crate::{
     tree,
 };
 
-/// How often the loop checks whether CMD's tree has ended, after CMD has ended and the lock is lost. The end of a child
-/// wakes the loop, but not the end of a child that another process traces.
+/// The interval at which the loop checks whether CMD's tree has ended, when CMD has ended and the lock is lost. The end
+/// of a child wakes the loop earlier, unless another process traces this child.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the loop waits for the end of the processes after KILL was sent. The kernel needs some time for processes
-/// that have much memory or wait for a disk.
+/// How long the loop waits for the end of the processes after it has sent KILL. The kernel may need some time to end a
+/// process that has much memory or waits for a disk.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-/// How often the loop checks whether the processes that CMD left behind have moved out of CMD's control group.
+/// The interval at which the loop checks whether the processes that CMD left behind have moved out of CMD's control
+/// group.
 const LEFTOVERS_CHECK_INTERVAL: Duration = Duration::from_millis(1);
-/// How long it checks.
+/// For how long the loop makes these checks.
 const MOVE_LIMIT: Duration = Duration::from_millis(500);
 
-/// When a deferred keeper starts: before the first check of the hold is due.
+/// How long after the start of CMD a deferred keeper starts: before the first check of the hold is due.
 const KEEPER_START_DELAY: Duration = Duration::from_millis(200);
 
 /// The result of the supervision.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// CMD ended, and the lock was not lost until then. `left_processes`: processes that CMD started still run.
+    /// CMD ended, and the lock was not lost before that. `left_processes`: processes that CMD started still run.
     Held { code: u8, left_processes: bool },
     /// CMD was ended because the lock was lost or about to be lost.
     Lost { loss: Loss, code: u8 },
 }
 
-/// A request to the engine that confirms the hold.
+/// The future of a request to the engine that confirms the hold.
 type Confirmation<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 /// Supervises one CMD under one guard.
@@ -54,18 +55,19 @@ pub(crate) struct Supervisor<'a> {
     lost: Pin<Box<dyn Future<Output = Loss> + 'a>>,
     /// The loss, once it was reported.
     loss: Option<Loss>,
-    /// The confirmation that is in flight because TERM came in: an operator may have broken the hold.
+    /// A request that confirms the hold. It is made when this process gets TERM, because an operator may have broken
+    /// the hold.
     confirmation: Option<Confirmation<'a>>,
-    /// Whether the TERM that came in was passed on to CMD. Then a loss that the confirmation finds sends no second
-    /// TERM.
+    /// Whether the TERM that this process got was passed on to CMD. If the confirmation then finds a loss, CMD gets no
+    /// second TERM.
     term_sent: bool,
     /// The engine and the name, for messages.
     lock: String,
-    /// Whether the front was killed: then no process waits for CMD's result.
+    /// Whether the front was killed. Then no process waits for CMD's result.
     front_is_gone: bool,
     /// Whether the message about processes that cannot be ended was printed.
     survivors_reported: bool,
-    /// The deferred keeper, and when it starts. It watches over the hold if CMD runs for long.
+    /// The deferred keeper, and the time at which it starts. If CMD still runs then, the keeper watches over the hold.
     deferred_keeper: Option<(Keeper, Duration)>,
 }
 
@@ -94,23 +96,23 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Sets the deferred keeper, which starts when CMD has run for a moment.
+    /// Sets the deferred keeper. It starts when CMD has run for [`KEEPER_START_DELAY`].
     pub(crate) fn with_deferred_keeper(mut self, keeper: Option<Keeper>) -> Self {
         self.deferred_keeper = keeper.map(|keeper| (keeper, now() + KEEPER_START_DELAY));
         self
     }
 
-    /// Runs until CMD has ended; after a loss, until its whole process tree has ended.
+    /// Runs until CMD has ended. If the lock is lost, runs until CMD's whole process tree has ended.
     pub(crate) fn wait_for_end(mut self) -> Result<End, Errno> {
         let end = self.watch();
         if end.is_err() {
-            // CMD must not run on without a process that watches over the lock.
+            // If the loop fails, CMD is killed, because it must not run without a process that watches over the lock.
             let _ = self.child.send_to_all(Signal::SIGKILL);
         }
         end
     }
 
-    /// The loop: handles losses, deadlines, signals and changes of CMD until CMD has ended.
+    /// The loop. It handles losses, deadlines, signals and changes of CMD, until CMD has ended.
     fn watch(&mut self) -> Result<End, Errno> {
         loop {
             self.poll_for_loss();
@@ -131,14 +133,14 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts the deferred keeper when its time has come. Returns the time until then.
+    /// Starts the deferred keeper when its time has come. Returns the time until then, or until the next attempt.
     fn start_keeper(&mut self) -> Option<Duration> {
         let (keeper, start_at) = self.deferred_keeper.as_mut()?;
         let now = now();
         if now < *start_at {
             return Some(*start_at - now);
         }
-        // A system that cannot start a thread now may be able to a little later.
+        // If the system cannot start a thread now, it is tried again later.
         *start_at = now + KEEPER_START_DELAY;
         if keeper.begin().is_ok() {
             self.deferred_keeper = None;
@@ -146,8 +148,8 @@ impl<'a> Supervisor<'a> {
         self.deferred_keeper.is_some().then_some(KEEPER_START_DELAY)
     }
 
-    /// Ends CMD's tree after the front was killed. The hold is kept and renewed until the tree has ended, so that the
-    /// next claim is granted only after that.
+    /// Ends CMD's tree after the front was killed. The hold is kept and renewed until the tree has ended, so that no
+    /// other claim is granted before that.
     fn end_without_front(&mut self) -> Result<End, Errno> {
         loop {
             self.signal_all(Signal::SIGKILL);
@@ -169,8 +171,8 @@ impl<'a> Supervisor<'a> {
         if let Some(confirmation) = &mut self.confirmation
             && self.event_loop.poll(confirmation.as_mut()).is_ready()
         {
-            // A confirmation that finds a loss reports it to the guard first, so the loss can be polled now if it was
-            // not before.
+            // If the confirmation finds a loss, it reports the loss to the guard first. So a poll sees the loss now,
+            // even if it did not see it above.
             if self.loss.is_none()
                 && let Poll::Ready(loss) = self.event_loop.poll(self.lost.as_mut())
             {
@@ -188,7 +190,7 @@ impl<'a> Supervisor<'a> {
                 if !std::mem::take(&mut self.term_sent) {
                     self.signal_all(Signal::SIGTERM);
                 }
-                // A stopped process does not handle TERM until it continues.
+                // A process that is stopped handles TERM only when it continues.
                 self.signal_all(Signal::SIGCONT);
             }
             Some(Action::Kill) => self.signal_all(Signal::SIGKILL),
@@ -196,15 +198,15 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Sends a signal to all processes of CMD, and prints which of them cannot be signalled.
+    /// Sends a signal to all processes of CMD. If some of them cannot be signalled, prints which.
     fn signal_all(&mut self, signal: Signal) {
         if self.child.send_to_all(signal).is_err() {
             self.report_survivors();
         }
     }
 
-    /// Prints that some of CMD's processes run on without the lock, because they became another user, as those of
-    /// `sudo` do.
+    /// Prints that some of CMD's processes cannot be ended and still run, because they have become another user, as
+    /// processes of `sudo` do.
     fn report_survivors(&mut self) {
         let survivors = tree::survivors();
         if survivors.is_empty() || std::mem::replace(&mut self.survivors_reported, true) {
@@ -219,7 +221,7 @@ impl<'a> Supervisor<'a> {
         ));
     }
 
-    /// Handles a signal that came in.
+    /// Handles a signal that this process got.
     fn handle_signal(&mut self, signal: Signal) {
         match signal {
             Signal::SIGCHLD => {}
@@ -227,7 +229,7 @@ impl<'a> Supervisor<'a> {
             Signal::SIGKILL => self.front_is_gone = true,
             Signal::SIGTERM => {
                 let _ = self.child.send(signal);
-                // An operator who breaks the hold sends TERM, too: the engine tells whether the hold is broken.
+                // An operator who breaks the hold sends TERM too. So the engine is asked whether the hold is broken.
                 if self.confirmation.is_none() && self.enforcer.stopped_by().is_none() {
                     let guard = self.guard;
                     self.confirmation = Some(Box::pin(guard.confirm()));
@@ -240,7 +242,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a stopped CMD: on a terminal stops this process, too, so that the shell shows its prompt again.
+    /// Handles a stopped CMD. With a terminal, stops this process too, so that the shell shows its prompt again.
     fn handle_stop(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {
@@ -249,32 +251,34 @@ impl<'a> Supervisor<'a> {
                 self.resume();
                 return Ok(());
             }
-            // The terminal stopped only CMD's process group. The shell waits for the whole group of the front.
+            // The terminal stopped only CMD's process group. But the shell waits until the whole process group of the
+            // front is stopped.
             Some(TakeBack::FromCmd) => self.event_loop.signals().stop_with_group()?,
             Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.event_loop.signals().stop()?,
         }
-        // Either this process was continued by SIGCONT, which is pending and will be passed on. Or it was never stopped
-        // because no process could have continued it: then a stop from the terminal must not last either.
+        // Either this process was stopped and then continued by SIGCONT, which is pending and will be passed on to CMD.
+        // Or this process was not stopped, because no other process could have continued it; then a stop from the
+        // terminal must not last for CMD either.
         if by == Signal::SIGTSTP {
             self.resume();
         }
         Ok(())
     }
 
-    /// Continues CMD, unless the lock was lost while CMD was stopped: then the next round of the loop ends CMD.
+    /// Continues CMD, unless the lock was lost while CMD was stopped. In that case the next round of the loop ends CMD.
     fn resume(&self) {
-        // `check()` does not fit here: CMD would stay stopped while the hold is in doubt but not lost.
+        // `check()` would be wrong here: if the hold is in doubt but not lost, CMD would stay stopped.
         let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());
         if is_valid || self.enforcer.stopped_by().is_some() {
             self.child.resume();
         }
     }
 
-    /// Handles the end of CMD; after a loss, waits for the end of its whole process tree.
+    /// Handles the end of CMD. After a loss, waits until CMD's whole process tree has ended.
     fn handle_end(&mut self, code: u8) -> Result<End, Errno> {
         self.poll_for_loss();
         if self.loss.is_some() {
-            // CMD ended before it could get the signal. The processes that it left running get it now.
+            // CMD ended before it got the signal that is due. The processes that CMD left behind get this signal now.
             self.enforce();
         }
         let Some(loss) = self.enforcer.stopped_by() else {
@@ -293,7 +297,8 @@ impl<'a> Supervisor<'a> {
         Ok(End::Lost { loss, code })
     }
 
-    /// Moves the processes that CMD left behind out of the control group, and spares them.
+    /// Moves the processes that CMD left behind out of its control group. Marks the group, so that no run ends
+    /// processes that are still in it.
     fn move_leftovers_out(&mut self) -> Result<(), Errno> {
         let give_up_at = now() + MOVE_LIMIT;
         while !self.child.move_leftovers_out() && now() < give_up_at {
@@ -305,7 +310,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Waits until killed processes have ended, and prints those that cannot be ended.
+    /// Waits until the killed processes have ended. Prints those that cannot be ended.
     fn wait_for_killed(&mut self) -> Result<(), Errno> {
         let give_up_at = now() + KILL_LIMIT;
         while self.child.is_any_running() {

@@ -1,5 +1,6 @@
-//! Ends processes of earlier runs that were killed as a whole. Those processes run on without a lock, in the control
-//! groups of their runs; on the file engine they keep the descriptor of the lock, so that no other claim is granted.
+//! Ends processes that runs left behind when all processes of leasehold in them were killed. Such processes run on
+//! without a lock, in the control groups of their runs. On the file engine they have the descriptor of the lock, so
+//! that no other claim is granted.
 
 use std::time::Duration;
 
@@ -13,16 +14,17 @@ use crate::{
     text::print_message,
 };
 
-/// How often the sweep checks whether killed processes have ended.
+/// The interval at which the sweep checks whether killed processes have ended.
 const CHECK_INTERVAL: Duration = Duration::from_millis(2);
-/// How long the sweep checks. A process that waits for a disk ends late or never, and does nothing until then.
+/// For how long the sweep makes these checks. A process that waits for a disk ends late or never, but it does nothing
+/// meanwhile.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// Ends the processes of killed runs in the groups below `parent_group`, and waits until they have ended. Returns the
-/// signal that ended the wait (one for which `stop` is true), if any.
+/// Ends the processes of killed runs in the groups below `parent_group`, and waits until they have ended. If a signal
+/// for which `stop` returns true ended the wait, returns this signal.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn sweep(
     parent_group: &Group,
     verbose: bool,
@@ -48,13 +50,13 @@ pub(crate) fn sweep(
     Ok(None)
 }
 
-/// Kills the processes of killed runs in the groups below `parent_group`, without waiting for their end. Returns
-/// whether there are any.
+/// Kills the processes of killed runs in the groups below `parent_group`. Does not wait for their end. Returns whether
+/// there were any.
 pub(crate) fn kill_orphans(parent_group: &Group, verbose: bool) -> bool {
     orphans(parent_group, verbose).iter().filter(|orphan| !remove_or_kill(orphan)).count() > 0
 }
 
-/// The groups of killed runs below `parent_group`.
+/// The control groups of killed runs below `parent_group`.
 fn orphans(parent_group: &Group, verbose: bool) -> Vec<Group> {
     let mut orphans = Vec::new();
     collect_orphans(parent_group, &mut orphans);
@@ -67,7 +69,7 @@ fn orphans(parent_group: &Group, verbose: bool) -> Vec<Group> {
     orphans
 }
 
-/// Collects the groups of killed runs. Removes spared groups that are empty.
+/// Collects the control groups of killed runs. Removes spared groups that are empty.
 fn collect_orphans(parent_group: &Group, orphans: &mut Vec<Group>) {
     for group in parent_group.subgroups() {
         match leaf_state(&group) {
@@ -81,13 +83,13 @@ fn collect_orphans(parent_group: &Group, orphans: &mut Vec<Group>) {
     }
 }
 
-/// Removes a group without processes, or kills the processes of the group. Returns whether there were none.
+/// Removes the group if it has no processes; otherwise kills the processes. Returns whether it had none.
 fn remove_or_kill(orphan: &Group) -> bool {
     if orphan.is_populated() {
         let _ = orphan.kill();
         return false;
     }
-    // Another run may have removed the group.
+    // It is no error if another run has removed the group.
     let _ = orphan.remove();
     true
 }

@@ -1,4 +1,4 @@
-//! The controlling terminal: which process group is in its foreground, and changing that.
+//! The controlling terminal: which process group is in its foreground, and how to change that.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,28 +14,28 @@ use nix::unistd::{Pid, tcgetpgrp, tcsetpgrp};
 /// The controlling terminal of this process.
 pub(crate) struct Terminal {
     tty: File,
-    /// The process group that a shell puts into the foreground for this process.
+    /// The process group that a shell puts into the foreground when it runs this process.
     own_group: Pid,
 }
 
 impl Terminal {
     /// The controlling terminal, if this process has one. `own_group` is the process group that a shell puts into the
-    /// foreground for it.
+    /// foreground when it runs this process.
     pub(crate) fn find(own_group: Pid) -> Option<Self> {
-        // Opens the terminal itself: stdin may be a file while CMD reads a password from the terminal.
+        // Opens the terminal itself and not stdin: stdin may be a file while CMD reads a password from the terminal.
         let tty =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
         Some(Self { tty, own_group })
     }
 
-    /// Whether this process is in the foreground.
+    /// Whether the process group `own_group` is in the foreground.
     pub(crate) fn is_in_foreground(&self) -> bool {
         tcgetpgrp(&self.tty).is_ok_and(|group| group == self.own_group)
     }
 
-    /// A descriptor for handing the terminal to CMD at its start. `None` if this process is not in the foreground, or
-    /// is part of a pipeline: another program in it (a pager) may need the terminal. CMD then gets the terminal when it
-    /// reads from it.
+    /// A descriptor by which the terminal is handed to CMD at its start. `None`: this process is not in the foreground,
+    /// or it is part of a pipeline in which another program (a pager) may need the terminal. Then CMD gets the terminal
+    /// when it reads from it.
     pub(crate) fn descriptor_for_cmd(&self) -> io::Result<Option<OwnedFd>> {
         if !self.is_in_foreground() || is_pipe(io::stdin()) || is_pipe(io::stdout()) {
             return Ok(None);
@@ -43,18 +43,18 @@ impl Terminal {
         self.tty.as_fd().try_clone_to_owned().map(Some)
     }
 
-    /// Puts `group` into the foreground if this process is there.
+    /// Puts `group` into the foreground, if this process is in the foreground.
     pub(crate) fn put_in_foreground(&self, group: Pid) {
         if self.is_in_foreground() {
-            // A group that is gone by now needs no terminal.
+            // If the group does not exist any more, it needs no terminal.
             let _ = tcsetpgrp(&self.tty, group);
         }
     }
 
-    /// Puts this process into the foreground if `group` is there.
+    /// Puts this process into the foreground, if `group` is in the foreground.
     pub(crate) fn take_back(&self, group: Pid) -> TakeBack {
         match tcgetpgrp(&self.tty) {
-            // SIGTTOU is blocked in this process, so it may do this from the background.
+            // SIGTTOU is blocked in this process. So the call succeeds although this process is in the background.
             Ok(foreground) if foreground == group && tcsetpgrp(&self.tty, self.own_group).is_ok() => {
                 TakeBack::FromCmd
             }
@@ -67,7 +67,7 @@ impl Terminal {
 /// The result of taking the terminal back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TakeBack {
-    /// CMD was in the foreground; now this process is.
+    /// CMD was in the foreground; now this process is in the foreground.
     FromCmd,
     /// This process was in the foreground already.
     WasOurs,

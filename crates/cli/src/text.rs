@@ -1,4 +1,4 @@
-//! The text output of `show` and `list`, and escaping for the terminal.
+//! The text output of `show` and `list`, and escapes for the terminal.
 
 use std::{fmt::Write, io::Write as _, time::Duration};
 
@@ -6,7 +6,7 @@ use leasehold::{HolderView, View, WaiterView};
 
 use crate::cmd::show::ShownName;
 
-/// The owner that engines show for the hold that blocks a name for its minimum hold time (`--at-least`).
+/// The owner that engines show when a name stays taken for its minimum hold time (`--at-least`).
 const MIN_HOLD_OWNER: &str = "kept";
 
 /// The names in aligned columns.
@@ -41,7 +41,7 @@ fn list_row(view: &View) -> Vec<String> {
     ]
 }
 
-/// One name, one fact per line.
+/// What `show` prints for one name: one fact on each line.
 pub(crate) fn show(shown: &ShownName<'_>) -> String {
     let view = shown.view;
     let line = |what: &str, value: String| vec![what.to_owned(), value];
@@ -95,13 +95,14 @@ fn waiter_cells(waiter: &WaiterView) -> Vec<String> {
     vec![escaped(&waiter.owner), or_dash(waiter.waiting.map(short_duration)), escaped(&waiter.id)]
 }
 
-/// The owner of a hold, and whether it is foreign.
+/// The owner of a hold, with a note if the hold is foreign.
 fn owner_text(holder: &HolderView) -> String {
     let owner = escaped(&holder.owner);
     if holder.foreign { format!("{owner} (foreign)") } else { owner }
 }
 
-/// The holders of a name in half a line, if there are any: "held by me@host:7 for 1m05s, 24s left, and 2 more".
+/// A part of a sentence about the holders of a name, if there are any: "held by me@host:7 for 1m05s, 24s left, and 2
+/// more".
 pub(crate) fn held_by(view: &View) -> Option<String> {
     let (first, others) = view.holders.split_first()?;
     let is_min_hold = first.owner == MIN_HOLD_OWNER && !first.foreign;
@@ -130,7 +131,7 @@ fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".into(), |value| value.to_string())
 }
 
-/// A duration in its two largest units.
+/// A duration, written in its two largest units.
 pub(crate) fn short_duration(time: Duration) -> String {
     let (secs, millis) = (time.as_secs(), time.subsec_millis());
     match secs {
@@ -163,22 +164,22 @@ fn columns(rows: Vec<Vec<String>>) -> String {
 
 /// Writes one line to standard error.
 pub(crate) fn print_message(message: &str) {
-    // One write call, so that lines of several processes do not mix. A failure cannot be reported.
+    // One write call, so that lines of several processes do not mix. A failed write cannot be reported anywhere.
     let _ = std::io::stderr().write_all(&message_line(message));
 }
 
-/// A message as an escaped line.
+/// A message as a line, with escapes.
 pub(crate) fn message_line(message: &str) -> Vec<u8> {
     format!("leasehold: {}\n", escaped(message)).into_bytes()
 }
 
-/// Whether a terminal interprets the character: control characters, and those that change the direction of text.
+/// Whether a terminal interprets the character: control characters, and characters that change the direction of text.
 pub(crate) fn is_interpreted(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Foreign text, with an escape for every character that a terminal interprets.
+/// Text that others chose, with an escape for every character that a terminal interprets.
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::new();
     for c in text.chars() {
@@ -191,14 +192,14 @@ pub(crate) fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Text quoted as one word for a shell, so that a printed line can be copied.
+/// The text, quoted as one word for a shell, so that a user can copy a printed line and run it.
 pub(crate) fn shell_word(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     let quoted = match text.chars().all(plain) {
         true => text.to_owned(),
         false => format!("'{}'", text.replace('\'', r"'\''")),
     };
-    // The text is no option, whatever it begins with.
+    // The `--` keeps the text from being read as an option.
     if text.starts_with('-') { format!("-- {quoted}") } else { quoted }
 }
 

@@ -1,9 +1,9 @@
-//! The descendants of this process, including those in other sessions and process groups and those whose parents have
-//! ended.
+//! The descendants of this process. They include descendants in other sessions and process groups, and descendants
+//! whose parents have ended.
 //!
-//! A *subreaper* becomes the parent of every descendant whose parent ends. It signals only its direct children: they
-//! are not reaped yet, so no other process can have their ids. When one of them ends, its children become direct
-//! children and are signalled next.
+//! A *subreaper* becomes the parent of every descendant whose parent ends. This process is a subreaper. It signals only
+//! its direct children: they are not reaped yet, so no other process can have their ids. When a child ends, its
+//! children become direct children of this process, which signals them next.
 
 use std::{fs, os::unix::fs::MetadataExt};
 
@@ -17,7 +17,7 @@ use nix::{
     unistd::{Pid, Uid, User, getpid},
 };
 
-/// A process that runs on because this user may not signal it.
+/// A process that cannot be ended, because this user may not signal it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Survivor {
     pid: i32,
@@ -25,18 +25,18 @@ pub(crate) struct Survivor {
     user: String,
 }
 
-/// Makes this process a subreaper: the parent of every descendant whose own parent ends.
+/// Makes this process a subreaper: it becomes the parent of every descendant whose parent ends.
 ///
 /// # Errors
-/// The operating system's.
+/// An error of the operating system.
 pub(crate) fn become_subreaper() -> Result<(), Errno> {
     set_child_subreaper(true)
 }
 
-/// The next change of a child: it has ended, or was stopped. A child that is reported as ended is reaped.
+/// The next change of a child: it has ended or was stopped. If it has ended, it is reaped.
 ///
 /// # Errors
-/// `ECHILD` when there is no child, and so no descendant of this process.
+/// `ECHILD` when there is no child, and therefore no descendant of this process.
 pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     let flags = WaitPidFlag::WNOHANG | WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL;
     loop {
@@ -49,7 +49,7 @@ pub(crate) fn reap() -> Result<Option<WaitStatus>, Errno> {
     }
 }
 
-/// Waits until no child is left. Only for children that end by themselves because they have no program to run.
+/// Waits until no child is left. Call it only if all children end by themselves, because they have no program to run.
 pub(crate) fn wait_for_all() {
     while matches!(waitpid(None, Some(WaitPidFlag::__WALL)), Ok(_) | Err(Errno::EINTR)) {}
 }
@@ -68,15 +68,16 @@ pub(crate) fn has_no_descendants() -> bool {
 /// Sends a signal to every direct child.
 ///
 /// # Errors
-/// `EPERM` when one of them may not be signalled by this user.
+/// `EPERM` when this user may not signal one of them.
 pub(crate) fn signal_children(signal: Signal) -> Result<(), Errno> {
     signal_children_outside(signal, Pid::from_raw(0))
 }
 
-/// Sends a signal to every direct child outside of the process group `signalled_group`, which got the signal already.
+/// Sends a signal to every direct child that is not in the process group `signalled_group`, which got the signal
+/// already.
 ///
 /// # Errors
-/// `EPERM` when one of them may not be signalled by this user.
+/// `EPERM` when this user may not signal one of them.
 pub(crate) fn signal_children_outside(signal: Signal, signalled_group: Pid) -> Result<(), Errno> {
     let this_pid = getpid().as_raw();
     let mut result = Ok(());
@@ -90,13 +91,13 @@ pub(crate) fn signal_children_outside(signal: Signal, signalled_group: Pid) -> R
     result
 }
 
-/// Whether a direct child is in the process group `group`. While it is, no other process group can have this id.
+/// Whether a direct child is in the process group `group`. As long as it is, no other process group can have this id.
 pub(crate) fn has_child_in(group: Pid) -> bool {
     let this_pid = getpid().as_raw();
     !running_processes(|stat| stat.parent == this_pid && stat.group == group.as_raw()).is_empty()
 }
 
-/// The descendants that this user may not signal. Empty if `/proc` cannot be read.
+/// The descendants that this user may not signal. The list is empty if `/proc` cannot be read.
 pub(crate) fn survivors() -> Vec<Survivor> {
     let all = running_processes(|_| true);
     let mut family = vec![getpid().as_raw()];

@@ -7,7 +7,7 @@ use crate::{
     exit::{self, Failure},
 };
 
-/// Answers `--help` and `--version`; everything else is a failure because of wrong arguments.
+/// Answers `--help` and `--version`. For any other error returns the failure for wrong arguments.
 pub(crate) fn parse_failure(error: Error) -> Failure {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match cmd::print(&error.to_string()) {
@@ -18,7 +18,7 @@ pub(crate) fn parse_failure(error: Error) -> Failure {
     }
 }
 
-/// The error of clap and its tips on one line, without the usage.
+/// The error of clap and its tips, on one line and without the usage.
 fn one_line(text: &str) -> String {
     let message = text.split("\nUsage:").next().unwrap_or_default();
     let message = message.split("\nFor more information").next().unwrap_or_default();

@@ -9,7 +9,7 @@ use crate::{
     url::Url,
 };
 
-/// Locks on the engine that a URL names. All other methods are those of [`leasehold_core::Locks`].
+/// Locks on the engine that a URL names. This type has all methods of [`leasehold_core::Locks`], and those below.
 #[derive(Clone)]
 pub struct Locks {
     core: leasehold_core::Locks,
@@ -29,7 +29,7 @@ pub struct Locks {
     handle: EngineHandle,
 }
 
-/// Options for connecting, beside those in the URL.
+/// Options for connecting, in addition to those in the URL.
 #[derive(Default)]
 #[must_use]
 pub struct Connect {
@@ -59,21 +59,22 @@ impl Locks {
     /// - `mysql://[user[:password]@]host[:port]/database`
     /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
     ///
-    /// Each may have options in its query; those of databases have the same meaning as in the databases' own clients.
-    /// This function does not connect to a server; the first request does.
+    /// Each URL may have options in its query. The options of databases have the same meaning as in the databases' own
+    /// clients. This function does not connect to a server; the first request does.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for a URL that is malformed, unknown or not compiled in; the
-    /// error of the file engine for a directory that cannot be used. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the URL is malformed, its scheme or an option is unknown, or
+    /// its engine is not compiled in; the error of the file engine if the directory cannot be used. No error shows a
+    /// password.
     pub fn connect(url: &str) -> Result<Self, Error> {
         Connect::default().connect(url)
     }
 
-    /// Duplicates the descriptor of the lock file under a hold of the file engine. The lock stays held while the
+    /// Duplicates the descriptor of the lock file under a hold of the file engine. The lock stays held as long as the
     /// duplicate, or a copy of it in a child process, is open. `None` on other engines.
     ///
     /// # Errors
-    /// Any error of the operating system, when it has no descriptor left.
+    /// An error of the operating system: it has no descriptor left.
     #[cfg(all(feature = "file", target_os = "linux"))]
     pub fn descriptor(&self, guard: &leasehold_core::Guard) -> std::io::Result<Option<std::os::fd::OwnedFd>> {
         match &self.handle {
@@ -102,7 +103,7 @@ impl Locks {
         Some(crate::EtcdFence { locks: self.core.clone(), fence, resource: resource.to_owned() })
     }
 
-    /// The condition that this hold still exists, for a transaction of any etcd client; `None` when it does not
+    /// The condition that this hold still exists, for a transaction of any etcd client. `None` if the hold does not
     /// exist, and on other engines.
     #[cfg(feature = "etcd")]
     #[must_use]
@@ -111,7 +112,7 @@ impl Locks {
         etcd.held_by(guard.id())
     }
 
-    /// The statements that create the tables of these locks, for users who create them in another way; `None` on
+    /// The statements that create the tables of these locks, for users who create the tables themselves. `None` on
     /// engines without tables.
     #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
     #[must_use]
@@ -120,7 +121,7 @@ impl Locks {
         Some(schema)
     }
 
-    /// The check that this hold still exists, for a `multi` of any ZooKeeper client; `None` when it does not exist,
+    /// The check that this hold still exists, for a `multi` of any ZooKeeper client. `None` if the hold does not exist,
     /// and on other engines.
     #[cfg(feature = "zookeeper")]
     #[must_use]
@@ -131,13 +132,14 @@ impl Locks {
 }
 
 impl Connect {
-    /// The label of holds and waiters, unless a request sets another; `user@host:pid` by default.
+    /// The owner text of holds and waiters, unless a request sets another one. By default it is `user@host:pid`.
     pub fn owner(mut self, label: &str) -> Self {
         self.owner = Some(label.to_owned());
         self
     }
 
-    /// The keeper (background worker), which several `Locks` may share; a thread of its own by default.
+    /// The keeper (background worker). Several `Locks` may share one keeper. By default, the keeper is a separate
+    /// thread.
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
         self
@@ -149,40 +151,41 @@ impl Connect {
         self
     }
 
-    /// The password of the user in the URL, if the URL itself has no password. It is read at each connection, so that
-    /// it can change while locks are held. Engines without a server refuse it.
+    /// The password of the user in the URL, if the URL itself has no password. It is read at each connection, so it can
+    /// change while locks are held. An engine without a server refuses a password.
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take, and how long a server that was never reached is retried, where the URL has no
-    /// `connect_timeout`. 5 s by default; zero means the default. One attempt takes 3 s at most, to one of several
-    /// servers 1.5 s. Any request that needs a connection and gets none in this time fails with
-    /// [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a slow server is not given up.
+    /// How long connecting may take; and, as long as the server was never reached, how long it is tried again. It
+    /// counts if the URL has no `connect_timeout`. The default is 5 s; zero means the default. One attempt takes at
+    /// most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets none in this time
+    /// fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a slow server is not
+    /// given up.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
-    /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL, in place of
-    /// its options for files (`ca`, `cert`, `key` and the like). Together with one of these, or with another URL,
-    /// connecting is refused.
+    /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL. It replaces the
+    /// URL's options for files (`ca`, `cert`, `key` and the like). If the URL has one of these options, or if it is
+    /// another kind of URL, connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Locks on the engine that `url` names, with these options: like [`Locks::connect`].
+    /// Locks on the engine that `url` names, as [`Locks::connect`] makes them, with these options.
     ///
     /// # Errors
-    /// Those of [`Locks::connect`], and [`is_misconfigured`](Error::is_misconfigured) for an option that the URL or its
-    /// engine excludes.
+    /// Those of [`Locks::connect`], and [`is_misconfigured`](Error::is_misconfigured) if an option cannot be combined
+    /// with the URL or its engine.
     pub fn connect(mut self, url: &str) -> Result<Locks, Error> {
         let mut url = Url::parse(url)?;
         self.connect_timeout = url.take_duration("connect_timeout")?.or(self.connect_timeout);
-        // Zero means no timeout of its own, as in the clients of databases.
+        // Zero means that the default counts, as in the clients of databases.
         self.connect_timeout.take_if(|timeout| timeout.is_zero());
         #[cfg(feature = "tls")]
         crate::tls::check_is_encrypted(&url, &self)?;

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use leasehold_core::Error;
 
-/// Parses a duration: whole numbers with the units `ms`, `s`, `m`, `h`, `d`, largest first, each at most once.
+/// Parses a duration: whole numbers with the units `ms`, `s`, `m`, `h`, `d`. The largest unit comes first, and each
+/// unit occurs at most once.
 ///
 /// # Errors
-/// [`is_invalid`](Error::is_invalid) with a hint; a number without a unit is refused, because its unit is unknown.
+/// [`is_invalid`](Error::is_invalid), with a hint. A number without a unit is refused, because nobody can know which
+/// unit is meant.
 pub fn parse_duration(text: &str) -> Result<Duration, Error> {
     const UNITS: [(&str, u64); 5] =
         [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)];

@@ -1,16 +1,16 @@
-//! Reads from a URL whether connections to a database are encrypted: by our options, or by those of libpq and of the
-//! clients of MySQL.
+//! Reads from a URL whether connections to a database are encrypted. The URL may have the options of leasehold, of
+//! libpq, or of the clients of MySQL.
 
 use leasehold_core::Error;
 use leasehold_sql::Encryption;
 
 use crate::{connect::Connect, url::Url};
 
-/// The names of the options of one database, the names of leasehold first.
+/// The names of the options of one database. In each list, the name that leasehold itself uses comes first.
 pub(crate) struct OptionNames {
-    /// The option that names the mode.
+    /// The options that name the mode.
     mode: &'static [&'static str],
-    /// The option that names the file of trusted authorities (root certificates).
+    /// The options that name the file of trusted authorities (root certificates).
     roots: &'static [&'static str],
     certificate: &'static [&'static str],
     key: &'static [&'static str],
@@ -36,24 +36,24 @@ pub(crate) const MYSQL: OptionNames = OptionNames {
     ssl_true: Mode::Full,
 };
 
-/// The index of the authorities in the list of files: authorities, certificate, key.
+/// The index of the file of authorities in a list of three files: authorities, certificate, key.
 const ROOTS_INDEX: usize = 0;
 
-/// The modes, from the weakest to the strongest. Each verifies what the stronger modes verify, or less.
+/// The modes, from the weakest to the strongest. A stronger mode verifies at least what a weaker mode verifies.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Mode {
     Off,
-    /// Encrypted if both sides support it.
+    /// The connection is encrypted if both sides support that.
     Preferred,
-    /// Encrypted, without verification.
+    /// The connection is encrypted, but nothing is verified.
     Required,
-    /// The certificate must be signed by a trusted authority.
+    /// In addition, a trusted authority must have signed the certificate.
     Authority,
-    /// The certificate must also be for this host.
+    /// In addition, the certificate must be for this host.
     Full,
 }
 
-/// The encryption that a URL asks for, if any.
+/// The encryption that a URL asks for. `None`: it has no options for it.
 pub(crate) fn encryption(
     url: &mut Url,
     connect: &Connect,
@@ -65,7 +65,7 @@ pub(crate) fn encryption(
     let has_config = false;
     let has_own_options = has_config || ["ca", "cert", "key"].iter().any(|key| url.has_option(key));
     let requested = mode_of_options(url, names)?;
-    // The files of the authorities, the certificate and its key.
+    // The files of the authorities, of the certificate, and of its key.
     let mut files = [names.roots, names.certificate, names.key]
         .map(|names| names.iter().filter_map(|name| url.take(name)).last());
     let uses_system_roots =
@@ -92,7 +92,8 @@ pub(crate) fn encryption(
     build_encryption(mode, files, connect).map(Some)
 }
 
-/// The default of a URL without such options: encrypted if both sides support it, as in the clients of the databases.
+/// The default for a URL without such options: connections are encrypted if both sides support that, as in the clients
+/// of the databases.
 pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error> {
     build_encryption(Mode::Preferred, [None, None, None], connect)
 }
@@ -118,9 +119,8 @@ fn mode_of_options(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, E
     }
 }
 
-/// The mode that a value of an option means: libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, Prisma `strict`,
-/// drivers
-/// for Node.js `no-verify` or an object.
+/// The mode that a value of an option means. libpq writes `verify-full`, MySQL `VERIFY_IDENTITY`, and Prisma `strict`;
+/// drivers for Node.js write `no-verify` or an object.
 fn mode_of_value(value: &str, names: &OptionNames) -> Option<Mode> {
     Some(match value.to_ascii_lowercase().replace('_', "-").as_str() {
         "disable" | "disabled" => Mode::Off,
@@ -133,7 +133,7 @@ fn mode_of_value(value: &str, names: &OptionNames) -> Option<Mode> {
     })
 }
 
-/// Builds the encryption from the mode and the files: authorities, certificate, key.
+/// Builds the encryption from the mode and the files of the authorities, of the certificate, and of its key.
 #[cfg(feature = "tls")]
 fn build_encryption(mode: Mode, files: [Option<String>; 3], connect: &Connect) -> Result<Encryption, Error> {
     use leasehold_sql::Verify;
@@ -164,7 +164,7 @@ fn build_encryption(mode: Mode, _: [Option<String>; 3], connect: &Connect) -> Re
 mod tests {
     use super::*;
 
-    /// The mode, the authorities and the identity, as text.
+    /// The mode, the file of authorities, and the certificate with its key, as text.
     fn settings(names: &OptionNames, query: &str) -> String {
         let mut url = Url::parse(&format!("db://h/d?{query}")).unwrap();
         let encryption = encryption(&mut url, &Connect::default(), names).unwrap();

@@ -5,14 +5,14 @@ use leasehold_etcd::Guarded;
 
 use crate::fence::overtaken;
 
-/// A fence around data on the etcd that has the locks; from [`Locks::etcd_fence`](crate::Locks::etcd_fence).
+/// A fence around data on the etcd that has the locks. [`Locks::etcd_fence`](crate::Locks::etcd_fence) makes it.
 ///
 /// ```no_run
 /// # async fn publish() -> Result<(), leasehold::Error> {
 /// let locks = leasehold::Locks::connect("etcd://127.0.0.1:2379")?;
 /// let fence = locks.etcd_fence("routes").expect("these locks are on etcd");
 /// let guard = locks.mutex("routes").acquire().await?;
-/// // Seal, then read: from here on no earlier holder of the lock can change anything.
+/// // Seal, then read: from here on no earlier holder of the lock can change the data.
 /// fence.seal(guard.token()).await?;
 /// // ... read and compute ...
 /// fence.write(guard.token(), &[("config/routes", "a -> b"), ("config/version", "17")]).await?;
@@ -20,7 +20,7 @@ use crate::fence::overtaken;
 /// # }
 /// ```
 ///
-/// A transaction of your own client uses [`Locks::etcd_compare`](crate::Locks::etcd_compare).
+/// For a transaction of your own client, use [`Locks::etcd_compare`](crate::Locks::etcd_compare).
 #[derive(Clone, Debug)]
 pub struct EtcdFence {
     pub(crate) locks: leasehold_core::Locks,
@@ -29,22 +29,23 @@ pub struct EtcdFence {
 }
 
 impl EtcdFence {
-    /// Shows the fence this token: from now on it refuses smaller ones. Call this before the first read: a holder
-    /// that was overtaken cannot change the data that is read after it.
+    /// Shows this token to the fence, which from now on refuses smaller tokens. Call this before the first read: then
+    /// an earlier holder cannot change the data after that read.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub async fn seal(&self, token: Token) -> Result<(), Error> {
         self.write::<&str>(token, &[]).await.map(drop)
     }
 
-    /// Writes each value under its key, all in one step, and returns the revision; writes nothing if the fence was
-    /// shown a larger token before. Seals, too. Up to a hundred keys, each once.
+    /// Writes each value under its key, all in one step, and returns the revision. If the fence was shown a larger
+    /// token before, writes nothing. Like [`seal`](Self::seal), it also shows the token. There may be up to a hundred
+    /// keys, each of them once.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token
-    /// is over, and nothing was written. [`is_unknown`](Error::is_unknown) if the answer was lost; repeating the same
-    /// write has the same effect.
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token is
+    /// over, and nothing was written. [`is_unknown`](Error::is_unknown) if the answer was lost; the same write can then
+    /// be repeated, with the same effect.
     pub async fn write<T: AsRef<[u8]>>(&self, token: Token, values: &[(T, T)]) -> Result<i64, Error> {
         let fence = self.fence.clone();
         let owned: Vec<(Vec<u8>, Vec<u8>)> =

@@ -1,9 +1,9 @@
-//! Fences, the other half of a lock: the protected resource stores the largest token, so that a holder that was
-//! overtaken changes nothing.
+//! Fences, the other half of a lock: the protected resource stores the largest token that it was shown, so that an
+//! earlier holder can no longer change it.
 
 use leasehold_core::{Error, ErrorKind, Token};
 
-/// The error for a holder whose token the resource refuses.
+/// The error for a holder whose token the resource refuses, because it has seen the larger token.
 pub(crate) fn overtaken(resource: &str, token: Token, larger: u64) -> Error {
     Error::new(
         ErrorKind::Fenced,

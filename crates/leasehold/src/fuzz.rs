@@ -1,12 +1,12 @@
-//! Fuzz targets for the parsers of user input: for the tests below and for `fuzz/`. A target panics when a parser is
+//! Fuzz targets for the parsers of user input. The tests below and `fuzz/` run them. A target panics if a parser is
 //! wrong.
 
 use crate::{connect::Connect, open::open, parse_duration, url::Url};
 
-/// Parses a URL. Opens its engine as far as that needs neither a file nor a server.
+/// Parses a URL. Opens its engine, but only if that needs neither a file nor a server.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    // The password in the sample URLs, which no error and no debug output may show.
+    // The password in the sample URLs. No error and no debug output may show it.
     let secret = "hunter2";
     let assert_no_secret =
         |message: String| assert!(!message.contains(secret), "an error shows a password: {message}");
@@ -17,22 +17,23 @@ pub fn url(bytes: &[u8]) {
     if !url.scheme.contains(secret) {
         assert_no_secret(format!("{url:?}"));
     }
-    // To open these would create directories, create a store under the given name, or read certificates.
+    // An engine of these URLs is not opened: that would create directories, create a store under the given name, or
+    // read certificates.
     let has_side_effects = matches!(url.scheme.as_str(), "file" | "sqlite" | "memory") || text.contains("=/");
     if has_side_effects {
         return;
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // Only if the word is the password of a login. In other places it is a name, which an error may show; as a
-        // scheme in small letters.
+        // This is checked only if the word is the password of a login, and occurs nowhere else. In other places it is a
+        // name, which an error may show, for instance as a scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             assert_no_secret(format!("{error} {error:?}"));
         }
     }
 }
 
-/// Parses a duration. What is parsed is equal to its number of milliseconds.
+/// Parses a duration. The same duration, written as a number of milliseconds, must give the same result.
 pub fn duration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Ok(time) = parse_duration(text) {
@@ -57,7 +58,7 @@ mod tests {
             "postgres:///db?host=h&user=me&options=-c%20x=y&target_session_attrs=any&connect_timeout=3",
             "mysql://me:hunter2@[::1]:3306/db?ssl-mode=VERIFY_CA&ssl-ca=c",
             "file:",
-            // Found by cargo-fuzz.
+            // This input was found by cargo-fuzz.
             "xHUnter2x:i::hunter2@a",
         ];
         fuzz::run(&samples.map(|url| url.as_bytes().to_vec()), super::url);

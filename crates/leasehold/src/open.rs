@@ -12,7 +12,7 @@ pub(crate) struct Opened {
     pub(crate) handle: EngineHandle,
 }
 
-/// The engine itself, if it has more methods than the verbs.
+/// The engine itself, if it has methods other than the verbs.
 #[derive(Clone)]
 pub(crate) enum EngineHandle {
     #[cfg_attr(
@@ -32,7 +32,7 @@ pub(crate) enum EngineHandle {
     Sql { schema: &'static str },
 }
 
-/// Evaluates to the engine that `$opened` opens, or to an error if `$feature` is not compiled in.
+/// Evaluates to the engine that `$opened` opens. If `$feature` is not compiled in, evaluates to an error.
 macro_rules! if_compiled_in {
     ($feature:literal, $connect:expr, $opened:expr) => {{
         #[cfg(feature = $feature)]
@@ -43,8 +43,8 @@ macro_rules! if_compiled_in {
     }};
 }
 
-/// Evaluates to `$with_tls`, a configuration with the TLS settings `$tls` of the URL or of the caller. Returns an error
-/// if TLS is not compiled in.
+/// Evaluates to `$with_tls`, a configuration with `$tls`: the TLS settings of the URL or of the caller. Returns an
+/// error if TLS is not compiled in.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 macro_rules! with_tls {
     ($url:expr, $connect:expr, $config:ident, $tls:ident => $with_tls:expr) => {{
@@ -60,13 +60,13 @@ macro_rules! with_tls {
 #[cfg(feature = "redis")]
 pub(crate) use with_tls;
 
-/// Opens the engine that a URL names; explains frequent mistakes in the error.
+/// Opens the engine that a URL names. If the URL has a frequent mistake, the error explains it.
 pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     open_scheme(url, connect).map_err(|error| url.explain(error))
 }
 
-/// Opens the engine of the URL's scheme. Each engine takes its options out of the URL, and refuses unknown options
-/// before it creates anything.
+/// Opens the engine of the URL's scheme. Each engine takes its options out of the URL. It refuses options that it does
+/// not know before it creates anything.
 fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => if_compiled_in!("memory", connect, open_memory(url)),
@@ -81,7 +81,7 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
         }
         "mysql" | "mariadb" => if_compiled_in!("mysql", connect, crate::sql::open_mysql(url, connect)),
         "sqlite" => if_compiled_in!("sqlite", connect, crate::sql::open_sqlite(url)),
-        // Only the scheme is shown: the rest may contain a password.
+        // The error shows only the scheme, because the rest of the URL may contain a password.
         other => Err(Error::misconfigured(format!(
             "the URL scheme {other:?} is unknown: memory, file, redis, rediss, redis+unix, redis+sentinel, \
              rediss+sentinel, redis+cluster, rediss+cluster, redlock, etcd, etcds, zookeeper, zookeepers, \
@@ -90,7 +90,7 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     }
 }
 
-/// The password outside of the URL's login: from a file that the URL names, or from the caller.
+/// The password that is not in the login of the URL: it comes from a file that the URL names, or from the caller.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",
@@ -128,7 +128,7 @@ fn open_memory(url: &Url) -> Result<Opened, Error> {
 fn open_file(url: &Url) -> Result<Opened, Error> {
     url.check_all_taken()?;
     let rest = crate::url::decode(&url.rest)?;
-    // By RFC 8089 the directory may follow the scheme directly, or the name of this host.
+    // By RFC 8089, the directory may come directly after the scheme, or after the name of this host.
     let path = rest.strip_prefix("//localhost").filter(|path| path.starts_with('/'));
     let path = path.or_else(|| rest.strip_prefix("//")).unwrap_or(&rest);
     let dir = match rest.as_str() {
@@ -179,7 +179,7 @@ fn hand_over(url: &mut Url) -> Result<bool, Error> {
     match url.take("hand_over").as_deref() {
         None | Some("on") => Ok(true),
         Some("off") => Ok(false),
-        // The value is not shown: it may be the end of a password with a `?` in it.
+        // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => Err(Error::misconfigured(
             "the URL option hand_over is unknown: on (the default) and off are known",
         )),
@@ -203,7 +203,7 @@ fn open_zookeeper(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.take("layout").as_deref() {
         None | Some("mutex") => {}
         Some("rw") => config = config.layout(Layout::ReadWrite),
-        // The value is not shown: it may be the end of a password with a `?` in it.
+        // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: mutex (the default) and rw are known",

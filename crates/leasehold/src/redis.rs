@@ -5,14 +5,14 @@ use leasehold_redis::{Guarded, Reply};
 
 use crate::fence::overtaken;
 
-/// A fence around data on the Redis that has the locks; from [`Locks::redis_fence`](crate::Locks::redis_fence).
+/// A fence around data on the Redis that has the locks. [`Locks::redis_fence`](crate::Locks::redis_fence) makes it.
 ///
 /// ```no_run
 /// # async fn sell() -> Result<(), leasehold::Error> {
 /// let locks = leasehold::Locks::connect("redis://127.0.0.1:6379")?;
 /// let fence = locks.redis_fence("stock").expect("these locks are on Redis");
 /// let guard = locks.mutex("stock").acquire().await?;
-/// // Seal, then read: from here on no earlier holder of the lock can change anything.
+/// // Seal, then read: from here on no earlier holder of the lock can change the data.
 /// let stock = &fence.write(guard.token(), &[&["GET", "stock"]]).await?[0];
 /// if stock.text().is_some_and(|pieces| pieces != "0") {
 ///     fence.write(guard.token(), &[&["DECR", "stock"], &["RPUSH", "orders", "order-17"]]).await?;
@@ -28,22 +28,22 @@ pub struct RedisFence {
 }
 
 impl RedisFence {
-    /// Shows the fence this token: from now on it refuses smaller ones. Call this before the first read: a holder
-    /// that was overtaken cannot change the data that is read after it.
+    /// Shows this token to the fence, which from now on refuses smaller tokens. Call this before the first read: then
+    /// an earlier holder cannot change the data after that read.
     ///
     /// # Errors
-    /// As for [`write`](Self::write).
+    /// Those of [`write`](Self::write).
     pub async fn seal(&self, token: Token) -> Result<(), Error> {
         self.write::<&str>(token, &[]).await.map(drop)
     }
 
-    /// Executes `commands`, each a list of words, in one step on the server, and returns the reply to each; executes
-    /// nothing if the fence was shown a larger token before. Seals, too.
+    /// Executes `commands`, each a list of words, in one step on the server, and returns the reply to each. If the
+    /// fence was shown a larger token before, executes nothing. Like [`seal`](Self::seal), it also shows the token.
     ///
     /// # Errors
-    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token
-    /// is over, and nothing was done. [`is_unknown`](Error::is_unknown) if the answer was lost. A command that the
-    /// server refuses ends the step with its error; the commands before it are done.
+    /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token is
+    /// over, and no command was executed. [`is_unknown`](Error::is_unknown) if the answer was lost. If the server
+    /// refuses a command, its error ends the step; the commands before it have been executed.
     pub async fn write<W: AsRef<[u8]>>(&self, token: Token, commands: &[&[W]]) -> Result<Vec<Reply>, Error> {
         let fence = self.fence.clone();
         let owned: Vec<Vec<Vec<u8>>> =

@@ -11,7 +11,7 @@ use crate::{
     url::Url,
 };
 
-/// More replicas than any installation has: a larger number is a mistake.
+/// No installation has more replicas than this, so a larger number is a mistake.
 const MAX_REPLICAS: u32 = 64;
 
 /// Opens the engine, with the options of the URL and of the caller.
@@ -32,7 +32,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     match url.take("layout").as_deref() {
         None => {}
         Some("redisson") => config = config.layout(Layout::Redisson)?,
-        // The value is not shown: it may be the end of a password with a `?` in it.
+        // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => {
             return Err(Error::misconfigured(
                 "the URL option layout is unknown: redisson is known; without it locks are plain strings",
@@ -74,7 +74,7 @@ pub(crate) fn open_redis(url: &mut Url, connect: &Connect) -> Result<Opened, Err
     Ok(Opened { engine: Arc::clone(&redis) as _, handle: EngineHandle::Redis(redis) })
 }
 
-/// Sets the login at the Sentinels.
+/// Sets the user and the password for connections to the Sentinels.
 fn with_sentinel_login(url: &mut Url, config: Config) -> Result<Config, Error> {
     let (user, file) = (url.take("sentinel_user"), url.take("sentinel_password_file"));
     match (user, file) {
@@ -89,7 +89,8 @@ fn with_sentinel_login(url: &mut Url, config: Config) -> Result<Config, Error> {
     }
 }
 
-/// Encrypts connections according to the scheme; those to Sentinels as well, unless `sentinel_tls` is set.
+/// Encrypts the connections if the scheme says so. Connections to Sentinels follow the scheme too, unless
+/// `sentinel_tls` is set.
 fn with_encryption(
     url: &mut Url,
     connect: &Connect,

@@ -57,7 +57,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
-/// The part of a URL that libpq also reads: hosts, login, parameters and encryption.
+/// The part of the URL that libpq has too: hosts, login, parameters and encryption.
 #[cfg(feature = "postgres")]
 fn libpq_settings(
     url: &mut Url,
@@ -103,7 +103,7 @@ pub(crate) fn open_sqlite(url: &mut Url) -> Result<Opened, Error> {
             "a sqlite URL names the file of a database: write it like sqlite:///path/to/file.db",
         ));
     }
-    // A relative path is relative to the working directory, as in sqlx, from which such URLs come.
+    // As in sqlx, from which such URLs come, a relative path counts from the working directory.
     let path = std::path::absolute(path)
         .map_err(|error| Error::misconfigured(format!("the path of the sqlite URL is relative: {error}")))?;
     match mode.as_deref() {
@@ -127,7 +127,8 @@ fn opened(engine: SqlEngine, schema: &'static str) -> Opened {
     Opened { engine: Arc::new(engine), handle: EngineHandle::Sql { schema } }
 }
 
-/// Takes the option `charset`, which clients of other languages need, and checks it: only UTF-8 is accepted.
+/// Takes the option `charset` out of the URL, and checks its value. Clients of other languages need this option; only
+/// UTF-8 is accepted.
 #[cfg(feature = "mysql")]
 fn check_charset(url: &mut Url) -> Result<(), Error> {
     match url.take("charset") {
@@ -138,11 +139,12 @@ fn check_charset(url: &mut Url) -> Result<(), Error> {
     }
 }
 
-/// Takes the option `hold` (how the database stores a hold), and checks it: only leases are known.
+/// Takes the option `hold` (how the database stores a hold) out of the URL, and checks its value: only `lease` is
+/// known.
 fn check_hold_option(url: &mut Url) -> Result<(), Error> {
     match url.take("hold").as_deref() {
         None | Some("lease") => Ok(()),
-        // The value is not shown: it may be the end of a password with a `?` in it.
+        // The error does not show the value: it may be the end of a password that contains a `?`.
         Some(_) => Err(Error::misconfigured("the URL option hold is unknown: lease (the default) is known")),
     }
 }

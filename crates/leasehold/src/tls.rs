@@ -12,7 +12,7 @@ use leasehold_tls::Tls;
 
 use crate::{connect::Connect, url::Url};
 
-/// The schemes whose connections are encrypted, or may be.
+/// The schemes whose connections are always or sometimes encrypted.
 const ENCRYPTED: [&str; 9] = [
     "rediss",
     "rediss+sentinel",
@@ -27,7 +27,7 @@ const ENCRYPTED: [&str; 9] = [
 
 /// Refuses `Connect::tls` for a URL whose connections are not encrypted.
 pub(crate) fn check_is_encrypted(url: &Url, connect: &Connect) -> Result<(), Error> {
-    // Whether only the connections to the Sentinels are encrypted, or only those to some nodes.
+    // True if some connections are encrypted: those to the Sentinels, or those to some nodes.
     let encrypts_some = url.scheme == "redis+sentinel" && url.option_is("sentinel_tls", "on")
         || url.scheme == "redlock" && url.rest.contains("rediss://");
     if connect.tls.is_none() || ENCRYPTED.contains(&url.scheme.as_str()) || encrypts_some {
@@ -40,13 +40,14 @@ pub(crate) fn check_is_encrypted(url: &Url, connect: &Connect) -> Result<(), Err
     )))
 }
 
-/// The TLS configuration from `Connect::tls`, or else from the options of the URL.
+/// The TLS configuration from `Connect::tls`; without it, from the options of the URL.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 pub(crate) fn of_url(url: &mut Url, connect: &Connect) -> Result<Tls, Error> {
     of_files([url.take("ca"), url.take("cert"), url.take("key")], connect)
 }
 
-/// The TLS configuration from `Connect::tls`, or else from files: the authorities, the certificate and its key.
+/// The TLS configuration from `Connect::tls`; without it, from three files: the authorities, the certificate, and its
+/// key.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",

@@ -1,5 +1,5 @@
-//! Splits a URL into scheme, rest and options. Its `Debug` and its errors show the scheme only: the rest may contain
-//! a password.
+//! Splits a URL into scheme, rest and options. Its `Debug` and its errors show only the scheme, because the rest may
+//! contain a password.
 
 use std::{fmt, time::Duration};
 
@@ -15,13 +15,15 @@ const DATABASES: [&str; 4] = ["postgres", "postgresql", "mysql", "mariadb"];
 /// A URL, split into its parts.
 pub(crate) struct Url {
     pub(crate) scheme: String,
-    /// The text between `scheme:` and `?`, still encoded: an engine splits it before it decodes the parts.
+    /// The text between `scheme:` and `?`. It is still percent-encoded: an engine splits it before it decodes the
+    /// parts.
     pub(crate) rest: String,
     /// The decoded options that no engine has taken yet.
     options: Vec<(String, String)>,
-    /// Whether the apparent options may be the end of a password with a `?` in it: then no error may show them.
+    /// Whether the text that looks like options may be the end of a password that contains a `?`. Then no error may
+    /// show it.
     is_ambiguous: bool,
-    /// The options that the engine has tried to take so far: the known options of its scheme.
+    /// The options that the engine has asked for so far. At the end, these are the known options of the scheme.
     known_options: Vec<&'static str>,
 }
 
@@ -52,13 +54,13 @@ impl Url {
         taken.map(|(_, value)| value)
     }
 
-    /// Takes out an option that this kind of URL has only if `is_known`.
+    /// Takes an option out of the URL, if `is_known` says that this kind of URL has the option.
     #[cfg(feature = "redis")]
     pub(crate) fn take_if(&mut self, is_known: bool, key: &'static str) -> Option<String> {
         if is_known { self.take(key) } else { None }
     }
 
-    /// Whether an option has this value. If it is given twice, the last value counts.
+    /// Whether an option has this value. If the option is given twice, the last value counts.
     #[cfg(feature = "tls")]
     pub(crate) fn option_is(&self, key: &str, value: &str) -> bool {
         self.options.iter().rfind(|(known, _)| known == key).is_some_and(|(_, last)| last == value)
@@ -70,14 +72,14 @@ impl Url {
         self.options.iter().any(|(known, _)| known == key)
     }
 
-    /// An error if the apparent options may be the end of a password.
+    /// Returns an error if the text that looks like options may be the end of a password.
     #[cfg(feature = "postgres")]
     pub(crate) fn check_unambiguous(&self) -> Result<(), Error> {
         if self.is_ambiguous { Err(ambiguous()) } else { Ok(()) }
     }
 
-    /// Takes an option out and parses it as a duration. In the URLs of databases a number without a unit is in
-    /// seconds, as in their clients, and 0 means none.
+    /// Takes an option out of the URL and parses it as a duration. In the URLs of databases, a number without a unit is
+    /// in seconds, as in the clients of these databases, and 0 means that the option is not given.
     pub(crate) fn take_duration(&mut self, key: &'static str) -> Result<Option<Duration>, Error> {
         let is_ambiguous = self.is_ambiguous;
         let is_bare_number =
@@ -97,7 +99,7 @@ impl Url {
         Ok(time.filter(|time| !(is_in_seconds && time.is_zero())))
     }
 
-    /// Fails if an option was not taken; the error lists the known options.
+    /// Returns an error if an option is left that was not taken. The error lists the known options.
     #[cfg_attr(
         not(any(
             feature = "memory",
@@ -122,7 +124,8 @@ impl Url {
         )))
     }
 
-    /// Adds a frequent cause to an error: unescaped special characters in the user or password.
+    /// If an error is due to the URL, adds a frequent cause to it: special characters that are not escaped in the user
+    /// or password.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
         let has_special_characters =
@@ -130,7 +133,7 @@ impl Url {
         if !error.is_misconfigured() {
             return error;
         }
-        // As in `//user:begin-of-a-password`, where the rest of the password looks like options.
+        // In `//user:begin-of-a-password`, the end of the password looks like options.
         let may_be_a_cut_password =
             self.rest.strip_prefix("//").is_some_and(|rest| rest.contains(':') && !rest.contains('/'));
         if self.is_ambiguous && login.is_none() && may_be_a_cut_password {
@@ -145,7 +148,7 @@ impl Url {
     }
 }
 
-/// The error for a URL whose apparent options may be the end of a password.
+/// The error for a URL in which the text that looks like options may be the end of a password.
 fn ambiguous() -> Error {
     Error::misconfigured(
         "the URL has an @ after its ?: write ? in a password as %3F, and @ in an option as %40",
@@ -188,7 +191,7 @@ mod tests {
         }
     }
 
-    /// A `?` ends the apparent login for a URL parser, and a `#` for a browser.
+    /// For a URL parser, a `?` in a password ends the login; for a browser, a `#` does.
     #[cfg(all(feature = "postgres", feature = "mysql"))]
     #[test]
     fn an_unescaped_question_mark_or_hash_is_explained() {

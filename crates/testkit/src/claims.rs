@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_core::{Claim, ClaimId, Mode, Name, Previous, Release};
 
-/// An exclusive claim of `name` with a new id, which may queue and has the lease time `ttl`.
+/// An exclusive claim of `name` with a new id and the lease time `ttl`. The claim may queue.
 ///
 /// # Panics
 /// If `name` is not a valid name, or the operating system has no random numbers.
@@ -23,7 +23,7 @@ pub fn exclusive(name: &str, ttl: Duration) -> Claim {
     }
 }
 
-/// The release of a claim by its id. It ends the claim whether the claim holds or waits.
+/// The release of a claim by its id. It ends the claim in either state, as a hold or as a waiter.
 #[must_use]
 pub fn release_of(claim: &Claim) -> [Release; 1] {
     let (id, name, mode) = (claim.id, claim.name.clone(), claim.mode);

@@ -12,10 +12,10 @@ use std::{
     time::Duration,
 };
 
-/// The limit of polls. A public future has some dozens of stages, so a thousand polls are a bug.
+/// The limit of polls. A public future has some dozens of stages, so a future that takes a thousand polls has a bug.
 const MAX_POLLS: usize = 1_000;
-/// The most calls of `drive` between two wake-ups of a future. Together with the pauses they take ten seconds; then the
-/// future counts as hung.
+/// The largest number of calls of `drive` between two wake-ups of a future. With the pauses, these calls take ten
+/// seconds. After them the future counts as hung.
 const MAX_DRIVES: usize = 10_000;
 /// The pause after a call of `drive`, in which other threads can wake the future.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -23,8 +23,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// For n = 0, 1, 2, ...: makes a future, polls it n times, drops it, and calls `after_each(n)`, until the future
 /// completes within n polls. Returns the number of polls that it took to complete.
 ///
-/// The future is polled only when it was woken. Until then `drive` is called repeatedly so that other things progress;
-/// it must not block. A future that needs the context of a runtime must be made inside it.
+/// The future is polled only after it was woken. Until then `drive` is called repeatedly, so that whatever the future
+/// waits for progresses. `drive` must not block. A future that needs the context of a runtime must be made inside this
+/// context.
 ///
 /// # Panics
 /// If the future is never woken, or takes more than a thousand polls.
@@ -65,7 +66,7 @@ fn poll_times<F: Future>(future: F, polls: usize, drive: &mut impl FnMut()) -> b
     false
 }
 
-/// Wakes a thread, and records that it did.
+/// Wakes a thread, and records that the future was woken.
 struct ThreadWaker {
     woken: AtomicBool,
     thread: Thread,

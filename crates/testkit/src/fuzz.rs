@@ -7,11 +7,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The number of mutated inputs of a test, which take one or two seconds without optimisation.
+/// The number of mutated inputs of a test. They take one or two seconds without optimisation.
 const INPUTS: u64 = 20_000;
 /// The seed, unless the environment names another.
 const SEED: u64 = 17;
-/// Mutations do not make an input longer than this. The first bytes are what distinguishes parsers.
+/// Mutations do not make an input longer than this. Parsers decide by the first bytes of an input.
 const MAX_INPUT_BYTES: usize = 4096;
 /// The largest number of mutations of one input.
 const MAX_MUTATIONS: u64 = 6;
@@ -34,8 +34,9 @@ const NUMBERS: [u64; 12] = [
     0xffff_ffff_ffff_ffff,
 ];
 
-/// Calls `target` with all samples, their prefixes, and mutations of them: 20,000 inputs, the same in each run. With
-/// `LEASEHOLD_FUZZ_SECONDS` in the environment it runs for that time, from the seed in `LEASEHOLD_SEED`.
+/// Calls `target` with all samples, their prefixes, and 20,000 mutated inputs, which are the same in each run. In the
+/// environment, `LEASEHOLD_FUZZ_SECONDS` sets a time in place of the number of mutated inputs, and `LEASEHOLD_SEED`
+/// sets the seed.
 ///
 /// # Panics
 /// If the target panics. The input is printed.

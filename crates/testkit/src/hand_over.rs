@@ -1,5 +1,5 @@
-//! Tests of hand-over inside a process that the engines with blocks of [`HAND_OVER_TOKENS`] tokens share. Each engine
-//! adds its own setup and its own faults. All functions use the name `a`.
+//! Tests of hand-over inside a process. The engines with blocks of [`HAND_OVER_TOKENS`] tokens share these tests. Each
+//! engine adds its own setup and its own faults. All functions use the name `a`.
 
 use std::{
     sync::{
@@ -16,16 +16,16 @@ use tokio::{runtime::Runtime, time::timeout};
 
 use crate::rig::{PATIENCE, acquire};
 
-/// The tasks of a process.
+/// The number of tasks of the process.
 const TASKS: usize = 8;
-/// The sections of each task.
+/// How often each task locks the name.
 const SECTIONS: usize = 40;
 
-/// A request that waits in the process.
+/// A request that waits in the local queue of the process.
 type Waiting = BoxFuture<'static, Result<Guard, Error>>;
 
-/// Runs threads that lock the name again and again. Two are never in the section at once, and their tokens grow.
-/// Returns the tokens.
+/// Runs threads that lock the name again and again. Two threads never hold the lock at the same time, and the tokens
+/// grow. Returns the tokens.
 ///
 /// # Panics
 /// If the test fails.
@@ -50,7 +50,7 @@ pub fn sections(locks: &Locks) -> Vec<u64> {
     tokens
 }
 
-/// The tasks of a process share claims at the server.
+/// The tasks of a process share claims: there are far fewer claims than holds of tasks.
 ///
 /// # Panics
 /// If the test fails.
@@ -61,7 +61,8 @@ pub fn tasks_share_claims(locks: &Locks) {
     assert!(claims.len() <= tokens.len() / 4, "{} claims for {} sections", claims.len(), tokens.len());
 }
 
-/// While the tasks of a process always want the name, `turn` locks and unlocks it by another program.
+/// The tasks of a process want the name all the time. Meanwhile `turn` acquires and releases the name by another
+/// program, which must succeed.
 ///
 /// # Panics
 /// If the test fails.
@@ -82,7 +83,7 @@ pub fn busy_process_lets_others_in(locks: &Locks, mut turn: impl FnMut()) {
     });
 }
 
-/// `fault` strikes while one task is in the section and another one waits. The hold survives, and is handed over.
+/// `fault` strikes while one task has the lock and another one waits. The hold survives, and is handed over.
 ///
 /// # Panics
 /// If the test fails.
@@ -97,8 +98,8 @@ pub fn block_survives(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) {
     next.release_blocking().expect("the hold is not lost");
 }
 
-/// `fault` ends the hold on the server while one task is in the section and another one waits. The first task is
-/// notified of the loss, and the next one gets a hold of another claim. Returns the guard of that hold.
+/// `fault` ends the hold on the server while one task has the lock and another one waits. The first task is notified of
+/// the loss, and the next one gets a hold of another claim. Returns the guard of that hold.
 ///
 /// # Panics
 /// If the test fails.
@@ -115,8 +116,8 @@ pub fn block_ends(runtime: &Runtime, locks: &Locks, fault: impl FnOnce()) -> Gua
     next
 }
 
-/// A waiter that gives up at the moment of its step: the hold goes to the next task, or back to the server, as
-/// `await_free` sees it.
+/// A waiting task gives up at the moment at which the hold is handed to it. The hold goes to the next task. If there is
+/// none, it goes back to the server; `await_free` waits until the name is free there.
 ///
 /// # Panics
 /// If the test fails.
@@ -164,7 +165,7 @@ fn block(token: u64) -> u64 {
     token / u64::from(HAND_OVER_TOKENS)
 }
 
-/// A request that waits in the process.
+/// Makes a request that waits in the local queue of the process.
 fn waiting(runtime: &Runtime, locks: &Locks) -> Waiting {
     let mut request: Waiting = Box::pin(locks.mutex("a").acquire());
     assert!(runtime.block_on(async { (&mut request).now_or_never() }).is_none(), "the name is held");

@@ -1,7 +1,8 @@
 //! Test tools for every engine of leasehold. Published for engine authors, not semver-stable.
 //!
 //! - [`suite`]: the conformance suite, with one entry point for every engine.
-//! - `oracle`, a feature: compares the answers to random requests with those of the memory engine.
+//! - `oracle`, a module with a feature of the same name: compares the answers to random requests with those of the
+//!   memory engine.
 //! - [`claims`]: claims for tests of engines.
 //! - [`decorators`]: engines that lose, duplicate, delay and count calls.
 //! - [`dropper`]: drops a future at each of its polls.
@@ -13,7 +14,7 @@
 //! - [`panic_clock`]: a clock that panics in one task of an engine.
 //! - [`rig`]: shared parts of the tests of engines with a server.
 //! - [`lease_retries`]: retries tests of leases on a busy machine.
-//! - [`hand_over`]: tests of hand-over inside a process that two engines share.
+//! - [`hand_over`]: tests of hand-over inside a process, which several engines share.
 //! - [`scenarios`]: tests that several engines share beside the suite.
 //! - [`stopwatch`]: time limits that a busy machine cannot break.
 

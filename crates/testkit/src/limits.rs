@@ -2,12 +2,12 @@
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// The limit of open files that is enough for all tests of one program that run at the same time, and for the servers
+/// The limit of open files that is enough for all tests of one program, which run at the same time, and for the servers
 /// that they start.
 pub const OPEN_FILES: u64 = 8192;
 
-/// Raises the limit of open files of this process and of its future children as far as useful and permitted; root may
-/// raise any limit. Returns the limit that is in effect afterwards.
+/// Raises the limit of open files of this process and of its future children to [`OPEN_FILES`], or as far as permitted;
+/// root may raise any limit. Returns the limit that is in effect afterwards.
 pub fn raise_open_files() -> u64 {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return 0 };
     if soft >= OPEN_FILES {

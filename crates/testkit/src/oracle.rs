@@ -1,6 +1,6 @@
-//! Sends the same random requests to an engine and to the memory engine, and compares the answers: claims, asks,
-//! releases, renewals and looks of several clients. The end of the previous hold is not compared, because not all
-//! engines report it. Time is not compared either; the conformance suite tests expiry.
+//! Sends the same random requests to an engine and to the memory engine, and compares the answers. The requests are
+//! claims, asks, releases, renewals and looks of several clients. How the previous hold ended is not compared, because
+//! not all engines report it. Times are not compared either; the conformance suite tests expiry.
 
 use std::sync::{
     Arc,
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 const CLIENTS: usize = 3;
 const NAMES: usize = 2;
-/// The number of claims in one run: few, so that they conflict.
+/// The number of claims in one run: few, so that the claims conflict.
 const CLAIMS: usize = 12;
 /// Added to a token to make a wrong one.
 const WRONG_TOKEN_OFFSET: u64 = 1_000_000;
@@ -33,7 +33,7 @@ impl Clock for StoppedClock {
     }
 }
 
-/// When a waiting claim is granted a released name.
+/// The moment at which a waiting claim is granted a released name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Granting {
     /// In the step of the release, visible to all clients.
@@ -43,7 +43,7 @@ pub enum Granting {
     WhenAsked,
 }
 
-/// One random request. `index` is the number of the claim, `name` that of the name.
+/// One random request. `index` is the number of the claim; `name` is the number of the name.
 #[derive(Clone, Debug)]
 enum Step {
     Claim { index: usize, asks: bool },
@@ -80,12 +80,12 @@ fn step() -> impl Strategy<Value = Step> {
 struct System {
     clients: Vec<Arc<dyn Engine>>,
     tokens: [Option<Token>; CLAIMS],
-    /// Which claims waited at their last request.
+    /// Whether each claim was waiting after its last request.
     waiting: [bool; CLAIMS],
     granting: Granting,
 }
 
-/// An answer, without the parts that may differ.
+/// An answer, without the parts in which two correct engines may differ.
 #[derive(Debug, PartialEq)]
 enum Reply {
     /// `rank`: how many known grants of the name have smaller tokens.
@@ -109,7 +109,7 @@ impl System {
         Self { clients, tokens: Default::default(), waiting: Default::default(), granting }
     }
 
-    /// Lets all waiting claims ask until no more are granted, where grants need a request.
+    /// If grants need a request: lets all waiting claims ask until no more are granted.
     async fn ask_until_stable(&mut self, claims: &[Claim], names: &[Name]) {
         let mut granted = self.granting == Granting::WhenAsked;
         while std::mem::take(&mut granted) {
@@ -120,7 +120,7 @@ impl System {
         }
     }
 
-    /// Sends one request and returns the answer without the parts that may differ.
+    /// Sends one request and returns the answer without the parts in which two correct engines may differ.
     async fn step(&mut self, step: &Step, claims: &[Claim], names: &[Name]) -> Reply {
         match *step {
             Step::Claim { index, asks } => {

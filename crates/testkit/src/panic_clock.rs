@@ -10,7 +10,7 @@ use std::{
 
 use leasehold_core::{Clock, Env, Instant};
 
-/// Panics once, when code of a given module reads the time.
+/// A clock that panics once, when code of a given module reads the time.
 pub struct PanicClock {
     inner: Arc<dyn Clock>,
     /// The name of the module, as in a backtrace.
@@ -24,7 +24,8 @@ pub struct PanicClock {
 }
 
 impl PanicClock {
-    /// The system's environment with this clock, for code of a module. The clock does not panic before it is armed.
+    /// The system's environment with this clock in place of the system's clock. The clock does not panic before it is
+    /// armed.
     #[must_use]
     pub fn new(module: &'static str) -> (Arc<Self>, Env) {
         let env = Env::system();

@@ -7,14 +7,14 @@ use leasehold_core::{Endpoint, Guard, Locks};
 /// The time limit of waits for an event. A test fails at this limit only if the event never happens.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of cases of the suite that run in parallel. Most of them wait; more would take the machine from other
-/// programs.
+/// The number of cases of the suite that run in parallel. Most of them wait. More cases would take processor time from
+/// other programs.
 pub const AT_ONCE: usize = 16;
 
 /// Acquires a mutex with the blocking interface, as a program without an executor does.
 ///
 /// # Panics
-/// If that fails.
+/// If the lock is not acquired within [`PATIENCE`].
 pub fn acquire(locks: &Locks, name: &str) -> Guard {
     locks.mutex(name).blocking().acquire_within(PATIENCE).expect("the lock is free before long")
 }

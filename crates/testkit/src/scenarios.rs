@@ -10,11 +10,11 @@ use crate::{
     rig::{PATIENCE, acquire},
 };
 
-/// A claim of `other` waits behind two claims of `engine`, and the nearer one gives up. The waiting claim must be
-/// notified, ask, and not be granted (I1).
+/// A claim of `other` waits behind two claims of `engine`: the holder and a waiter. The waiter gives up. The claim of
+/// `other` must be notified; when it asks, it must not be granted (I1).
 ///
 /// # Panics
-/// If that fails.
+/// If the claim of `other` is not notified, or is granted.
 pub async fn waiter_ahead_gives_up(
     engine: &dyn Engine,
     other: &dyn Engine,
@@ -32,11 +32,11 @@ pub async fn waiter_ahead_gives_up(
     assert!(matches!(other.claim(stays, How::Ask).await, Ok(Answer::Waiting(_))));
 }
 
-/// An operator breaks a hold of `a` whose next renewal is due in twenty minutes. Its holder, which is returned, must be
-/// notified at once, and another hold on the same lease or session must stay.
+/// An operator breaks a hold of `a` whose next renewal is due in twenty minutes. The holder must be notified at once,
+/// and another hold on the same lease or session must stay. Returns the guard of the broken hold.
 ///
 /// # Panics
-/// If that fails.
+/// If the holder is not notified, or the other hold does not stay.
 pub fn break_is_reported_at_once(locks: &Locks, operator: &Locks, runtime: &Runtime) -> Guard {
     let acquired = locks.mutex("a").ttl(Duration::from_secs(3600)).blocking().acquire();
     let guard = acquired.expect("the name is free");

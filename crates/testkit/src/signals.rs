@@ -8,8 +8,8 @@ use nix::{
     unistd::Pid,
 };
 
-/// Sends a signal to a child of this process. If the signal stops the child, it has stopped when this returns. Without
-/// that wait, some of its threads would run on for a while on a busy machine.
+/// Sends a signal to a child of this process. With a signal that stops the child, returns only when the child has
+/// stopped: on a busy machine, some of its threads run on for a while after the signal.
 ///
 /// # Panics
 /// If there is no such child.

@@ -1,9 +1,10 @@
-//! A stopwatch for tests on a busy machine: it counts the time that the machine gave, not the time of the wall clock.
+//! A stopwatch for tests on a busy machine: it counts the time that the machine gave to the test, not the time of the
+//! wall clock.
 //!
 //! A test that judges by the wall clock fails when other programs take the processors or the disk. A [`Stopwatch`]
-//! measures against a yardstick thread of the same process instead. The thread sleeps, writes to the disk, and counts
-//! one beat of 20 ms for each round, however long the round took. While more threads want to run than there are
-//! processors, a beat counts for the share that each of them gets.
+//! measures against the yardstick, a thread of the same process. In each round, the thread sleeps and, in some rounds,
+//! writes to the disk. It counts one beat of 20 ms for each round, however long the round took. While more threads want
+//! to run than there are processors, a beat counts less: only the share of a processor that each thread gets.
 
 use std::{
     fs,
@@ -19,7 +20,7 @@ use std::{
 
 /// How long one round of the yardstick takes on an idle machine.
 const BEAT: Duration = Duration::from_millis(20);
-/// The yardstick also waits for the disk once in this many beats.
+/// The yardstick writes to the disk in one of this many rounds.
 const BEATS_PER_WRITE: u64 = 10;
 
 /// The time that this machine has given since the yardstick began, in nanoseconds.
@@ -46,7 +47,7 @@ impl Stopwatch {
         Self { wall: Instant::now(), given: GIVEN.load(Relaxed) }
     }
 
-    /// The time since the start by the wall clock: for lower bounds, which a busy machine cannot break.
+    /// The time since the start by the wall clock. It is for lower bounds, which a busy machine cannot break.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.wall.elapsed()
@@ -55,15 +56,15 @@ impl Stopwatch {
     /// The time that the machine has given since the start: at most [`Stopwatch::elapsed`], and less on a busy machine.
     #[must_use]
     pub fn given(&self) -> Duration {
-        // The current beat is not counted yet. Time beyond a beat is not given time.
+        // The current beat is not counted yet. Counted beats may exceed the elapsed time, which is the upper bound.
         let counted = Duration::from_nanos(GIVEN.load(Relaxed) - self.given);
         counted.min(self.elapsed())
     }
 
-    /// Fails the test unless the machine has given at most `limit` since the start.
+    /// Fails the test unless the machine has given less than `limit` since the start.
     ///
     /// # Panics
-    /// If it has given more. The message begins with `what`.
+    /// If the machine has given `limit` or more. The message begins with `what`.
     #[track_caller]
     pub fn assert_within(&self, limit: Duration, what: &str) {
         let (given, elapsed) = (self.given(), self.elapsed());
@@ -74,7 +75,7 @@ impl Stopwatch {
     }
 }
 
-/// Adds to [`GIVEN`] for ever. Runs on the yardstick thread.
+/// Adds to [`GIVEN`] forever. Runs on the yardstick thread.
 fn yardstick() {
     let cores = thread::available_parallelism().map_or(1, NonZero::get) as u64;
     let mut file = tempfile::tempfile().ok();

@@ -15,11 +15,12 @@ use crate::{
 pub struct Alone(EtcdServer);
 
 impl Alone {
-    /// Compacts the history up to the current revision, which a watch may need as its start.
+    /// Compacts the history of the server up to the current revision. A client may need a compacted revision as the
+    /// start of a watch.
     fn compact(&self) {
         let reply = self.0.command(&["get", "nothing", "-w=fields"]);
         let revision = reply.iter().find_map(|line| line.strip_prefix("\"Revision\" : "));
-        // A second compaction of the same revision fails.
+        // It is no error that a second compaction at the same revision fails.
         drop(revision.map(|revision| etcd_command(self.0.port(), &["compact", revision])));
     }
 }

@@ -1,4 +1,4 @@
-//! Three servers, one at a time under a fault.
+//! Three servers; one at a time is under a fault.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub const CLUSTER: &str = "etcd-cluster";
 /// Three servers.
 pub type Three = ClusterUnderFault<EtcdCluster>;
 
-/// Even seeds stop and resume servers. Then an old etcd promises no exclusion: a resumed leader may end leases that the
-/// next leader has renewed.
+/// In rounds with even seeds, servers are stopped and resumed. Then an older etcd promises no exclusion: a resumed
+/// leader may end leases that the next leader has renewed.
 #[must_use]
 pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
@@ -30,7 +30,7 @@ pub const fn promise_of(seed: u64) -> Promise {
 const FAULTS_WITH_EXCLUSION: &[Fault<Served<Three>>] =
     &[Three::LEADER_KILLED, Three::leader_cut_off(3500), Three::any_cut_off("node cut off", 3500)];
 
-/// The faults of a round without it.
+/// The faults of a round without a promise of exclusion.
 const FAULTS_WITHOUT_EXCLUSION: &[Fault<Served<Three>>] =
     &[Three::LEADER_STOPS, Three::any_stops("node stops")];
 

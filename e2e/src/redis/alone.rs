@@ -1,5 +1,5 @@
-//! One server, with a proxy for each client, in three configurations: a server that loses no acknowledged write, one
-//! whose clock also steps, and one that loses data. With the last two no exclusion is promised.
+//! One server, with a proxy for each client, in three configurations: a server that loses no acknowledged write, a
+//! server whose clock steps, and a server that loses data. The last two configurations promise no exclusion.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -14,15 +14,15 @@ use crate::{
 
 /// The engine name on the command line for locks in Redisson's layout.
 pub const REDISSON: &str = "redis-redisson";
-/// The end of the URLs of such locks.
+/// The end of the URL for locks in Redisson's layout.
 const LAYOUT: &str = "?layout=redisson";
 
 /// The fault that restarts the server with all acknowledged data.
 pub(crate) const RESTART: &str = "server restarts";
-/// How far the server's clock is set forward: beyond the leases.
+/// By how many seconds the server's clock is set forward: by more than the leases.
 const STEP: i64 = 3;
 
-/// How many bytes at the end of the log a power cut loses.
+/// How many bytes at the end of the append-only file a power cut loses.
 const UNSYNCED: u64 = 4000;
 
 /// The only server, with locks in the default layout or in Redisson's.
@@ -95,15 +95,15 @@ impl<const OF_REDISSON: bool> Redis<OF_REDISSON> {
         },
     ];
 
-    /// The newest part of the append-only file.
+    /// The newest file of the append-only log.
     fn log(&self) -> Option<PathBuf> {
         let dir = self.0.socket().with_file_name("appendonlydir");
         let files = fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
         files.filter(|path| path.to_string_lossy().ends_with(".incr.aof")).max()
     }
 
-    /// Simulates a power cut by cutting the end of the log, which was not synced. SIGKILL alone loses nothing, because
-    /// the kernel still has the data.
+    /// Simulates a power cut by removing the end of the append-only log, which was not synced. A kill alone would lose
+    /// nothing, because the kernel still has the data.
     fn cut_power(&mut self) {
         self.0.kill();
         let log_file = self.log().and_then(|path| fs::OpenOptions::new().write(true).open(path).ok());
@@ -134,7 +134,7 @@ impl<const OF_REDISSON: bool> System for Redis<OF_REDISSON> {
         }
     }
 
-    /// Starts the server in the configuration of the promise.
+    /// Starts the server in the configuration that has this promise.
     fn start(_: u64, promise: Promise) -> Self {
         let arguments = |fsync| ["--appendonly", "yes", "--appendfsync", fsync];
         Self(match promise {

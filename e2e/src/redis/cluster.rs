@@ -1,4 +1,4 @@
-//! Three masters and their replicas, one server at a time under a fault, while slots move.
+//! Three masters and their replicas. One server at a time is under a fault, while slots move.
 
 use std::collections::BTreeMap;
 
@@ -35,13 +35,13 @@ impl Cluster {
         self.servers.slot(&format!("{PREFIX}{lock}"))
     }
 
-    /// The masters, or else the replicas.
+    /// The indices of the masters if `masters` is true; otherwise those of the replicas.
     fn nodes(&self, masters: bool) -> Vec<usize> {
         let nodes = 0..self.servers.ports().len();
         nodes.filter(|&node| self.servers.is_master(node) == masters).collect()
     }
 
-    /// Begins a fault at the owner of a random lock's slot. Now and then another slot moves meanwhile.
+    /// Begins a fault at the owner of the slot of a random lock. Sometimes the slot of another lock moves meanwhile.
     fn apply_to_owner(&mut self, act: fn(&mut RedisCluster, usize)) {
         let slot = self.slot();
         self.target = self.servers.owner(slot);
@@ -56,7 +56,7 @@ impl Cluster {
         act(&mut self.servers, self.target);
     }
 
-    /// Asks a replica to take over. It may refuse.
+    /// Asks a replica to replace its master. The replica may refuse.
     fn promote(&mut self, how: RedisFailover) {
         let replicas = self.nodes(false);
         let replica = *self.rng.pick(&replicas);
@@ -82,11 +82,12 @@ impl Cluster {
         let others: Vec<_> = self.nodes(true).into_iter().filter(|&node| node != owner).collect();
         let to = *self.rng.pick(&others);
         self.migrating_slot = Some(slot);
-        // A node may refuse while another one is under a fault; the end of the fault completes the migration.
+        // A node may refuse while another node is under a fault. The end of the fault completes the migration.
         let _ = self.servers.open_slot(slot, to).and_then(|()| self.servers.move_keys(slot, 1));
     }
 
-    /// Now and then moves the slot of a random lock between masters without a fault, as far as possible.
+    /// Sometimes moves the slot of a random lock between masters that are not under a fault, as far as that is
+    /// possible.
     fn migrate_meanwhile(&mut self) {
         let masters = self.nodes(true);
         let slot = self.slot();
@@ -107,7 +108,8 @@ impl Cluster {
             match self.servers.move_keys(slot, usize::MAX) {
                 Ok(0) => break,
                 Ok(_) => {}
-                // The migration did not begin at both nodes, or one of them was replaced and has forgotten it.
+                // The migration did not begin at both nodes, or one of the nodes was replaced and its replacement does
+                // not know of the migration.
                 Err(error) if ["not open", "MOVED"].iter().any(|what| error.contains(what)) => {
                     let slot = slot.to_string();
                     let words = ["CLUSTER", "SETSLOT", &slot, "STABLE"];
@@ -237,7 +239,8 @@ impl System for Cluster {
 
     fn leftovers(&self) -> BTreeMap<String, u64> {
         let left = |node: usize| {
-            // An abandoned migration leaves keys on nodes that do not own the slot; no client reads them.
+            // A migration that was given up leaves keys on a node that does not own the slot; no client reads these
+            // keys.
             let is_own = |key: &String| {
                 key.is_empty() || self.servers.owner_by(node, self.servers.slot(key)) == Some(node)
             };

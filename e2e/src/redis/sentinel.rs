@@ -1,4 +1,4 @@
-//! A master, two replicas and three Sentinels, one at a time under a fault.
+//! A master, two replicas and three Sentinels; one of them at a time is under a fault.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::{
 /// The engine name on the command line.
 pub const SENTINEL: &str = "redis-sentinel";
 
-/// The group.
+/// The group of Sentinels with its nodes.
 pub struct Group {
     servers: RedisSentinels,
     /// The server or Sentinel under a fault.
@@ -134,7 +134,7 @@ impl System for Group {
         Self { servers: RedisSentinels::start(), target: 0, rng: Rng::new(seed, 79) }
     }
 
-    /// Sentinels first, then the nodes.
+    /// The ports of the Sentinels come first, then those of the nodes.
     fn ports(&self) -> Vec<u16> {
         self.servers.sentinel_ports().into_iter().chain(self.servers.ports()).collect()
     }

@@ -37,7 +37,7 @@ impl System for One {
     }
 
     fn start(_: u64, _: Promise) -> Self {
-        // Unused container nodes are deleted soon, so that clients find them missing.
+        // The server soon deletes unused container nodes, so that clients find them missing.
         Self(ZookeeperServer::start(&["-Dznode.container.checkIntervalMs=700"]))
     }
 

@@ -1,4 +1,4 @@
-//! Three servers, one at a time under a fault.
+//! Three servers; one at a time is under a fault.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,8 @@ pub const ENSEMBLE: &str = "zookeeper-ensemble";
 /// Three servers.
 pub type Ensemble = ClusterUnderFault<ZookeeperEnsemble>;
 
-/// The longest time in milliseconds for which a server is cut off: longer than a session, and longer than a server
-/// takes to notice.
+/// The longest time in milliseconds for which a server is cut off: longer than a session, and longer than the server
+/// takes to notice that it is cut off.
 const CUT_OFF: u64 = 7000;
 
 /// The faults.

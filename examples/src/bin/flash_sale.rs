@@ -1,8 +1,8 @@
-//! Flash sale: 8 processes with 25 tasks each sell 500 pieces of one item. 3,000 orders come in; 600 of them are
-//! repeated clicks on the same order. Two workers are killed in the middle. Exactly 500 pieces are sold, and no order
+//! Flash sale: 8 processes with 25 tasks each sell 500 pieces of one item. There are 3,000 orders; 600 of them repeat
+//! another order (a second click). Two workers are killed during the sale. Exactly 500 pieces are sold, and no order
 //! counts twice.
 //!
-//! `orders.log` is the truth: one line for each order, appended under the lock. `stock` is derived from it, for the
+//! The truth is in `orders.log`: one line for each order, appended under the lock. `stock` is computed from it, for the
 //! shop window.
 
 use std::{collections::HashSet, fs::OpenOptions, io::Write, process::ExitCode, rc::Rc};
@@ -44,10 +44,10 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(left == 0, "the shop window is wrong")
 }
 
-/// 2,400 orders, 600 of them twice, in an order that mixes them well.
+/// 2,400 different orders, and 600 of them once more, in an order that mixes them well.
 fn orders() -> Vec<String> {
     let distinct = ORDERS - REPEATS;
-    // 1867 has no common factor with 3000, so every index is visited once.
+    // 1867 and 3000 have no common factor, so every index occurs once.
     (0..ORDERS)
         .map(|index| index * 1867 % ORDERS % distinct)
         .map(|order| format!("order-{order:04}"))
@@ -84,7 +84,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     })
 }
 
-/// One order, under the lock.
+/// Handles one order, under the lock.
 fn sell(floor: &Floor, guard: &Guard, order: &str) -> Result<(), Failure> {
     if guard.previous() != Previous::Clean {
         repair(floor)?;
@@ -100,7 +100,7 @@ fn sell(floor: &Floor, guard: &Guard, order: &str) -> Result<(), Failure> {
     Ok(floor.replace("stock", &(PIECES - sold.len() - 1).to_string())?)
 }
 
-/// The previous holder did not end well: it may have been killed between two writes, or in the middle of one.
+/// The previous holder did not release: it may have been killed between two writes, or in the middle of a write.
 fn repair(floor: &Floor) -> Result<(), Failure> {
     let sold = floor.lines("orders.log")?;
     let whole: usize = sold.iter().map(|line| line.len() + 1).sum();

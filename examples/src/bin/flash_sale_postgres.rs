@@ -1,10 +1,10 @@
-//! Flash sale with everything in PostgreSQL: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces;
-//! 3,000 orders come in, 600 of them repeated clicks. Two workers are killed in the middle, and one sleeps past its
-//! lease and goes on selling. Exactly 500 pieces are sold, no order counts twice, and the fence in the row of the item
-//! has refused the sleeper's writes.
+//! Flash sale with everything in PostgreSQL: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces.
+//! There are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale, and one sleeps for
+//! longer than its lease and then goes on selling. Exactly 500 pieces are sold, no order counts twice, and the fence in
+//! the row of the item refuses the writes of the worker that slept.
 //!
-//! Starts its own PostgreSQL. With a URL it uses that database, in which it must be allowed to create the tables
-//! `stock` and `orders`.
+//! It starts a PostgreSQL of its own. If it is given a URL, it uses that database, and needs the permission to create
+//! the tables `stock` and `orders` in it.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -89,12 +89,13 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     })
 }
 
-/// 2,400 orders, 600 of them twice, in an order that mixes them well: 1867 has no common factor with 3000.
+/// 2,400 different orders, and 600 of them once more. 1867 and 3000 have no common factor, so every index occurs once,
+/// in an order that mixes the orders well.
 fn orders() -> impl Iterator<Item = String> {
     (0..ORDERS).map(|index| format!("order-{:04}", index * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
-/// The shop as one desk sees it: a connection of its own, and the fence in the row of the item.
+/// What one desk needs of the shop: a connection of its own, and the fence in the row of the item.
 struct Shop {
     client: Client,
     fence: SqlFence,
@@ -111,16 +112,16 @@ impl Shop {
         Ok(self.client.query_one("SELECT pieces FROM stock WHERE item = $1", &[&ITEM]).await?.get(0))
     }
 
-    /// One order, under the lock.
+    /// Handles one order, under the lock.
     async fn sell(&mut self, guard: &Guard, order: &str) -> Result<(), Failure> {
-        // From here on no earlier holder of the lock can change the data that is read.
+        // From here on no earlier holder of the lock can change the data that is read next.
         let sealed = self.client.execute(&self.fence.seal(guard.token(), "item = $1"), &[&ITEM]).await?;
         self.fence.passed(guard.token(), sealed)?;
         let click = "UPDATE orders SET clicks = clicks + 1 WHERE id = $1";
         if self.client.execute(click, &[&order]).await? == 1 || self.pieces().await? == 0 {
             return Ok(());
         }
-        // Both changes are committed together, so a killed worker leaves nothing half done.
+        // Both changes are committed together, so a worker that is killed leaves nothing half done.
         let step = self.client.transaction().await?;
         let update = self.fence.update(guard.token(), "pieces = pieces - 1", "item = $1");
         self.fence.passed(guard.token(), step.execute(&update, &[&ITEM]).await?)?;
@@ -128,7 +129,7 @@ impl Shop {
         Ok(step.commit().await?)
     }
 
-    /// Changes the stock, unless a later holder has overtaken this hold.
+    /// Changes the stock, unless the fence has seen the token of a later holder.
     async fn write(&self, guard: &Guard, set: &str) -> Result<(), Failure> {
         let rows = self.client.execute(&self.fence.update(guard.token(), set, "item = $1"), &[&ITEM]).await?;
         Ok(self.fence.passed(guard.token(), rows)?)

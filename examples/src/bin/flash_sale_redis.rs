@@ -1,8 +1,10 @@
-//! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces; 3,000
-//! orders come in, 600 of them repeated clicks. Two workers are killed in the middle, and one sleeps past its lease and
-//! goes on selling. Exactly 500 pieces are sold, no order counts twice, and the sleeper's writes were refused.
+//! Flash sale with everything in Redis: locks, stock and orders. 8 processes with 25 tasks each sell 500 pieces. There
+//! are 3,000 orders; 600 of them are repeated clicks. Two workers are killed during the sale, and one sleeps for longer
+//! than its lease and then goes on selling. Exactly 500 pieces are sold, no order counts twice, and the writes of the
+//! worker that slept are refused.
 //!
-//! Starts its own Redis; with `redis-sentinel` or `redis-cluster` several servers; with a URL it uses that one.
+//! It starts a Redis of its own; with the argument `redis-sentinel` or `redis-cluster`, several servers. If it is given
+//! a URL, it uses that server.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -14,7 +16,7 @@ const ORDERS: usize = 3000;
 const REPEATS: usize = 600;
 const WORKERS: usize = 8;
 const TASKS: usize = 25;
-/// The braces make a cluster keep the fence and the data that it guards on one server.
+/// The braces make a cluster store the fence and the data behind the fence on one server.
 const ITEM: &str = "{item-4711}";
 const STOCK: &str = "{item-4711}stock";
 const SOLD: &str = "{item-4711}orders";
@@ -27,7 +29,7 @@ fn main() -> ExitCode {
 fn boss(floor: &Floor) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().build()?;
     let locks = floor.locks()?;
-    // The boss takes the lock for its own commands as well.
+    // The boss acquires the lock for its own commands as well.
     let ask = |commands: &[&[&str]]| -> Result<Vec<Reply>, Failure> {
         runtime.block_on(async {
             let guard = locks.mutex(ITEM).acquire().await?;
@@ -81,15 +83,17 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     })
 }
 
-/// 2,400 orders, 600 of them twice, in an order that mixes them well: 1867 has no common factor with 3000.
+/// 2,400 different orders, and 600 of them once more. 1867 and 3000 have no common factor, so every index occurs once,
+/// in an order that mixes the orders well.
 fn orders() -> impl Iterator<Item = String> {
     (0..ORDERS).map(|index| format!("order-{:04}", index * 1867 % ORDERS % (ORDERS - REPEATS)))
 }
 
-/// One order, under the lock. All its writes are one step, so a killed worker leaves nothing half done.
+/// Handles one order, under the lock. All writes of an order are one step, so a worker that is killed leaves nothing
+/// half done.
 async fn sell(fence: &RedisFence, guard: &Guard, order: &str) -> Result<(), Failure> {
     let token = guard.token();
-    // The first step seals: from here on no earlier holder of the lock can change the data that was read.
+    // The first step seals: from here on no earlier holder of the lock can change the data that this step reads.
     let seen = fence.write(token, &[["SISMEMBER", SOLD, order].as_slice(), &["GET", STOCK]]).await?;
     if number(&seen[0])? == 1 {
         fence.write(token, &[&["INCR", REPEATED]]).await?;

@@ -1,9 +1,10 @@
-//! One run per schedule: the same job on five nodes, one tick a second. Their clocks differ by up to 300 ms and the job
-//! takes 20 ms, so a plain lock would be free again before the last node looks. `release_at_least` keeps the name taken
-//! for 600 ms from the grant: one node runs each tick. One node is killed half-way; the others take over.
+//! One run per schedule: the same job on five nodes, with one tick each second. The nodes' clocks differ by up to 300
+//! ms and the job takes 20 ms, so a plain lock would be free again before the last node tries it. `release_at_least`
+//! keeps the name taken for 600 ms from the grant, so only one node runs the job at each tick. One node is killed
+//! half-way; the others do its work.
 //!
-//! On etcd a tick takes four seconds: the server frees the name that a dead node blocked, and its shortest lease is
-//! two seconds.
+//! On etcd there is a tick every four seconds: if a dead node has blocked the name, the server frees it only when its
+//! lease has ended, and the shortest lease is two seconds.
 
 use std::{
     collections::BTreeMap,
@@ -21,11 +22,11 @@ const NODES: usize = 5;
 const TICKS: u64 = 6;
 const TICK: Duration = Duration::from_secs(1);
 const TICK_ON_ETCD: Duration = Duration::from_secs(4);
-/// How much later the clock of each node is than that of the node before it.
+/// By how much the clock of each node is behind the clock of the previous node.
 const SKEW: Duration = Duration::from_millis(75);
 const JOB: Duration = Duration::from_millis(20);
 const AT_LEAST: Duration = Duration::from_millis(600);
-/// A node that wakes up later than this has missed its tick, as with any scheduler.
+/// A node that wakes up later than this after a tick has missed the tick, as with any scheduler.
 const TOO_LATE: Duration = Duration::from_millis(100);
 /// The last tick of node 0, which is killed between two jobs.
 const LAST_OF_NODE_0: u64 = TICKS / 2;
@@ -35,12 +36,12 @@ fn main() -> ExitCode {
 }
 
 fn boss(floor: &Floor) -> Result<(), Failure> {
-    // The first tick is late enough for all nodes to be up.
+    // The first tick is so late that all nodes have started by then.
     let first = (now() + Duration::from_secs(2)).as_secs() + 1;
     floor.replace("first", &first.to_string())?;
     let mut nodes: Vec<_> = (0..NODES).map(|node| floor.start(node)).collect::<Result<_, _>>()?;
-    // Node 0 is killed between two jobs. If a node dies in the middle of a job, another node runs its tick again, as it
-    // should.
+    // Node 0 is killed between two jobs. If it died during a job, another node would run the job of that tick again,
+    // and that would be right.
     wait_until("node 0 to be half-way", || Ok(floor.file("half-way").exists()))?;
     nodes[0].kill()?;
     println!("node 0 killed");
@@ -96,15 +97,15 @@ fn tick_of(floor: &Floor) -> Duration {
     if floor.is_on("etcd") { TICK_ON_ETCD } else { TICK }
 }
 
-/// The work of a node at a tick.
+/// What a node does at a tick.
 fn look(floor: &Floor, locks: &Locks, tick: u64, node: usize, due: Duration) -> Result<(), Failure> {
     let guard = match locks.mutex("nightly").ttl(TTL).blocking().try_acquire() {
         Ok(guard) => guard,
         Err(error) if error.is_taken() => return log(floor, &format!("{tick} left by node {node}")),
         Err(error) => return Err(error.into()),
     };
-    // The clock is read after the grant: a node that was stopped in between must not run a tick that another node has
-    // run meanwhile.
+    // The clock is read after the grant: if this node was stopped for a while, another node may have run the job of
+    // this tick meanwhile.
     if now() > due + TOO_LATE {
         guard.release_blocking()?;
         return log(floor, &format!("{tick} late on node {node}"));
@@ -119,7 +120,7 @@ fn release(guard: leasehold::Guard) -> Result<(), Failure> {
     Ok(runtime.block_on(guard.release_at_least(AT_LEAST))?)
 }
 
-/// The true time of this machine; each node adds its skew.
+/// The time of this machine. Each node adds the difference of its clock.
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
-//! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 win, the pot ends
-//! empty, every other client learns that it has not won or that its time is up, and no client hangs.
+//! Prize draw: 100 clients in 4 processes draw at the same time from a pot of 10 prizes. Exactly 10 clients win, the
+//! pot is empty at the end, every other client is told that it has not won or that its time is over, and no client
+//! hangs.
 
 use std::{fs::OpenOptions, io::Write, process::ExitCode, time::Duration};
 
@@ -58,7 +59,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     })
 }
 
-/// Under the lock: takes a prize, if there is one.
+/// Called under the lock. Takes a prize out of the pot, if there is one.
 fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
     let left = floor.number("pot")?;
     if left == 0 {
@@ -68,7 +69,7 @@ fn reach_in(floor: &Floor) -> Result<&'static str, Failure> {
     Ok("won")
 }
 
-/// One write call appends a short line whole, even if other processes write too.
+/// A short line that is written in one call stays in one piece, even if other processes write to the same file.
 fn report(floor: &Floor, client: usize, result: &str) -> Result<(), Failure> {
     let worker = floor.worker.unwrap_or_default();
     let mut file = OpenOptions::new().append(true).create(true).open(floor.file("results.log"))?;

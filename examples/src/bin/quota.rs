@@ -1,8 +1,9 @@
-//! The quota of an external API: at most 3 concurrent calls over a fleet of 20 processes. Five of them are killed, some
-//! in the middle of a call; their permits become free at once.
+//! The quota of an external API: at most 3 concurrent calls over a fleet of 20 processes. Five of the processes are
+//! killed, some of them during a call. Their permits become free: on the file engine at once, on a server when their
+//! leases end.
 //!
-//! Each call holds its own file under an advisory lock while it lasts. The kernel drops that lock when the caller dies,
-//! so a caller can count the other calls independently of leasehold.
+//! Each call has its own file, and holds an advisory lock on the file while it lasts. The kernel releases this lock
+//! when the caller dies. So a caller can count the other calls without leasehold.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -19,12 +20,14 @@ const FLEET: usize = 20;
 const KILLED: usize = 5;
 const LIMIT: u32 = 3;
 const CALLS: usize = 10;
-/// How often a worker repeats a request that the server could not answer, and the pause between.
+/// How many times a worker sends a request that the server cannot answer, and the pause between two of these requests.
 const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(100);
-/// A call lasts until the quota is used up, so that it is used up even if grants are slow, but no longer than this.
+/// How long a call waits, at most, for the moment at which the quota is used up. Because calls wait, the quota is used
+/// up even if grants are slow.
 const CALL: Duration = Duration::from_millis(100);
-/// The quota has to be used up once, however busy the machine is.
+/// The same limit until the quota was used up for the first time. It is so long that this happens however busy the
+/// machine is.
 const FIRST_CALL: Duration = Duration::from_secs(60);
 
 fn main() -> ExitCode {
@@ -51,8 +54,8 @@ fn boss(floor: &Floor) -> Result<(), Failure> {
     check(free.is_ok(), "a permit leaked")
 }
 
-/// Waits for a permit. Workers are killed in the middle of requests, so a request that the server could not answer is
-/// repeated.
+/// Acquires a permit. If the server cannot answer, the request is repeated: workers are killed in the middle of
+/// requests.
 fn permit(locks: &Locks) -> Result<Guard, Failure> {
     for _ in 0..ATTEMPTS {
         match locks.semaphore("api", LIMIT).ttl(TTL).blocking().acquire() {
@@ -90,7 +93,7 @@ fn longest(floor: &Floor) -> Duration {
     if floor.file("used-up").exists() { CALL } else { FIRST_CALL }
 }
 
-/// The number of calls in progress, counted by the locks that their callers hold.
+/// The number of calls in progress. It is the number of files on which a caller holds a lock.
 fn under_way(floor: &Floor) -> Result<usize, Failure> {
     let mut count = 0;
     for entry in fs::read_dir(floor.file("calls"))? {

@@ -1,7 +1,7 @@
-//! Rebuild a cache: 4 processes with 8 tasks each read a page that takes a slow query to build, and one process changes
-//! the underlying row eight times. Readers share the lock. A reader that finds the page stale takes the exclusive lock
-//! and looks again: of all that found it stale, one rebuilds it. Readers come all the time, and the writer is not
-//! starved.
+//! Rebuild a cache: 4 processes with 8 tasks each read a page that a slow query builds, and one process changes the row
+//! behind the page eight times. Readers share the lock. A reader that finds the page stale acquires the exclusive lock
+//! and looks again, so only one of these readers rebuilds the page. There are readers all the time, but the writer does
+//! not starve.
 
 use std::{
     fs::OpenOptions,
@@ -18,7 +18,7 @@ use leasehold_examples::{Failure, Floor, TTL, check, failures, run, wait_until};
 const READERS: usize = 4;
 const TASKS: usize = 8;
 const CHANGES: u64 = 8;
-/// How long the slow query takes, and how long a reader looks at the page.
+/// How long the slow query takes, and how long a reader reads the page.
 const QUERY: Duration = Duration::from_millis(30);
 const GLANCE: Duration = Duration::from_millis(2);
 
@@ -73,7 +73,7 @@ fn worker(floor: &Floor) -> Result<(), Failure> {
     append(floor, "read.log", &reader.reads.load(Ordering::Relaxed).to_string())
 }
 
-/// Changes the row repeatedly, once all readers have met.
+/// Changes the row repeatedly. Begins when all readers have held the lock at the same time.
 async fn write(floor: &Floor, locks: &Locks) -> Result<(), Failure> {
     wait_until("all readers hold the lock at once", || Ok(floor.lines("met.log")?.len() == READERS))?;
     for change in 1..=CHANGES {
@@ -89,12 +89,12 @@ struct Reader {
     floor: Floor,
     locks: Locks,
     reads: AtomicUsize,
-    /// The number of tasks that hold the lock together.
+    /// The number of tasks of this process that hold the lock at the same time.
     inner: AtomicUsize,
 }
 
 impl Reader {
-    /// Readers share the lock: no task releases it before all tasks of the process hold it.
+    /// Shows that readers share the lock: no task releases it before all tasks of the process hold it.
     async fn meet(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").read().ttl(TTL).acquire().await?;
         if self.inner.fetch_add(1, Ordering::Relaxed) + 1 == TASKS {
@@ -106,7 +106,7 @@ impl Reader {
         Ok(guard.release().await?)
     }
 
-    /// Reads until it has seen the last change.
+    /// Reads until the page shows the last change.
     async fn read_on(&self) -> Result<(), Failure> {
         while self.read().await? != Some(CHANGES) {}
         Ok(())
@@ -130,7 +130,7 @@ impl Reader {
 
     async fn rebuild(&self) -> Result<(), Failure> {
         let guard = self.locks.rw("page").write().ttl(TTL).acquire().await?;
-        // The second look: another task may have rebuilt the page in between.
+        // This is the second look: another task may have rebuilt the page since the first one.
         let row = self.floor.number("row")?;
         if self.floor.number("page")? != row {
             tokio::time::sleep(QUERY).await;

@@ -9,21 +9,21 @@ use super::{
     world::World,
 };
 
-/// One action. The first field is the client, then comes the index of the node. For a request that is served, the last
-/// field says whether the client receives the answer.
+/// One action. The first number is the client. An index of type `usize` is the node. The last field of an action that
+/// serves a request says whether the client receives the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// A client claims the name, with this guessed token, or with 0 for none.
+    /// A client claims the name. It guesses this token; 0: it guesses none.
     Claim(u8, Ticks),
     /// A node serves a lock request.
     Lock(u8, usize, bool),
-    /// A client begins to write a token.
+    /// A client begins to write this token to the nodes.
     Mint(u8, Ticks),
     /// A node serves a token write.
     Write(u8, usize, bool),
-    /// A client decides that it holds.
+    /// A client decides that it holds the name.
     BecomeHolder(u8),
-    /// A client gives up or releases; or it dies.
+    /// A client ends. `true`: it releases its locks. `false`: it dies, or gives up and leaves its locks.
     Leave(u8, bool),
     /// A holder renews.
     Renew(u8),
@@ -35,7 +35,7 @@ pub(crate) enum Action {
     Lapse(usize),
     /// The clock of a node gains a tick.
     Drift(usize),
-    /// The clock of a node steps.
+    /// The clock of a node steps by this many ticks.
     Step(usize, Ticks),
     /// A node restarts with its data.
     Restart(usize),
@@ -45,7 +45,7 @@ pub(crate) enum Action {
     Tick,
 }
 
-/// All worlds that are reachable under some rules.
+/// All worlds that can be reached under a set of rules.
 #[derive(Debug)]
 pub(crate) struct Protocol {
     pub(crate) rules: Rules,
@@ -106,7 +106,7 @@ impl World {
         let may_be_received = || std::iter::once(true).chain((self.faults.losses > 0).then_some(false));
         let indices = |nodes: Nodes| (0..NODES).filter(move |index| nodes & 1 << index != 0);
         match &client.stage {
-            // Idle clients are alike, so they claim in the order of their numbers.
+            // Clients that have not claimed are alike. To avoid equal worlds, they claim in the order of their numbers.
             Stage::Idle if id == 0 || self.clients[usize::from(id) - 1].stage != Stage::Idle => {
                 actions.push(Action::Claim(id, 0));
                 if rules.guesses {
@@ -117,7 +117,7 @@ impl World {
             Stage::Claiming(_) => {
                 actions.extend(self.next_token(id, rules).map(|token| Action::Mint(id, token)));
                 actions.extend(self.may_become_holder(id, rules).then_some(Action::BecomeHolder(id)));
-                // The locks that it has set end with their lease.
+                // The client gives up or dies. The locks that it has set end with their lease.
                 actions.extend((!rules.tokens).then_some(Action::Leave(id, false)));
             }
             Stage::Holding(Hold { renewal, valid_until }) => {

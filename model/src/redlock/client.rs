@@ -7,7 +7,7 @@ use super::rules::{NODES, Nodes, Ticks};
 pub(crate) enum Stage {
     /// It has not claimed yet.
     Idle,
-    /// It locks the nodes, and then writes a token to them.
+    /// It sets the lock on the nodes, and then writes a token to them.
     Claiming(Attempt),
     /// Its claim was granted.
     Holding(Hold),
@@ -18,17 +18,17 @@ pub(crate) enum Stage {
 /// The state of a claim that is not granted yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Attempt {
-    /// When the first request was sent.
+    /// When the first request of the claim was sent.
     pub(crate) sent: Ticks,
-    /// The newest token that was granted before the claim.
+    /// The largest token that was granted before the claim began.
     pub(crate) newest_before: Ticks,
-    /// The nodes that the claim has locked.
+    /// The nodes on which the claim has the lock.
     pub(crate) votes: Nodes,
-    /// How far the clock of each locked node was ahead of the right time when it was locked.
+    /// For each of these nodes: by how much its clock was ahead of the clients' clock when it set the lock.
     pub(crate) clock_lead: [Ticks; NODES],
-    /// The largest token in the answers.
+    /// The largest token in the answers of the nodes.
     pub(crate) largest_token_seen: Ticks,
-    /// The token that the claim writes; 0 before there is one.
+    /// The token that the claim writes. 0: it has none yet.
     pub(crate) token: Ticks,
     /// The nodes that have written this token.
     pub(crate) written: Nodes,
@@ -46,11 +46,11 @@ pub(crate) struct Hold {
 /// The state of a renewal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Renewal {
-    /// When the first request was sent.
+    /// When the first request of the renewal was sent.
     pub(crate) sent: Ticks,
     /// The nodes that have renewed the lock.
     pub(crate) renewed: Nodes,
-    /// The nodes that have no lock of the name.
+    /// The nodes that answered that they have no lock of the name.
     pub(crate) missing: Nodes,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Client {
     pub(crate) stage: Stage,
     /// The nodes to which a lock request is in flight.
     pub(crate) locks: Nodes,
-    /// The token in these lock requests; 0: none.
+    /// The guessed token in these lock requests. 0: there is none.
     pub(crate) guess: Ticks,
     /// The nodes to which a token write is in flight.
     pub(crate) writes: Nodes,
-    /// The token in these writes.
+    /// The token in these token writes.
     pub(crate) token: Ticks,
     /// The nodes to which a renewal is in flight.
     pub(crate) renewals: Nodes,
@@ -75,19 +75,20 @@ impl Client {
         Self { stage: Stage::Idle, locks: 0, guess: 0, writes: 0, token: 0, renewals: 0 }
     }
 
-    /// Whether the client holds and may rely on it.
+    /// Whether the client holds the name and may rely on its hold at `now`.
     pub(crate) fn is_valid(&self, now: Ticks) -> bool {
         matches!(&self.stage, Stage::Holding(hold) if now < hold.valid_until)
     }
 }
 
-/// The set of nodes after a reordering: `order[to]` is the old index of the node with the new index `to`.
+/// The set of nodes after the nodes are put into another order: `order[to]` is the old index of the node with the new
+/// index `to`.
 fn reordered(nodes: Nodes, order: [usize; NODES]) -> Nodes {
     (0..NODES).fold(0, |set, to| set | (nodes >> order[to] & 1) << to)
 }
 
 impl Client {
-    /// Everything about one node as a comparable key, including the requests in flight to the node.
+    /// All state that belongs to one node, as a key for comparisons, including the requests in flight to the node.
     pub(crate) fn sort_key(&self, index: usize) -> [Ticks; 8] {
         let bit = |nodes: Nodes| (nodes >> index & 1) as Ticks;
         let [votes, clock_lead, written, renewed, missing] = match &self.stage {
@@ -102,7 +103,7 @@ impl Client {
         [votes, clock_lead, written, renewed, missing, bit(self.locks), bit(self.writes), bit(self.renewals)]
     }
 
-    /// Reorders everything that belongs to nodes.
+    /// Puts everything that belongs to nodes into another order of the nodes.
     pub(crate) fn reorder(&mut self, order: [usize; NODES]) {
         for nodes in [&mut self.locks, &mut self.writes, &mut self.renewals] {
             *nodes = reordered(*nodes, order);
@@ -123,7 +124,7 @@ impl Client {
 }
 
 impl Attempt {
-    /// The largest subset of these nodes whose clocks agree.
+    /// The largest subset of these nodes whose clocks differ by at most `max_clock_difference`.
     pub(crate) fn agreed(&self, nodes: Nodes, max_clock_difference: Ticks) -> Nodes {
         let agreeing_with = |lowest: usize| {
             let agrees = |node: &usize| {

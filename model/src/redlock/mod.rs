@@ -2,24 +2,25 @@
 //!
 //! # What is modelled
 //!
-//! * **The nodes**: the lock with its expiry by the node's own clock; the newest token that was written there; how long
-//!   the node has no vote since it started. A node may restart with its data or without, its clock may run faster by a
-//!   little, or step.
-//! * **The clients**, one claim each. A claim locks the nodes (and may write a guessed token in the same step), then
-//!   writes a token on the nodes that it has locked. It holds once a majority has both and the clocks of that majority
-//!   agree. It renews, sets a missing lock again, releases, gives up. Every step may take any time.
-//! * **The network**: requests to nodes are served in any order, at any later time, or never. Answers are lost.
+//! * **The nodes**: the lock with its expiry by the node's own clock; the newest token that was written to the node;
+//!   for how long the node still has no vote after its start. A node may restart with its data or without. Its clock
+//!   may run faster by a little, or step.
+//! * **The clients**, one claim each. A claim sets the lock on the nodes (and may write a guessed token in the same
+//!   step). Then it writes a token to the nodes on which it has the lock. It holds as soon as a majority of nodes has
+//!   both, and the clocks of that majority agree. A client renews, sets a missing lock again, releases, or gives up.
+//!   Every step may take any time.
+//! * **The network**: requests to nodes are served in any order, at any later time, or never. Answers may be lost.
 //!
 //! # What must hold
 //!
-//! I1 and I4 of `docs/rules.md`. Worlds with more faults than Redlock can survive (the clocks of a majority step) must
-//! break I1: so what the documentation calls impossible is not impossible only because the model omits it.
+//! I1 and I4 of `docs/rules.md`. Some runs have more faults than Redlock can survive (the clocks of a majority step).
+//! These runs must break I1. That shows that the model has the faults that the documentation calls too many.
 //!
 //! # Where it is simpler than the engine
 //!
-//! * Other programs are not modelled: they follow no quarantine and compare no clocks.
-//! * Clients compare the clocks of nodes exactly; the engine compares them by intervals that contain them.
-//! * Tokens count in the ticks of the clocks, one for each grant.
+//! * Other programs are not modelled. They have no quarantine and compare no clocks.
+//! * Clients know the exact differences between the clocks of nodes. The engine knows intervals that contain them.
+//! * Tokens have the unit of the clocks: one token for each tick and grant.
 
 mod action;
 mod client;

@@ -5,13 +5,13 @@ use super::rules::{Bug, Rules, Ticks};
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
-    /// The reading of its clock.
+    /// What its clock shows.
     pub(crate) clock: Ticks,
-    /// The owner of the lock on this node, and when it expires by the node's clock.
+    /// The owner of the lock on this node, and the time by the node's clock at which the lock expires.
     pub(crate) lock: Option<(u8, Ticks)>,
-    /// The newest token that was written there.
+    /// The newest token that was written to the node.
     pub(crate) token: Ticks,
-    /// For how long the node still has no vote after a restart, by its clock; 0: it has a vote.
+    /// For how long the node still has no vote after a restart, by its own clock. 0: it has a vote.
     pub(crate) quarantine_left: Ticks,
 }
 
@@ -37,12 +37,13 @@ impl Node {
         self.quarantine_left = if rules.has(Bug::NoQuarantine) { 0 } else { rules.quarantine };
     }
 
-    /// Whether the client has the lock on this node.
+    /// Whether this client has the lock on this node.
     pub(crate) fn is_locked_by(&self, id: u8) -> bool {
         self.lock.is_some_and(|(holder, _)| holder == id)
     }
 
-    /// Sets the lock, if the name is free and the node has a vote.
+    /// Sets the lock for a client, unless another client has it or the node has no vote. Returns whether the lock is
+    /// set.
     pub(crate) fn lock(&mut self, id: u8, rules: &Rules) -> bool {
         if self.quarantine_left > 0 || self.lock.is_some_and(|(holder, _)| holder != id) {
             return false;
@@ -51,7 +52,7 @@ impl Node {
         true
     }
 
-    /// Writes a token, if it is larger than the current one.
+    /// Writes a token, if it is larger than the stored one and the client has the lock. Returns whether it was written.
     pub(crate) fn write(&mut self, id: u8, token: Ticks, rules: &Rules) -> bool {
         if !self.is_locked_by(id) {
             return false;
@@ -71,7 +72,7 @@ impl Node {
         larger
     }
 
-    /// Extends the lock, if it is there.
+    /// Extends the lock of a client, if the client has it. Returns whether it was extended.
     pub(crate) fn renew(&mut self, id: u8, rules: &Rules) -> bool {
         let is_ours = self.is_locked_by(id);
         if is_ours {
@@ -80,7 +81,7 @@ impl Node {
         is_ours
     }
 
-    /// Sets the lock again, if the name is free.
+    /// Sets the lock for a client, if no client has it. The node need not have a vote.
     pub(crate) fn repair(&mut self, id: u8, rules: &Rules) {
         if self.lock.is_none() {
             self.lock = Some((id, rules.expiry(self.clock)));

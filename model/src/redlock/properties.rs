@@ -4,7 +4,7 @@ use stateright::Property;
 
 use super::{action::Protocol, world::World};
 
-/// I1: at most one client holds the name at a time, as far as the clients know.
+/// I1: at most one client holds the name at a time, as far as each client knows.
 pub(crate) const EXCLUSION: &str = "I1: no two holds are valid at once";
 /// The event that every run without a broken property must see.
 pub(crate) const GRANTED_AGAIN: &str = "a name is granted to one after another";
@@ -17,7 +17,7 @@ pub(crate) fn all() -> Vec<Property<Protocol>> {
     vec![
         always(EXCLUSION, |model, world: &World| model.rules.tokens || world.valid_holders() <= 1),
         always(TOKENS, |_, world: &World| !world.token_went_back),
-        // In a model without grants every property would hold.
+        // Without grants every property would hold, so every run must see a second grant.
         sometimes(GRANTED_AGAIN, |_, world: &World| world.grants > 1),
     ]
 }

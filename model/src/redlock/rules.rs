@@ -1,6 +1,6 @@
 //! The rules of the Redlock model: how long things take, and which faults may happen.
 
-/// The smallest unit of time, and the unit of tokens.
+/// The smallest unit of time. It is also the unit of tokens.
 pub(crate) type Ticks = i8;
 
 /// The nodes of a world.
@@ -27,27 +27,27 @@ pub(crate) struct Rules {
     pub(crate) clients: u8,
     /// How long a lock lasts on a node.
     pub(crate) ttl: Ticks,
-    /// By how much the client's hold ends earlier than the lock on the nodes.
+    /// By how much a hold ends earlier for its client than its lock ends on the nodes.
     pub(crate) margin: Ticks,
-    /// By how much the clocks of a deciding majority may differ.
+    /// By how much the clocks of the nodes of a majority may differ if the majority is to decide.
     pub(crate) max_clock_difference: Ticks,
-    /// How long a node has no vote after it started.
+    /// For how long a node has no vote after it started.
     pub(crate) quarantine: Ticks,
     /// How long the world is simulated.
     pub(crate) horizon: Ticks,
-    /// The number of clients that renew their hold and set a missing lock again.
+    /// The number of clients that renew their holds and set missing locks again.
     pub(crate) renews: u8,
-    /// Whether requests arrive whose client has stopped waiting for them.
+    /// Whether a request may still arrive after its client has stopped waiting for the answer.
     pub(crate) late: bool,
-    /// Whether claims write tokens. If so, locks end on nodes at any time, and exclusion is not checked: tokens must
-    /// hold in any case. If not, a majority of locks makes a claim hold; writing a token takes additional time, but any
-    /// step may take any time anyway.
+    /// Whether claims write tokens. If so, a lock may end on a node at any time, and exclusion is not checked: tokens
+    /// must grow even then. If not, a claim holds as soon as it has the locks of a majority. Writing a token would only
+    /// take additional time, and any step may take any time anyway.
     pub(crate) tokens: bool,
     /// Worlds with larger tokens are not searched.
     pub(crate) max_token: Ticks,
-    /// Whether claims guess a token and write it with the lock.
+    /// Whether claims guess a token and write it together with the lock.
     pub(crate) guesses: bool,
-    /// The steps that a clock may make.
+    /// By how many ticks a clock may step.
     pub(crate) steps: &'static [Ticks],
     /// The faults that may happen.
     pub(crate) faults: Faults,
@@ -75,23 +75,23 @@ pub(crate) struct Faults {
 /// One mistake in the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bug {
-    /// A token is written on every node that the client has locked, over any token there.
+    /// A token is written on every node on which the client has the lock, even if the node has a larger token.
     WriteAnyToken,
-    /// The node keeps the larger of two tokens, and reports the smaller one as written.
+    /// A node keeps the larger of two tokens, but reports that it has written the smaller one.
     KeepLargerToken,
-    /// A token does not count from the clocks, only from the largest token that was seen.
+    /// A token is computed only from the largest token that was seen, and not from the clocks.
     NoClockInToken,
     /// A node that has just started has a vote.
     NoQuarantine,
-    /// The clocks of a deciding majority may differ by any time.
+    /// The clocks of a majority that decides may differ by any time.
     NoAgreement,
-    /// The lease counts from the grant instead of from before the first request.
+    /// The lease counts from the grant. It should count from a time before the first request.
     CountFromGrant,
-    /// The holder counts as holding as long as the nodes keep the lock by their own clocks.
+    /// A hold counts as valid until the nodes' own clocks end the lock.
     NoMargin,
-    /// A lock that was set again on a node without a vote counts in the next renewal.
+    /// A lock that was set again on a node without a vote counts as a vote in the next renewal.
     CountRepaired,
-    /// A release deletes the lock, whichever claim holds it.
+    /// A release deletes the lock even if another claim holds it.
     DeleteWithoutCompare,
     /// One node counts as a majority.
     OneVote,
@@ -102,17 +102,17 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// When a lock expires that is set at the reading `clock` of the node's clock.
+    /// The time by the node's clock at which a lock expires that is set when this clock shows `clock`.
     pub(crate) fn expiry(&self, clock: Ticks) -> Ticks {
         if self.tokens { Ticks::MAX } else { clock + self.ttl }
     }
 
-    /// Whether these nodes decide: a majority.
+    /// Whether these nodes are enough for a decision, that is, a majority.
     pub(crate) fn is_enough(&self, nodes: Nodes) -> bool {
         is_majority(nodes) || self.has(Bug::OneVote) && nodes != 0
     }
 
-    /// For how long a hold is valid, counted from the request.
+    /// For how long a hold is valid, counted from the time at which its first request was sent.
     pub(crate) fn validity(&self) -> Ticks {
         if self.has(Bug::NoMargin) { self.ttl } else { self.ttl - self.margin }
     }

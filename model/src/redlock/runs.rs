@@ -13,13 +13,13 @@ pub struct Run {
     /// The subject of the run.
     pub name: &'static str,
     pub(crate) rules: Rules,
-    /// The properties that must be found broken. If there are none, all must hold in all worlds.
+    /// The properties that the search must find broken. If the list is empty, all properties must hold in all worlds.
     pub breaks: &'static [&'static str],
 }
 
 const NO_FAULTS: Faults = Faults { lapses: 0, drifts: 0, steps: 0, restarts: 0, forgets: 0, losses: 0 };
 
-/// Two clients, and nodes whose clocks are right.
+/// Two clients. The clocks of the nodes are right.
 const PLAIN: Rules = Rules {
     clients: 2,
     ttl: 1,
@@ -39,7 +39,8 @@ const PLAIN: Rules = Rules {
 
 const LATE: Rules = Rules { late: true, ..PLAIN };
 const LOST: Rules = Rules { faults: Faults { losses: 1, ..NO_FAULTS }, ..PLAIN };
-/// Each clock may gain a tick: the margin is one tick, and nodes agree within one tick.
+/// Each clock may gain a tick. The margin is one tick, and the clocks of nodes agree if they differ by at most one
+/// tick.
 const DRIFTING: Rules = Rules {
     ttl: 2,
     margin: 1,
@@ -49,24 +50,24 @@ const DRIFTING: Rules = Rules {
     ..PLAIN
 };
 const FORGETS: Rules = Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, horizon: 4, ..PLAIN };
-/// One clock steps farther than nodes may differ, or is set back.
+/// One clock steps forward by more than the clocks of nodes may differ, or is set back.
 const STEPS: Rules =
     Rules { ttl: 2, horizon: 4, steps: &[1, 3, -2], faults: Faults { steps: 1, ..NO_FAULTS }, ..PLAIN };
-/// One node loses its data, and one clock steps, which may be the same node's.
+/// One node loses its data, and the clock of one node steps. This may be the same node.
 const FORGETS_AND_STEPS: Rules =
     Rules { steps: &[3], faults: Faults { forgets: 1, steps: 1, ..NO_FAULTS }, ..FORGETS };
 const RENEWED: Rules = Rules { renews: 2, ttl: 2, horizon: 4, ..PLAIN };
 const REPAIRED: Rules =
     Rules { faults: Faults { forgets: 1, ..NO_FAULTS }, renews: 1, quarantine: 3, ..RENEWED };
 
-/// As many lapses as two clients have locks.
+/// Each client may lose its lock on each node: six lapses for two clients and three nodes.
 const ALL_LAPSE: Faults = Faults { lapses: 6, ..NO_FAULTS };
-/// Tokens in runs in which no time passes.
+/// For tokens: no time passes in these runs.
 const TOKENS_ONLY: Rules = Rules { tokens: true, max_token: 2, horizon: 1, faults: ALL_LAPSE, ..PLAIN };
-/// Tokens in runs in which nodes lose their data and get their votes back.
+/// For tokens: in these runs nodes lose their data and later get their votes back.
 const TOKENS_FORGOTTEN: Rules =
     Rules { faults: Faults { forgets: 1, lapses: 1, ..NO_FAULTS }, max_token: 3, horizon: 3, ..TOKENS_ONLY };
-/// The same, and the clock of one node goes forward, which ends its quarantine.
+/// In addition, the clock of one node steps forward, which ends the quarantine of the node.
 const TOKENS_FORGOTTEN_AND_STEPS: Rules = Rules {
     steps: &[3],
     max_token: 5,
@@ -74,7 +75,7 @@ const TOKENS_FORGOTTEN_AND_STEPS: Rules = Rules {
     ..TOKENS_FORGOTTEN
 };
 
-/// The runs in which everything holds: each in the order of seconds.
+/// The runs in which every property holds. Each run takes some seconds.
 pub const HOLDS: &[Run] = &[
     Run::new("plain", PLAIN),
     Run::new("late_requests", LATE),
@@ -94,7 +95,8 @@ pub const HOLDS: &[Run] = &[
     Run::new("tokens_trap", TOKENS_FORGOTTEN_AND_STEPS),
 ];
 
-/// The runs that must break a property: protocols with a mistake, and faults that no Redlock can survive.
+/// The runs that must break a property: protocols with a mistake, and faults after which no Redlock can keep the
+/// property.
 pub const MISTAKES: &[Run] = &[
     Run::new("write_any_token", Rules { guesses: true, bugs: &[Bug::WriteAnyToken], ..TOKENS_ONLY })
         .breaks(&[TOKENS]),
@@ -112,7 +114,7 @@ pub const MISTAKES: &[Run] = &[
     Run::new("delete_without_compare", Rules { clients: 3, bugs: &[Bug::DeleteWithoutCompare], ..PLAIN })
         .breaks(&[EXCLUSION]),
     Run::new("one_vote", Rules { bugs: &[Bug::OneVote], ..PLAIN }).breaks(&[EXCLUSION]),
-    // No protocol can prevent these.
+    // No protocol can keep exclusion under the faults of these runs.
     Run::new("a_majority_steps", Rules { faults: Faults { steps: 2, ..NO_FAULTS }, ..STEPS })
         .breaks(&[EXCLUSION]),
 ];

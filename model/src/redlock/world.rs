@@ -8,24 +8,25 @@ use super::{
     rules::{ALL_NODES, Bug, Faults, MAX_CLIENTS, NODES, Nodes, Rules, Ticks},
 };
 
-/// The reading of every clock at first: tokens begin at 1.
+/// What every clock shows at first, so that tokens begin at 1.
 const BEGIN: Ticks = 1;
 
 /// One world.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
-    /// The clients' clock, which is right.
+    /// What the clients' clock shows. This clock is right.
     pub(crate) now: Ticks,
     pub(crate) nodes: [Node; NODES],
     pub(crate) clients: [Client; MAX_CLIENTS],
     pub(crate) faults: Faults,
-    /// The newest token that was granted.
+    /// The largest token that was granted.
     pub(crate) newest: Ticks,
     /// The number of grants.
     pub(crate) grants: u8,
-    /// All tokens that were granted, a bit for each.
+    /// All tokens that were granted. Each token is one bit.
     pub(crate) granted: u64,
-    /// Whether a token was granted twice, or is not larger than a token that was granted before its claim began.
+    /// Whether a token was granted twice, or a token was granted that is not larger than all tokens granted before its
+    /// claim began.
     pub(crate) token_went_back: bool,
 }
 
@@ -43,7 +44,7 @@ impl World {
         }
     }
 
-    /// Begins the claim of a client.
+    /// Begins the claim of a client. `guess` is the guessed token, or 0.
     pub(crate) fn claim(&mut self, id: u8, guess: Ticks) {
         let client = &mut self.clients[usize::from(id)];
         client.stage = Stage::Claiming(Attempt {
@@ -66,7 +67,7 @@ impl World {
             attempt.votes |= 1 << index;
             attempt.clock_lead[index] = node.clock - self.now;
             attempt.largest_token_seen = attempt.largest_token_seen.max(if written { guess } else { before });
-            // A guess may be behind the clock of the node that took it.
+            // The guessed token may be smaller than the clock of the node that wrote it. Then it does not count.
             let behind = node.clock > guess && !rules.has(Bug::NoClockInToken);
             if written && !behind && attempt.token == guess {
                 attempt.written |= 1 << index;
@@ -74,7 +75,7 @@ impl World {
         }
     }
 
-    /// The next token, if its client has locked enough nodes to write one.
+    /// The token that a client would write next, if it has the lock on enough nodes.
     pub(crate) fn next_token(&self, id: u8, rules: &Rules) -> Option<Ticks> {
         let client = &self.clients[usize::from(id)];
         let Stage::Claiming(attempt) = &client.stage else { return None };
@@ -89,12 +90,12 @@ impl World {
         (rules.is_enough(agreed) && !rules.is_enough(attempt.written) && next > attempt.token).then_some(next)
     }
 
-    /// The largest subset of these nodes whose clocks agree, under the rules.
+    /// The largest subset of these nodes whose clocks agree, according to the rules.
     fn agreed(attempt: &Attempt, nodes: Nodes, rules: &Rules) -> Nodes {
         if rules.has(Bug::NoAgreement) { nodes } else { attempt.agreed(nodes, rules.max_clock_difference) }
     }
 
-    /// Begins to write a token on the locked nodes.
+    /// Begins to write a token to the nodes on which the client has the lock.
     pub(crate) fn write(&mut self, id: u8, token: Ticks) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Claiming(attempt) = &mut client.stage else { return };
@@ -118,7 +119,7 @@ impl World {
         }
     }
 
-    /// Whether the client's answers make it a holder now.
+    /// Whether the answers that the client has received make it a holder now.
     pub(crate) fn may_become_holder(&self, id: u8, rules: &Rules) -> bool {
         let Stage::Claiming(attempt) = &self.clients[usize::from(id)].stage else { return false };
         let agreed = Self::agreed(
@@ -147,8 +148,8 @@ impl World {
         client.stage = Stage::Holding(Hold { valid_until: sent + rules.validity(), renewal: None });
     }
 
-    /// Ends a client, which releases its locks or dies. A release that arrives late has the same effect as the end of
-    /// the lease.
+    /// Ends a client. If `releases`, its locks are deleted now; otherwise it dies. A release that arrives late is not
+    /// modelled, because it would have the same effect as the end of the lease.
     pub(crate) fn leave(&mut self, id: u8, releases: bool, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let (stage, renewals) = (Stage::Done, 0);
@@ -183,7 +184,8 @@ impl World {
         }
     }
 
-    /// Counts the answers to a renewal: extends the validity of the hold, and sets missing locks again.
+    /// Counts the answers to a renewal. If a majority has renewed, extends the validity of the hold and sets missing
+    /// locks again.
     pub(crate) fn conclude(&mut self, id: u8, rules: &Rules) {
         let client = &mut self.clients[usize::from(id)];
         let Stage::Holding(hold) = &mut client.stage else { return };
@@ -198,7 +200,8 @@ impl World {
         }
     }
 
-    /// Sorts the nodes, because nodes are alike: worlds that differ only in the order of their nodes become one.
+    /// Puts the nodes into a fixed order. Nodes are alike, so worlds that differ only in the order of their nodes
+    /// become one world.
     pub(crate) fn sort_nodes(&mut self) {
         let key = |index: &usize| {
             (&self.nodes[*index], self.clients.each_ref().map(|client| client.sort_key(*index)))

@@ -1,5 +1,5 @@
-//! The boot-time clock of a client: it has its own rate, counts while the client is stopped, and may stop the client at
-//! a reading.
+//! The boot-time clock of a client. It has its own rate and runs on while the client is stopped. The plan can stop the
+//! client when it reads the clock.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     scheduler::{Group, Moment, Scheduler, Sleeps},
 };
 
-/// The rate of the world's clock.
+/// The rate of the world's clock, in millionths.
 const MILLION: u128 = 1_000_000;
 
 /// The clock of one client.
@@ -25,7 +25,7 @@ pub(crate) struct ClientClock {
 }
 
 impl ClientClock {
-    /// A clock that runs `fast` millionths faster than the world's.
+    /// A clock that runs faster than the world's clock by `fast` millionths.
     #[must_use]
     pub(crate) fn new(journal: Arc<Journal>, group: Group, boot: Duration, fast: i64) -> Self {
         Self { journal, group, boot, rate: MILLION.saturating_add_signed(fast.into()) }
@@ -37,7 +37,7 @@ impl ClientClock {
         Duration::from_nanos(u64::try_from(own_time.as_nanos() * MILLION / self.rate).unwrap_or(u64::MAX))
     }
 
-    /// Stops the client here for `length`, in the middle of whatever it does, while the rest of the world goes on.
+    /// Stops the client here for `length`, in the middle of its step, while the rest of the world goes on.
     fn suspend(&self, length: Duration) {
         let scheduler = self.journal.scheduler();
         let victim = self.group.number();

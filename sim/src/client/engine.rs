@@ -26,13 +26,13 @@ use crate::{
 /// The time after which the outcome of a request counts as unknown.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The lease of a pushed grant, unless the lease that was asked for is shorter.
+/// The lease of a pushed grant, unless the lease that the claim asks for is shorter.
 pub(crate) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// The longest interval between two requests of a claim that waits for a notification.
 pub(crate) const SLOWEST_POLL: Duration = Duration::from_secs(2);
 
-/// The number of tokens that a grant brings where tokens come in blocks.
+/// The number of tokens that a grant has if the protocol has blocks of tokens.
 const TOKEN_BLOCK: u32 = 65;
 
 /// The engine of one client of the modelled server.
@@ -40,10 +40,10 @@ pub(crate) struct SimEngine {
     interface: Arc<NetworkInterface>,
     profile: Profile,
     level: Level,
-    /// The first of two groups of names, for plans in which names have groups.
+    /// The number of the first of two groups of names, for plans that have groups. `None`: names have no groups.
     first_group: Option<u16>,
-    /// How many requests were sent. Where requests may overtake each other, each request counts as on its own
-    /// connection.
+    /// How many requests were sent. If requests may overtake each other, each request counts as sent on a connection of
+    /// its own, and this is the number of that connection.
     requests: AtomicU64,
     /// Ends the engine's tasks when it is dropped.
     _alive: [oneshot::Sender<()>; 2],
@@ -138,7 +138,7 @@ impl Engine for SimEngine {
     }
 
     fn group(&self, name: &Name) -> Option<u16> {
-        // Each run has other groups, so that they are renewed at other times.
+        // The group numbers differ from run to run, and so do the times of the renewals.
         let group = |first: u16| first.wrapping_add(u16::from(name.as_str().as_bytes()[0] & 2));
         self.first_group.map(group)
     }
@@ -220,12 +220,12 @@ fn while_alive(host: &Host, task: impl Future<Output = ()> + Send + 'static) -> 
     alive
 }
 
-/// The same error, for another request.
+/// A copy of the error, for another request.
 fn copy_of(error: &EngineError) -> EngineError {
     EngineError::new(error.fault, error.message.clone())
 }
 
-/// The error for a reply of another kind than the request.
+/// The error for a reply whose kind does not fit the request.
 fn reply_mismatch() -> EngineError {
     EngineError::new(Fault::Internal, "an answer to another question")
 }

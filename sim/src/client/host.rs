@@ -13,7 +13,7 @@ use crate::{
     scheduler::{Group, Scheduler, Sleep},
 };
 
-/// One client process: its tasks and sleeps run in its group and by its clock.
+/// One client process. Its tasks run in its group, and its sleeps follow its clock.
 #[derive(Clone)]
 pub(crate) struct Host {
     pub(super) scheduler: Arc<Scheduler>,
@@ -59,7 +59,7 @@ impl Runtime for Host {
 pub(crate) struct ClientRng(Mutex<Rng>);
 
 impl ClientRng {
-    /// The random numbers of a group in the world of this seed.
+    /// The random numbers of the client with this group, in the world of this seed.
     #[must_use]
     pub(crate) fn new(seed: u64, group: Group) -> Self {
         Self(Mutex::new(Rng::of(&[seed, group.number().into(), u64::from_be_bytes(*b" entropy")])))

@@ -20,11 +20,11 @@ use crate::{
     server::{Notification, Reply, Request},
 };
 
-/// How long the client library waits for an answer. It sometimes waits longer than core, which has less time for a
-/// renewal.
+/// How long the client library waits for an answer. This is sometimes longer than core waits, because core has less
+/// time for a renewal.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_millis(700);
 
-/// The result of a request.
+/// The result of a call on the network.
 pub(super) type RequestResult = Result<Reply, EngineError>;
 
 /// A client's end of the network.
@@ -115,9 +115,9 @@ impl NetworkInterface {
         }
     }
 
-    /// Ends the requests of a broken connection, which get no answer any more.
+    /// Ends the requests that were sent on a broken connection, because they get no answer any more.
     pub(super) fn give_up(&self, conn: u64) {
-        // Dropped after the lock is released, because the drop wakes other tasks.
+        // These calls are dropped after the lock is released, because the drop wakes other tasks.
         let _gone: Vec<Call> = {
             let mut pending = lock(&self.pending);
             let calls = std::mem::take(&mut pending.calls);
@@ -134,7 +134,7 @@ impl NetworkInterface {
         let _ = if waits { waiting.insert(claim) } else { waiting.remove(&claim) };
     }
 
-    /// Whether a claim waits for a notification or a request for its answer.
+    /// Whether a claim waits for a notification, or a request waits for its answer.
     pub(super) fn needs_connection(&self) -> bool {
         !lock(&self.waiting).is_empty() || !lock(&self.pending).calls.is_empty()
     }
@@ -154,7 +154,7 @@ impl NetworkInterface {
     /// Handles an answer and the server's clock in it.
     fn handle_reply(&self, number: u64, clock: Duration, reply: Reply) {
         let Some(call) = self.take_call(number) else { return };
-        // Messages on a connection that was replaced by a newer one are not read.
+        // Answers on an old connection, which was replaced by a newer one, are ignored.
         if self.protocol == Protocol::Push && self.link.is_past(call.conn) {
             return;
         }

@@ -1,5 +1,6 @@
-//! The connection of a client whose network keeps the order of messages. It is made when first needed and made again
-//! when it breaks. It counts as broken when the server is silent for too long, as in `leasehold-redis`.
+//! The connection of a client, for a network that keeps the order of messages. The connection is made when it is first
+//! needed, and is made again when it breaks. It also counts as broken when the server is silent for too long, as in
+//! `leasehold-redis`.
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -18,9 +19,9 @@ const DIAL_LIMIT: Duration = Duration::from_millis(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// The longest pause after a failed attempt.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
-/// How often the server is asked for its clock while a request or a waiter needs the connection.
+/// The interval at which the client asks for the server's time while a request or a waiter needs the connection.
 const PULSE_INTERVAL: Duration = Duration::from_millis(400);
-/// After this time without any answer the server counts as gone.
+/// If the server does not answer such a question within this time, the connection counts as broken.
 const SILENCE_LIMIT: Duration = Duration::from_millis(800);
 
 /// The state of the connection.
@@ -39,7 +40,7 @@ pub(super) struct Link {
 struct LinkState {
     /// The number of the newest connection.
     number: u64,
-    /// Whether that connection is usable.
+    /// Whether the newest connection is usable.
     up: bool,
 }
 
@@ -51,7 +52,7 @@ impl Link {
         }
     }
 
-    /// Whether a newer connection was begun than this one.
+    /// Whether a newer connection than `conn` was begun.
     pub(super) fn is_past(&self, conn: u64) -> bool {
         conn < self.lock().number
     }
@@ -68,7 +69,7 @@ impl Link {
 }
 
 impl NetworkInterface {
-    /// The connection. If there is none, waits for one attempt to make it.
+    /// The usable connection. If there is none, waits until one attempt to make it has ended.
     pub(super) async fn conn(&self) -> Result<u64, EngineError> {
         let mut dialed = std::pin::pin!(self.link.dialed.notified());
         dialed.as_mut().enable();
@@ -80,7 +81,7 @@ impl NetworkInterface {
         self.link.up().ok_or_else(|| EngineError::new(Fault::Retry, "cannot connect"))
     }
 
-    /// Keeps a connection from the time when one is first wanted.
+    /// Keeps a connection up, from the first time at which one is wanted.
     pub(super) async fn keep_connected(self: Arc<Self>) {
         self.link.wanted.notified().await;
         let (mut pause, mut was_connected) = (FIRST_PAUSE, false);
@@ -121,8 +122,8 @@ impl NetworkInterface {
         }
     }
 
-    /// Periodically asks the server for its time while a waiter or a request needs the connection. Returns when the
-    /// server does not answer.
+    /// Asks the server for its time again and again, while a waiter or a request needs the connection. Returns when the
+    /// server does not answer in time.
     async fn pulse(&self, conn: u64) {
         loop {
             self.host.nap(PULSE_INTERVAL).await;

@@ -1,4 +1,4 @@
-//! A client: one process with the real core, its clock and random numbers, and its end of the network.
+//! A client: one process with the real core, a clock and random numbers of its own, and its end of the network.
 
 mod clock;
 mod engine;

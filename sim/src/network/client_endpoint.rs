@@ -1,4 +1,4 @@
-//! The network's side of one client: its connection, its counters, and the cuts that affect it.
+//! What the network keeps for one client: its connection, its counters, and the cuts that affect it.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use tokio::sync::mpsc;
 
 use crate::server::{Notification, Reply};
 
-/// The network's side of one client.
+/// What the network keeps for one client.
 pub(super) struct ClientEndpoint {
     /// The messages to the client.
     pub(super) inbox: mpsc::UnboundedSender<Delivery>,
     /// How many requests the client has sent.
     pub(super) requests: u64,
-    /// How many notifications were sent to it.
+    /// How many notifications were sent to the client.
     pub(super) notifications: u64,
-    /// How many messages were sent to it.
+    /// How many messages of any kind were sent to the client.
     pub(super) replies: u64,
     /// Until this time no message passes to the server.
     pub(super) cut_up: Instant,
@@ -39,17 +39,18 @@ impl ClientEndpoint {
     }
 }
 
-/// A connection that keeps the order of its messages. When one message on it is lost, all that follow are lost too.
+/// A connection that keeps the order of its messages. When one message is lost, all later messages of the same
+/// direction are lost too.
 #[derive(Default)]
 pub(super) struct Conn {
     pub(super) number: u64,
-    /// When the last message to the server arrives.
+    /// When the newest message to the server arrives.
     pub(super) up: Option<Instant>,
-    /// When the last message to the client arrives.
+    /// When the newest message to the client arrives.
     pub(super) down: Option<Instant>,
-    /// Whether all further messages to the server are lost.
+    /// Whether all later messages to the server are lost.
     pub(super) up_broken: bool,
-    /// Whether all further messages to the client are lost.
+    /// Whether all later messages to the client are lost.
     pub(super) down_broken: bool,
 }
 
@@ -66,7 +67,8 @@ pub(crate) enum Delivery {
     Reset { conn: u64 },
 }
 
-/// The arrival of a message that must not overtake the previous message on its connection; stores it as the `last` one.
+/// The time at which a message arrives that must not overtake the previous message on its connection. Stores this time
+/// as the `last` one.
 pub(super) fn in_order(last: &mut Option<Instant>, arrival: Instant) -> Instant {
     let arrival = last.map_or(arrival, |last| arrival.max(last.after(Duration::from_nanos(1))));
     *last.insert(arrival)

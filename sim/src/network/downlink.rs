@@ -16,7 +16,7 @@ use crate::{
 };
 
 impl Network {
-    /// Sends a message to a client, on the connection of the client's request.
+    /// Sends a message to a client. The message is lost if `conn` is not the client's newest connection.
     pub(super) fn post(self: &Arc<Self>, inner: &mut NetworkState, to: Group, conn: u64, delivery: Delivery) {
         let now = self.scheduler().now();
         let (lag, late) = inner.lag;
@@ -64,7 +64,7 @@ impl Network {
         let network = Arc::clone(self);
         self.scheduler().at(at, move || {
             network.scheduler().note(0, || format!("client {} receives {delivery:?}", to.number()));
-            // A client without an endpoint is gone.
+            // A client that is unplugged from the network gets nothing.
             if let Some(endpoint) = network.lock().endpoints.get(&to) {
                 let _ = endpoint.inbox.send(delivery);
             }

@@ -7,20 +7,20 @@ use leasehold_core::Instant;
 use super::{Network, NetworkState, client_endpoint::Delivery, stream};
 use crate::{plan::Direction, rng::Rng, scheduler::Group};
 
-/// The percentage of broken connections that each side notices.
+/// With this probability, in percent, each side notices that a connection broke.
 pub(super) const NOTICED_PERCENT: u64 = 60;
-/// The same when the server goes down.
+/// The same probability if the connection broke because the server went down.
 const NOTICED_AT_RESTART: u64 = 70;
-/// Every broken connection is noticed.
+/// Both sides notice that the connection broke.
 const ALWAYS: u64 = 100;
 
 impl Network {
-    /// Records that a client is gone and that the server has noticed.
+    /// Records that the server has noticed that a client is gone.
     pub(crate) fn hang_up(&self, client: Group) {
         self.lock().disconnected.insert(client);
     }
 
-    /// Cuts a client off: no message passes between the client and the server until `until`.
+    /// Cuts a client off: until `until`, no message in this direction passes between the client and the server.
     pub(crate) fn cut(&self, client: Group, way: Direction, until: Instant) {
         let mut inner = self.lock();
         let Some(endpoint) = inner.endpoints.get_mut(&client) else { return };
@@ -32,7 +32,7 @@ impl Network {
         }
     }
 
-    /// Delays every second answer that is sent until `until` by `late`.
+    /// Delays every second answer by `late`, of those that are sent before `until`.
     pub(crate) fn lag(&self, until: Instant, late: Duration) {
         self.lock().lag = (until, late);
     }
@@ -53,26 +53,26 @@ impl Network {
         }
     }
 
-    /// Breaks the connection of a client; the client notices.
+    /// Breaks the connection of a client. Both sides notice.
     pub(crate) fn reset(self: &Arc<Self>, client: Group) {
         self.break_conn(&mut self.lock(), client, ALWAYS);
     }
 
-    /// Sets the server's clock. When it is set back, leases last longer by as much.
+    /// Changes the server's clock by `by` nanoseconds. If the clock is set back, leases last longer by the same time.
     pub(crate) fn set_clock(&self, by: i64) {
         let mut inner = self.lock();
         inner.machine.set_clock(by);
         inner.prolong_leases(by);
     }
 
-    /// Fails over to another machine that knows only the requests before `known`.
+    /// The server fails over to another machine, which knows only the requests that arrived before `known`.
     pub(crate) fn fail_over(&self, known: Instant, skew: i64) {
         let mut inner = self.lock();
         inner.machine.fail_over(known, skew);
         inner.prolong_leases(skew);
     }
 
-    /// Breaks the connection of a client. Each end notices with the probability `noticed`, in percent.
+    /// Breaks the connection of a client. Each side notices it with the probability `noticed`, in percent.
     pub(super) fn break_conn(self: &Arc<Self>, inner: &mut NetworkState, client: Group, noticed: u64) {
         if !self.keeps_order() {
             return;
@@ -92,7 +92,7 @@ impl Network {
 }
 
 impl NetworkState {
-    /// Records that leases last longer, by as much as the server's clock is set back.
+    /// Records that leases last longer, by the time by which the server's clock is set back.
     fn prolong_leases(&mut self, by: i64) {
         let longer = Duration::from_nanos(by.min(0).unsigned_abs());
         self.lease_start.values_mut().for_each(|(_, lease_start)| *lease_start = lease_start.after(longer));

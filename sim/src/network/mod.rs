@@ -26,18 +26,18 @@ pub(crate) use client_endpoint::Delivery;
 
 /// The percentage of messages that are slow.
 const SLOW_PERCENT: u64 = 2;
-/// How many times longer these messages need.
+/// How many times longer than others these messages take.
 const SLOWNESS: u64 = 10;
 
-/// Numbers of independent streams of random numbers.
+/// The numbers of the independent streams of random numbers.
 mod stream {
     /// The delays of messages to the server.
     pub(super) const UPLINK: u64 = 0;
     /// The delays of messages to clients.
     pub(super) const DOWNLINK: u64 = 1;
-    /// Who notices a broken connection.
+    /// Which sides notice a broken connection.
     pub(super) const BREAK: u64 = 2;
-    /// The delays until clients notice.
+    /// The delays until a client notices a broken connection.
     pub(super) const RESET: u64 = 3;
 }
 
@@ -56,15 +56,15 @@ struct NetworkState {
     machine: Machine,
     /// The clients.
     endpoints: BTreeMap<Group, ClientEndpoint>,
-    /// The clients that the server knows to be disconnected.
+    /// The clients that the server knows to be gone.
     disconnected: BTreeSet<Group>,
     /// The faults of single requests, by client and number.
     requests: BTreeMap<(Group, u64), Fault>,
     /// The faults of single notifications, by client and number.
     notifications: BTreeMap<(Group, u64), Fault>,
-    /// For each claim: the time from which its lease counts at the latest. That is when the request was sent by which
-    /// the server last granted or renewed the claim, or when the server granted the claim by itself. The second time is
-    /// later by as much as the server's clock was set back since.
+    /// For each claim, two times. The first is the latest time from which its lease counts: when the request was sent
+    /// by which the server last granted or renewed the claim, or when the server granted the claim by itself. The
+    /// second is the first time plus the time by which the server's clock was set back since then.
     lease_start: BTreeMap<ClaimId, (Instant, Instant)>,
     /// Until when every second answer is late, and by how much.
     lag: (Instant, Duration),
@@ -75,7 +75,7 @@ struct NetworkState {
 }
 
 impl Network {
-    /// The network of a plan whose clients have these groups.
+    /// The network of a plan. `groups` are the groups of its clients.
     #[must_use]
     pub(crate) fn new(plan: &Plan, groups: &[Group], journal: Arc<Journal>) -> Arc<Self> {
         let (mut requests, mut notifications) = (BTreeMap::new(), BTreeMap::new());
@@ -108,26 +108,26 @@ impl Network {
         })
     }
 
-    /// Connects a client to the network. Its messages arrive at the returned receiver.
+    /// Connects a client to the network. Messages to the client arrive at the returned receiver.
     pub(crate) fn plug_in(&self, client: Group) -> mpsc::UnboundedReceiver<Delivery> {
         let (inbox, deliveries) = mpsc::unbounded_channel();
         self.lock().endpoints.insert(client, ClientEndpoint::new(inbox));
         deliveries
     }
 
-    /// Disconnects a client: messages in flight to it are lost.
+    /// Disconnects a client. Messages in flight to the client are lost.
     pub(crate) fn unplug(&self, client: Group) {
         self.lock().endpoints.remove(&client);
     }
 
-    /// Calls `read` with the server.
+    /// Calls `read` with the machine of the server.
     pub(crate) fn server<R>(&self, read: impl FnOnce(&mut Machine) -> R) -> R {
         read(&mut self.lock().machine)
     }
 
-    /// The times from which the lease of a claim counts: see [`NetworkState`]. No lease of the claim can count from
-    /// later than the second of these times, which includes the time by which the server's clock was set back since. A
-    /// lease that lapsed before that counts from the first.
+    /// The two times from which the lease of a claim counts: see [`NetworkState`]. The second time includes the time by
+    /// which the server's clock was set back; the lease cannot count from any later time. A lease that lapsed before
+    /// the clock was set back counts from the first time.
     pub(crate) fn lease_start(&self, claim: ClaimId) -> Option<(Instant, Instant)> {
         self.lock().lease_start.get(&claim).copied()
     }

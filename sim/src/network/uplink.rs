@@ -26,14 +26,14 @@ struct InTransit {
     transit: Transit,
 }
 
-/// How a request arrives.
+/// How a request travels and whether it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transit {
-    /// It is answered.
+    /// The request is answered.
     Answered,
-    /// It is not answered.
+    /// The request is not answered.
     Unanswered,
-    /// It is not answered, and arrives after requests that were sent later.
+    /// The request is not answered, and arrives after requests that were sent later.
     Overtaken,
 }
 
@@ -77,8 +77,8 @@ impl Network {
             Fate::Unanswered => self.deliver(arrival, message(request, Transit::Unanswered)),
             Fate::Late(late) => self.deliver(arrival.after(late), message(request, Transit::Overtaken)),
             Fate::Twice(late) => {
-                // A claim that may not queue and was answered "taken" leaves no record, so the server could not
-                // recognise its double.
+                // If a claim may not queue and is answered "taken", the server keeps no record of it. So the server
+                // could not recognise a second copy of the request.
                 let may_double = !matches!(&request, Request::Claim(claim, _) if !claim.may_queue);
                 if may_double {
                     self.deliver(arrival.after(late), message(request.clone(), Transit::Overtaken));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Op;
 
-/// One process: when it starts, how fast its clock is, and the operations of its tasks in their order.
+/// One process: when it starts, the rate of its clock, and the operations of each of its tasks in order.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientPlan {
     /// When it starts.
@@ -16,7 +16,7 @@ pub(crate) struct ClientPlan {
 }
 
 impl ClientPlan {
-    /// Whether its clock is slower than the margin allows: by more than a hundredth.
+    /// Whether its clock is slower than the server's by more than a hundredth, which is more than the margin allows.
     #[must_use]
     pub(crate) const fn is_too_slow(&self) -> bool {
         self.fast < -10_000

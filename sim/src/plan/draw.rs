@@ -11,15 +11,15 @@ use crate::{
 
 /// The names of the locks.
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Typical leases of a run, in ms.
+/// The typical lease of a run is one of these, in ms.
 const LEASES: [u64; 5] = [500, 1000, 2000, 5000, 10_000];
-/// Delays of messages, in µs: within a rack, within a town, over a slow connection.
+/// The least and the largest delay of messages, in µs: within a rack, within a town, over a slow connection.
 const DELAYS: [(u64, u64); 3] = [(30, 300), (300, 3000), (2000, 40_000)];
 
-/// The parameters by which the rest of a plan is drawn.
+/// The parameters that decide how the rest of a plan is drawn.
 struct Draw {
     rng: Rng,
-    /// The typical lease.
+    /// The typical lease of the run.
     lease: Duration,
     /// The approximate length of the run.
     length: Duration,
@@ -90,14 +90,14 @@ impl Draw {
     fn client(&mut self, starts: Duration) -> ClientPlan {
         let fast = match self.among(0, 9) {
             0..2 => 0,
-            // A clock that is faster than the margin allows is safe.
+            // It is safe if a client's clock is faster than the margin allows.
             2 => self.among(10_000, 200_000) as i64,
             _ => self.among(0, 18_000) as i64 - 9000,
         };
         ClientPlan { starts, fast, tasks: vec![Vec::new(); self.among(1, 4) as usize] }
     }
 
-    /// An acquisition.
+    /// Draws an acquisition.
     fn op(&mut self) -> Op {
         let lease = self.lease;
         let hold = match self.among(0, 9) {
@@ -117,7 +117,7 @@ impl Draw {
             _ if self.has_min_holds => End::MinHold(hold + self.fraction(lease, 0, 40)),
             _ => End::Release,
         };
-        // Requests for different leases do not share a hold.
+        // Some requests ask for another lease: requests for different leases do not share a hold.
         let ttl = if self.rng.percent(85) { lease } else { lease * 2 };
         Op {
             breaks: self.rng.percent(2).then_some(Breaking::Gentle),
@@ -143,7 +143,7 @@ impl Draw {
         }
     }
 
-    /// The faults of the run; adds a client for each client that crashes.
+    /// Draws the faults of the run. For each client that crashes, adds a client.
     fn faults(&mut self, protocol: Protocol, clients: &mut Vec<ClientPlan>) -> Vec<Fault> {
         if self.rng.percent(15) {
             return Vec::new();
@@ -154,7 +154,7 @@ impl Draw {
         }
         for fault in &faults {
             if let Fault::Crash { client, at, .. } = *fault {
-                // Another client takes over the work of one that crashed.
+                // The added client does the second half of the work of the client that crashed.
                 let starts = at + self.fraction(self.lease, 0, 200);
                 let mut next = self.client(starts);
                 next.tasks = clients[client].tasks.iter().map(|ops| ops[ops.len() / 2..].to_vec()).collect();
@@ -164,7 +164,7 @@ impl Draw {
         faults
     }
 
-    /// A fault that a lock server survives.
+    /// Draws a fault after which a lock server still keeps its promises.
     fn fault(&mut self, protocol: Protocol) -> Fault {
         let (client, at, lease) = (self.random_client(), self.random_time(), self.lease);
         match self.among(0, 29) {
@@ -198,32 +198,32 @@ impl Draw {
         }
     }
 
-    /// The fault of a single message.
+    /// Draws the fault of a single message.
     fn fate(&mut self, protocol: Protocol) -> Fate {
         let late = Duration::from_millis(self.among(1, 1900));
         match self.among(0, 3) {
             0 => Fate::Lost,
             1 => Fate::Unanswered,
             2 => Fate::Late(late),
-            // A connection delivers nothing twice.
+            // On a connection that keeps the order, nothing arrives twice.
             _ if protocol == Protocol::Push => Fate::Lost,
             _ => Fate::Twice(late),
         }
     }
 
-    /// Adds a fault that no lock server can survive. Then exclusion is not required, but the loss has to be reported
-    /// and the fence has to hold.
+    /// Adds a fault after which no lock server can keep exclusion. Then exclusion is not required, but losses have to
+    /// be reported and the fence has to hold.
     fn add_unsurvivable(&mut self, protocol: Protocol, clients: &mut [ClientPlan], faults: &mut Vec<Fault>) {
         let at = self.random_time();
-        // A counter that was lost creates the same tokens again: engines whose tokens come from a counter do not
-        // survive a failover.
+        // If tokens come from a counter and the counter is lost, the same tokens are created again. So only engines
+        // whose tokens do not come from a counter get a fail-over.
         let most = if protocol == Protocol::Push { 5 } else { 2 };
         match self.among(0, most) {
             0 => {
                 faults.push(Fault::Step { at, by: self.fraction(self.lease, 1, 300).as_nanos() as i64 });
                 if protocol != Protocol::Push && self.rng.percent(70) {
-                    // An answer from before the clock step arrives after the message that reveals the step, but not so
-                    // late that no client waits for it any more.
+                    // An answer that was sent before the clock step arrives after the message that reveals the step,
+                    // but early enough that its client still waits for it.
                     let late = self.fraction(self.lease, 4, 14);
                     faults.push(Fault::Lag { at: at.saturating_sub(late), length: late * 2, late });
                 }

@@ -9,9 +9,9 @@ use crate::scheduler::{Moment, Sleeps};
 pub(crate) enum Fate {
     /// It never arrives.
     Lost,
-    /// A request is applied, and its answer never arrives. A push never arrives.
+    /// The request is applied, but its answer never arrives. A notification never arrives.
     Unanswered,
-    /// It arrives later by this time, when its sender may have given up.
+    /// It arrives later by this time. Its sender may have given up by then.
     Late(Duration),
     /// It arrives, and arrives once more after this time.
     Twice(Duration),
@@ -28,38 +28,40 @@ pub(crate) enum Direction {
     Both,
 }
 
-/// A fault. Clients are numbered as in the plan; `at` counts from the beginning of the run.
+/// A fault. `client` is the number of the client in the plan; `at` counts from the beginning of the run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// A fault of the `nth` request of a client. Where the network keeps the order, the connection breaks as well.
+    /// A fault of the `nth` request of a client. On a network that keeps the order, the connection breaks as well.
     Request { client: usize, nth: u64, fate: Fate },
     /// A fault of the `nth` notification for a client.
     Notification { client: usize, nth: u64, fate: Fate },
     /// A client is stopped: by SIGSTOP, or because its machine is suspended.
     Stop { client: usize, at: Duration, length: Duration, sleeps: Sleeps },
-    /// A client is stopped in the middle of a step, at a later reading of its clock.
+    /// A client is stopped in the middle of a step. After `at`, it reads its clock `readings` times, and is stopped at
+    /// the next reading.
     StopAtReading { client: usize, at: Duration, readings: u32, length: Duration, moment: Moment },
-    /// A client is gone for ever. The server may not notice.
+    /// A client is killed, and does not come back. If `unnoticed`, the server does not notice.
     Crash { client: usize, at: Duration, unnoticed: bool },
     /// The connection of a client breaks.
     Reset { client: usize, at: Duration },
-    /// No message passes between a client and the server.
+    /// No message in this direction passes between a client and the server.
     Cut { client: usize, at: Duration, length: Duration, way: Direction },
-    /// Every second answer that leaves in this time is delayed by `late`. On a network that keeps no order, later
-    /// answers overtake it.
+    /// Every second answer that the server sends in this time is delayed by `late`. On a network that keeps no order,
+    /// later answers overtake the delayed ones.
     Lag { at: Duration, length: Duration, late: Duration },
-    /// The server is stalled; its clock runs on.
+    /// The server is stalled. Its clock runs on.
     Stall { at: Duration, length: Duration },
-    /// The server is down and comes back with all that it acknowledged.
+    /// The server is down, and comes back with everything that it has acknowledged.
     Restart { at: Duration, length: Duration },
-    /// The server's clock is set by this many nanoseconds.
+    /// The server's clock is changed by this many nanoseconds.
     Step { at: Duration, by: i64 },
-    /// Fail-over to another server that lacks the last writes. Its clock is ahead by `skew` nanoseconds.
+    /// Another server replaces this one. It lacks the writes of the last `loses`. Its clock is ahead of this server's
+    /// clock by `skew` nanoseconds.
     Failover { at: Duration, length: Duration, loses: Duration, skew: i64 },
 }
 
 impl Fault {
-    /// By how many nanoseconds the server's clock is set.
+    /// By how many nanoseconds this fault changes the server's clock.
     #[must_use]
     pub(crate) const fn sets_clock(&self) -> i64 {
         match *self {
@@ -68,7 +70,7 @@ impl Fault {
         }
     }
 
-    /// The kind of the fault, for the table.
+    /// The kind of the fault, for the table of figures.
     #[must_use]
     pub(crate) const fn kind(&self) -> &'static str {
         match self {

@@ -1,5 +1,5 @@
-//! The plan of a run, as data: the operations of every client, and the faults. It is drawn from a seed, and can be
-//! reduced until only the parts that matter for a failure are left.
+//! The plan of a run, as data: the operations of every client, and the faults. A plan is drawn from a seed. It can be
+//! reduced until only the parts are left that matter for a failure.
 
 mod client;
 mod draw;
@@ -24,10 +24,10 @@ use crate::{
 /// The protocol of the modelled server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
-    /// Like Redis: one connection that keeps the order, grants are pushed and dated by the server's clock, tokens come
-    /// in blocks.
+    /// Like Redis: one connection that keeps the order of messages; grants are pushed, with the time of the server's
+    /// clock; tokens come in blocks.
     Push,
-    /// Like a server with watches: requests may overtake each other, and a granted waiter gets a hint and asks.
+    /// Like a server with watches: requests may overtake each other; a waiter that is granted gets a hint and asks.
     Watch,
     /// Like a table of rows: requests may overtake each other, and there are no notifications.
     Poll,
@@ -36,14 +36,14 @@ pub(crate) enum Protocol {
 /// The plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Decides the delays, and the order of tasks that could run at the same time.
+    /// The seed for the delays, and for the order of tasks that could run at the same time.
     pub(crate) seed: u64,
     /// The protocol of the server.
     pub(crate) protocol: Protocol,
     /// A deliberate mistake of the server or the client library.
     pub(crate) bug: Option<Bug>,
-    /// Whether the owner of every request is the id of its attempt, so that the server's state can be attributed to
-    /// attempts. Then nothing is handed over within a client.
+    /// Whether the owner of every request is the id of its attempt, so that the server's claims can be matched with
+    /// attempts. Then no hold is handed over within a client, because the owners differ.
     pub(crate) named: bool,
     /// The least and the largest delay of a message.
     pub(crate) delay: (Duration, Duration),
@@ -66,24 +66,24 @@ pub(crate) struct Lock {
     pub(crate) limit: Option<u32>,
 }
 
-/// What a server still promises under the faults of a plan.
+/// What a server still promises under the faults of a plan. A field is true if the promise holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
-    /// I1 and its consequences. Broken by a server that loses acknowledged writes, by a clock of the server that is set
-    /// forward, by a client clock that is slower by more than a hundredth, and by an operator who breaks a hold by
-    /// force.
+    /// I1 and its consequences. The promise ends if the server loses acknowledged writes, if the server's clock is set
+    /// forward, if a client's clock is slower by more than a hundredth, or if an operator breaks a hold by force.
     pub(crate) exclusion: bool,
-    /// I2. A client clock that is too slow cannot keep it.
+    /// I2. A client whose clock is too slow cannot keep this promise.
     pub(crate) deadlines: bool,
-    /// No token is granted twice. A server that loses acknowledged writes, and whose clock was set back as well, may
+    /// No token is granted twice. If the server loses acknowledged writes and its clock is set back as well, it may
     /// grant a token twice.
     pub(crate) new_tokens: bool,
-    /// I4. A process hands a hold over, with its older tokens, until it learns that the hold has ended.
+    /// I4. It also needs exclusion, or named requests: otherwise a process that has not learned yet that its hold has
+    /// ended hands the hold over, with tokens that are older than those of the next hold.
     pub(crate) tokens: bool,
-    /// No clock runs ahead, or seems to because answers overtook each other: so there is no reason to doubt a hold that
-    /// is not lost.
+    /// No clock runs ahead, and none seems to run ahead because answers overtook each other. So there is no reason to
+    /// doubt a hold that is not lost.
     pub(crate) no_doubt: bool,
-    /// Whether the plan has no faults: then no waiter is overtaken, and no claim waits for a free lock.
+    /// Whether the plan has no faults. Then no waiter is overtaken, and no claim waits while the lock is free.
     pub(crate) calm: bool,
 }
 
@@ -112,15 +112,15 @@ impl Plan {
         self.acquisitions().map(|op| op.ttl).min().unwrap_or_default()
     }
 
-    /// The longest time from a disturbance until everything is in order again: lost requests are sent again, holds
-    /// without renewals lapse, and claims that do not ask are passed over.
+    /// The longest time from the end of a disturbance until it has no effect any more: lost requests have been sent
+    /// again, holds without renewals have lapsed, and claims that do not ask have been passed over.
     #[must_use]
     pub(crate) fn recovery(&self) -> Duration {
         self.longest_lease() * 2 + Duration::from_secs(8)
     }
 
-    /// Whether a client is stopped in a way that makes a timer late: its machine is suspended, or it is stopped between
-    /// reading the clock and the sleep that it computed from the reading.
+    /// Whether a client is stopped in a way that makes a timer late: its machine is suspended, or it is stopped after
+    /// it read the clock and before it begins the sleep that it computed from this reading.
     pub(crate) fn delays_timers(&self) -> bool {
         let delays = |fault: &Fault| {
             matches!(
@@ -132,7 +132,7 @@ impl Plan {
         self.faults.iter().any(delays)
     }
 
-    /// For how long clients are stopped in the middle of a step, in all.
+    /// The total time for which clients are stopped in the middle of a step.
     pub(crate) fn stops_in_steps(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::StopAtReading { length, .. } => length,
@@ -141,7 +141,7 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
-    /// For how long clients are stopped, in all.
+    /// The total time for which clients are stopped.
     pub(crate) fn stops(&self) -> Duration {
         let length = |fault: &Fault| match *fault {
             Fault::Stop { length, .. } | Fault::StopAtReading { length, .. } => length,
@@ -150,18 +150,18 @@ impl Plan {
         self.faults.iter().map(length).sum()
     }
 
-    /// Whether the engine names groups of holds to be renewed together. Few runs have them, so most seeds run as they
-    /// did before groups existed.
+    /// Whether the engine names groups of holds that are to be renewed together. Few plans have groups, so that most
+    /// seeds still give the same runs as before groups existed.
     pub(crate) const fn groups(&self) -> bool {
         self.seed % 12 == 7
     }
 
-    /// Whether an operator ends a hold by force.
+    /// Whether an operator breaks a hold by force.
     fn forces(&self) -> bool {
         self.acquisitions().any(|op| op.breaks == Some(Breaking::Forced))
     }
 
-    /// Whether an operator ends a hold in any way. Histories do not record that.
+    /// Whether an operator breaks a hold, by force or not. Histories do not record that.
     pub(crate) fn breaks(&self) -> bool {
         self.acquisitions().any(|op| op.breaks.is_some())
     }

@@ -11,7 +11,7 @@ pub(crate) enum Patience {
     Within(Duration),
     /// Not at all.
     Try,
-    /// For this number of tries.
+    /// Until this number of tries have failed.
     Tries(u32),
 }
 
@@ -29,7 +29,7 @@ pub(crate) enum End {
 /// How an operator breaks a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breaking {
-    /// The holder keeps its lease.
+    /// The holder is told, and keeps its lease.
     Gentle,
     /// The lease ends at once.
     Forced,
@@ -38,29 +38,29 @@ pub(crate) enum Breaking {
 /// The parameters of one acquisition and of the steps that follow it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Op {
-    /// Whether, and how, the current hold is broken before the acquisition.
+    /// Whether, and how, the current hold of the lock is broken before the acquisition.
     pub(crate) breaks: Option<Breaking>,
     /// The pause before the acquisition.
     pub(crate) pause: Duration,
     /// The index of the lock.
     pub(crate) lock: usize,
-    /// Chooses the mode among those that the lock has.
+    /// A number that chooses the mode among the modes of the lock.
     pub(crate) want: u32,
     /// The lease.
     pub(crate) ttl: Duration,
     /// Whether the lease is renewed.
     pub(crate) renew: bool,
-    /// The longest hold time.
+    /// The `max_hold` of the request.
     pub(crate) max_hold: Option<Duration>,
     /// How long the acquisition waits.
     pub(crate) patience: Patience,
-    /// After which time the acquisition is dropped, if at all.
+    /// The time after which the acquisition is dropped. `None`: it is not dropped.
     pub(crate) cancel: Option<Duration>,
-    /// For how long the lock is used.
+    /// For how long the user uses the lock.
     pub(crate) hold: Duration,
-    /// How many times the resources are written.
+    /// How many times the user writes to the resources.
     pub(crate) writes: u32,
-    /// Whether the user goes on after a loss was reported.
+    /// Whether the user goes on using the lock after a loss was reported.
     pub(crate) stubborn: bool,
     /// Whether the user asks the server during the hold whether the hold is valid.
     pub(crate) confirm: bool,
@@ -68,6 +68,6 @@ pub(crate) struct Op {
     pub(crate) again: bool,
     /// How the hold ends.
     pub(crate) end: End,
-    /// The time limit for closing the locks of the process afterwards, if they are closed.
+    /// The time limit for closing the `Locks` of the process after this acquisition. `None`: it is not closed.
     pub(crate) closes: Option<Duration>,
 }

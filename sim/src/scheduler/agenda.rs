@@ -4,13 +4,13 @@ use std::{cmp::Reverse, collections::BinaryHeap, mem};
 
 use leasehold_core::Instant;
 
-/// Entries in the order of their due times; entries with equal times are in the order of insertion. An entry that is
-/// removed or moved leaves a stale key in the heap, which is dropped when its time comes: most sleeps end early, and a
-/// stale key is cheaper than its removal.
+/// Entries in the order of their due times; entries with equal times are in the order in which they were added. When an
+/// entry is removed or moved, its old key stays in the heap and is dropped when its time comes. Most sleeps end early,
+/// and keeping an old key is cheaper than removing it.
 pub(super) struct Agenda<T> {
     heap: BinaryHeap<Reverse<AgendaKey>>,
     slots: Vec<Slot<T>>,
-    /// Empty slots.
+    /// The indices of the empty slots.
     free: Vec<usize>,
     /// How many entries were added or moved so far.
     entries: u64,
@@ -21,7 +21,7 @@ type AgendaKey = (Instant, u64, usize);
 
 /// The place of one entry.
 struct Slot<T> {
-    /// The number of the entry in the slot, or of the last one.
+    /// The number of the entry in the slot. If the slot is empty, the number of the last entry that was in it.
     number: u64,
     /// The value of the entry; `None`: the slot is empty.
     due: Option<T>,
@@ -50,7 +50,8 @@ impl<T> Agenda<T> {
         self.number(at, slot)
     }
 
-    /// Moves the entry to `at`; it counts as added now. `None` if it is not there any more.
+    /// Moves the entry to `at`. Among entries with this time, it counts as added now. `None` if the entry is not in the
+    /// agenda any more.
     pub(super) fn put_off(&mut self, key: Key, at: Instant) -> Option<Key> {
         self.get(key)?;
         Some(self.number(at, key.slot))
@@ -69,7 +70,7 @@ impl<T> Agenda<T> {
         self.slots[key.slot].due.take()
     }
 
-    /// The earliest due time.
+    /// The due time of the first entry.
     pub(super) fn first(&mut self) -> Option<Instant> {
         while let Some(&Reverse((at, number, slot))) = self.heap.peek() {
             if self.get(Key { number, slot }).is_some() {
@@ -93,7 +94,7 @@ impl<T> Agenda<T> {
         slots.into_iter().filter_map(|slot| slot.due).collect()
     }
 
-    /// Gives the entry in a slot a new number and due time.
+    /// Gives the entry in a slot a new number and this due time.
     fn number(&mut self, at: Instant, slot: usize) -> Key {
         self.entries += 1;
         let number = self.entries;

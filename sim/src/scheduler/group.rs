@@ -7,7 +7,7 @@ use std::{
 
 use super::{Scheduler, task::TaskId};
 
-/// A group of tasks. [`Group::WORLD`] never stops.
+/// A group of tasks. The group [`Group::WORLD`] is never stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Group(pub(super) usize);
 
@@ -15,7 +15,7 @@ impl Group {
     /// The group of all tasks that belong to no client.
     pub(crate) const WORLD: Self = Self(0);
 
-    /// Its number, as histories use it.
+    /// The number of the group. Histories use it as the process number.
     #[must_use]
     pub(crate) const fn number(self) -> u32 {
         self.0 as u32
@@ -29,9 +29,9 @@ pub(super) struct GroupState {
     stopped: bool,
     /// Whether it was killed.
     dead: bool,
-    /// Tasks of a stopped group that are ready.
+    /// The tasks of the group that became ready while it was stopped.
     pub(super) parked: Vec<TaskId>,
-    /// After this many more readings of its clock the group stops for this time.
+    /// If set: the group reads its clock this many times, and at the next reading it is stopped for this time.
     pub(super) stop_at_reading: Option<(u32, Duration, Moment)>,
     /// The number of its unfinished tasks.
     pub(super) tasks: usize,
@@ -42,9 +42,9 @@ pub(super) struct GroupState {
 pub(super) struct HotState {
     /// Whether it was killed.
     dead: AtomicBool,
-    /// For how long the group was suspended in all, in nanoseconds: its sleeps last longer by that time.
+    /// The total time for which the group was suspended, in nanoseconds. Its sleeps last longer by that time.
     suspended: AtomicU64,
-    /// Whether it may be about to stop at a reading of its clock.
+    /// Whether the group will be stopped at a reading of its clock.
     may_stop: AtomicBool,
 }
 
@@ -55,7 +55,7 @@ impl GroupState {
     }
 }
 
-/// Whether the sleeps of a stopped group go on.
+/// Whether the sleeps of a group go on while it is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sleeps {
     /// As for a process that got SIGSTOP.
@@ -67,19 +67,20 @@ pub(crate) enum Sleeps {
 /// Whether a group stops before or after a reading of its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Just before the reading.
+    /// Just before the reading, so the reading shows the time after the stop.
     Before,
-    /// Just after the reading: its value is old when the group goes on.
+    /// Just after the reading, so the value of the reading is old when the group runs again.
     After,
 }
 
 impl Scheduler {
-    /// All groups but the world's own.
+    /// All groups except [`Group::WORLD`].
     pub(crate) fn groups(&self) -> impl Iterator<Item = Group> + use<> {
         (1..self.hot_states.len()).map(Group)
     }
 
-    /// Stops a group for `length`. Returns `false` if it is not running now. [`cont`](Self::cont) lets it run again.
+    /// Stops a group, which the caller lets run again by [`cont`](Self::cont) after `length`. Returns `false` if the
+    /// group is not running now.
     pub(crate) fn stop(&self, group: Group, length: Duration, sleeps: Sleeps) -> bool {
         let mut inner = self.lock();
         let state = &mut inner.groups[group.0];
@@ -112,7 +113,7 @@ impl Scheduler {
         self.hot_states[group.0].dead.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the group was not killed.
+    /// Whether the group has not been killed.
     #[must_use]
     pub(crate) fn is_alive(&self, group: Group) -> bool {
         !self.hot_states[group.0].dead.load(Ordering::Relaxed)
@@ -124,13 +125,15 @@ impl Scheduler {
         self.lock().groups[group.0].tasks
     }
 
-    /// After `readings` more readings of its clock the group stops for `length`, in the middle of its step.
+    /// Plans a stop in the middle of a step: the group reads its clock `readings` times, and is stopped for `length` at
+    /// the next reading.
     pub(crate) fn stop_at_reading(&self, group: Group, readings: u32, length: Duration, moment: Moment) {
         self.lock().groups[group.0].stop_at_reading = Some((readings, length, moment));
         self.hot_states[group.0].may_stop.store(true, Ordering::Relaxed);
     }
 
-    /// Counts a reading of the clock of a group. Returns for how long the group has to stop, if it has to stop here.
+    /// Counts a reading of the clock of a group. If the group has to stop at this reading, returns for how long, and
+    /// whether before or after the reading.
     pub(crate) fn read(&self, group: Group) -> Option<(Duration, Moment)> {
         if !self.hot_states[group.0].may_stop.load(Ordering::Relaxed) {
             return None;
@@ -147,7 +150,7 @@ impl Scheduler {
         Some((length, moment))
     }
 
-    /// For how long a group was suspended in all.
+    /// The total time for which a group was suspended.
     pub(super) fn suspended(&self, group: Group) -> Duration {
         Duration::from_nanos(self.hot_states[group.0].suspended.load(Ordering::Relaxed))
     }

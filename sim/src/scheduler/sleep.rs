@@ -11,7 +11,8 @@ use leasehold_core::Instant;
 
 use super::{Group, Scheduler, agenda::Key};
 
-/// A future that resolves at a time of the world's clock, later by as long as its group was suspended.
+/// A future that resolves at a time of the world's clock. If its group is suspended meanwhile, it resolves later by the
+/// time of the suspension.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless awaited"]
 pub(crate) struct Sleep {
@@ -19,7 +20,7 @@ pub(crate) struct Sleep {
     group: Group,
     /// When the sleep ends.
     at: Instant,
-    /// For how long the group had been suspended in all when `at` was computed.
+    /// The total time for which the group had been suspended when `at` was computed.
     suspended: Duration,
     /// The entry in the agenda that wakes the task.
     entry: Option<Key>,

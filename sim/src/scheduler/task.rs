@@ -15,7 +15,7 @@ use super::{Group, Scheduler};
 /// Identifies a task. Ids are not used again in a run.
 pub(super) type TaskId = usize;
 
-/// One task. Its future is taken out while it is polled.
+/// One task. While the task is polled, its future is not in this value.
 pub(super) struct Task {
     pub(super) group: Group,
     pub(super) future: Option<BoxFuture<'static, ()>>,

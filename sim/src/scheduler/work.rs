@@ -20,15 +20,16 @@ use super::{
 };
 use crate::rng::Rng;
 
-/// The time at which every world begins: long after the boot of its machines, so that no duration reaches back to zero.
+/// The time at which every world begins. It is long after the boot of the world's machines, so that no duration reaches
+/// back to zero.
 const WORLD_BEGIN: Instant = Instant::from_nanos(1_000_000_000_000);
-/// The longest time that one poll of a task takes.
+/// The longest time in nanoseconds that passes for one poll of a task.
 const MAX_STEP: u64 = 20_000;
-/// By how much a sleep may last too long: timers of real runtimes are as coarse.
+/// By how many nanoseconds a sleep may last too long, as the timers of real runtimes are not exact either.
 const MAX_OVERSLEEP: u64 = 1_200_000;
 
-/// The scheduler: virtual time, and all events in it. The world has one thread, so values that are read at every step
-/// are kept outside of the lock, which would cost more than the access itself.
+/// The scheduler: virtual time, and all events in it. The world has one thread. So values that are read at every step
+/// are not behind the lock: taking the lock would cost more than reading the value.
 pub(crate) struct Scheduler {
     /// The time, in nanoseconds.
     now: AtomicU64,
@@ -46,7 +47,7 @@ pub(super) struct SchedulerState {
     /// The tasks that can be polled.
     pub(super) ready: Vec<TaskId>,
     pub(super) groups: Vec<GroupState>,
-    /// A hash of all events: two runs have the same only if they went the same way.
+    /// A hash of all events. Two runs have the same hash only if they had the same events in the same order.
     digest: u64,
     /// The events as text, if the run is traced.
     trace: Option<Vec<String>>,
@@ -66,13 +67,13 @@ enum Next {
     Due(Due),
     /// This task is polled.
     Poll(Polled),
-    /// Nothing: the ready task is done already.
+    /// Nothing happens, because the ready task has ended already.
     Nothing,
     /// The loop ends.
     Over,
 }
 
-/// A task during its poll, taken out of the table of tasks.
+/// A task while it is polled. It is not in the table of tasks.
 struct Polled {
     future: BoxFuture<'static, ()>,
     waker: Arc<TaskWaker>,
@@ -109,7 +110,7 @@ impl Scheduler {
         self.now().since(WORLD_BEGIN)
     }
 
-    /// The time `after` the beginning.
+    /// The time at which `after` has passed since the world began.
     #[must_use]
     pub(crate) fn instant(after: Duration) -> Instant {
         WORLD_BEGIN.after(after)
@@ -131,7 +132,7 @@ impl Scheduler {
         Sleep::new(self, group, self.now().after(length + over))
     }
 
-    /// Calls `act` at `at`, or as soon as the loop is free after that.
+    /// Calls `act` at `at`, or in the first step of the loop after that.
     pub(crate) fn at(&self, at: Instant, act: impl FnOnce() + Send + 'static) {
         self.lock().due.add(at, Due::Do(Box::new(act)));
     }
@@ -155,8 +156,8 @@ impl Scheduler {
         }
     }
 
-    /// Records an event in the digest, as the number `event`, and in the trace as `what`, which is called only if the
-    /// run is traced.
+    /// Records an event: in the digest, by the number `event`; and in the trace, by the text of `what`, which is called
+    /// only if the run is traced.
     pub(crate) fn note(&self, event: u64, what: impl FnOnce() -> String) {
         self.lock().note(self.now(), event, what);
     }
@@ -168,7 +169,7 @@ impl Scheduler {
         (inner.digest, inner.trace.take().unwrap_or_default())
     }
 
-    /// Drops all tasks and all entries of the agenda, and everything that they leave behind when they are dropped.
+    /// Drops all tasks and all entries of the agenda. Repeats that for everything that these drops create.
     pub(crate) fn end(&self) {
         loop {
             let (tasks, due) = {
@@ -206,7 +207,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes the first event, and advances the time to it.
+    /// Takes the first event of the agenda, and advances the time to its due time.
     fn take_due(&self, inner: &mut SchedulerState, now: Instant) -> Next {
         self.tick(now);
         inner.due.pop().map_or(Next::Over, Next::Due)
@@ -224,7 +225,7 @@ impl Scheduler {
         Next::Poll(Polled { future, waker })
     }
 
-    /// Advances the clock, so that no two events have the same time.
+    /// Advances the clock a little, so that no two events have the same time.
     fn tick(&self, now: Instant) -> Instant {
         let now = now.after(Duration::from_nanos(1));
         self.set(now);
@@ -253,7 +254,7 @@ impl Scheduler {
                     inner.groups[task.group.0].tasks -= 1;
                 }
                 drop(inner);
-                // Dropped after the lock is released, because the drop may wake other tasks.
+                // The future is dropped after the lock is released, because the drop may wake other tasks.
                 drop((future, task));
                 inner = self.lock();
             }
@@ -269,7 +270,7 @@ impl Scheduler {
         }
     }
 
-    /// Wakes `waker` at `at`, in place of the wake that `entry` had scheduled.
+    /// Schedules a wake of `waker` at `at`. It replaces the wake that `entry` had scheduled.
     pub(super) fn wake_at(&self, at: Instant, waker: &Waker, entry: Option<Key>) -> Key {
         let mut inner = self.lock();
         let due = &mut inner.due;
@@ -281,19 +282,20 @@ impl Scheduler {
         let gone = entry.and_then(|key| due.remove(key));
         let key = due.add(at, Due::Wake(waker.clone()));
         drop(inner);
-        // Dropped after the lock is released.
+        // The old entry is dropped after the lock is released.
         drop(gone);
         key
     }
 
-    /// Removes an event.
+    /// Removes an event from the agenda.
     pub(super) fn forget(&self, entry: Key) {
-        // Dropped after the lock is released.
+        // The entry is dropped after the lock is released.
         let _gone = self.lock().due.remove(entry);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, SchedulerState> {
-        // A panic of a task ends its run, but the values that are dropped then still need the scheduler.
+        // A panic of a task ends its run. But then the values of the run are dropped, and their drops still need the
+        // scheduler.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! The machine that the server runs on: its clock, and its data after a restart or a fail-over.
+//! The machine that the server runs on: its clock, and the data that it has after a restart or a fail-over.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{bug::Bug, plan::Protocol, scheduler::Group};
 
-/// The reading of the server's clock when the world's reads zero.
+/// What the server's clock shows when the world's clock shows zero.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
 /// The machine that the server runs on.
@@ -18,9 +18,9 @@ pub(crate) struct Machine {
     store: Store,
     protocol: Protocol,
     bug: Option<Bug>,
-    /// By how much the machine's clock was set, in nanoseconds.
+    /// The sum of all changes of the machine's clock, in nanoseconds.
     clock_offset: i64,
-    /// The log of requests, kept if another machine will take over.
+    /// The log of requests. It is kept only if another machine takes over in this run.
     log: Option<Vec<LogEntry>>,
 }
 
@@ -36,7 +36,7 @@ struct LogEntry {
     disconnected: BTreeSet<Group>,
 }
 
-/// The server's response to a request: its clock, its answer, and notifications for other clients.
+/// What the server sends because of a request: its clock, the answer, and notifications for other clients.
 pub(crate) struct ServerReply {
     /// The reading of its clock.
     pub(crate) clock: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct ServerReply {
 }
 
 impl Machine {
-    /// A machine without data. `fails_over`: another machine will take over.
+    /// A machine without data. `fails_over` says whether another machine takes over in this run.
     #[must_use]
     pub(crate) fn new(protocol: Protocol, bug: Option<Bug>, fails_over: bool) -> Self {
         Self {
@@ -79,12 +79,13 @@ impl Machine {
         ServerReply { clock: Duration::from_micros(micros(now)), reply, mail }
     }
 
-    /// Sets the machine's clock forward or back.
+    /// Changes the machine's clock by `by` nanoseconds.
     pub(crate) const fn set_clock(&mut self, by: i64) {
         self.clock_offset += by;
     }
 
-    /// Fails over to another machine that knows only the requests before `known`.
+    /// Another machine takes over. It knows only the requests that arrived before `known`, and its clock is ahead by
+    /// `skew` nanoseconds.
     pub(crate) fn fail_over(&mut self, known: Instant, skew: i64) {
         self.clock_offset += skew;
         let log = self.log.get_or_insert_default();

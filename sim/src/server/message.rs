@@ -19,7 +19,7 @@ pub(crate) enum Request {
     Claim(Claim, How),
     /// Renewals.
     Renew(Vec<Hold>),
-    /// Releases; with each, whether it must leave a tombstone.
+    /// Releases. The flag of each says whether the release must leave a tombstone.
     Release(Vec<(Release, bool)>),
     /// Breaks the hold that has this token; the flag says whether by force.
     Break(Name, u64, bool),
@@ -41,7 +41,8 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Of the claims that the request [extends](Request::extends), those whose leases began again.
+    /// Those of these claims whose leases this reply begins anew. The claims are those that the request [would
+    /// extend](Request::extends), in the same order.
     pub(crate) fn extended(&self, claims: Vec<ClaimId>) -> impl Iterator<Item = ClaimId> {
         let is_extended = |at: usize| match self {
             Self::Claim(answer) => matches!(answer, Ok(Answer::Held(_))),
@@ -52,7 +53,7 @@ impl Reply {
     }
 }
 
-/// A message of the server without a request.
+/// A message that the server sends without a request of the recipient.
 #[derive(Clone, Debug)]
 pub(crate) enum Notification {
     /// A waiting claim was granted when the server's clock read `at`.
@@ -71,7 +72,7 @@ pub(crate) struct Mail {
 }
 
 impl Request {
-    /// The claims whose leases the request would begin again.
+    /// The claims whose leases begin anew if the request succeeds.
     pub(crate) fn extends(&self) -> Vec<ClaimId> {
         match self {
             Self::Claim(claim, _) => vec![claim.id],

@@ -1,4 +1,4 @@
-//! The server's data and its verbs. Time comes in as an argument, so requests can be replayed.
+//! The server's data and its verbs. The time is an argument, so that requests can be replayed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,12 +15,12 @@ use leasehold_core::{
 use super::{Mail, Notification, Reply, Request};
 use crate::{bug::Bug, plan::Protocol, scheduler::Group};
 
-/// How long after it was sent a request may still arrive.
+/// How long a request may be in flight before it arrives.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(2);
 
 /// The lineage of all tokens.
 const LINEAGE: Lineage = Lineage::new(7);
-/// A mistake that is made only sometimes is made in one of this many requests.
+/// A bug that shows only sometimes shows in one of this many requests.
 const ERR_EVERY: u64 = 4;
 
 /// The server's data.
@@ -177,7 +177,8 @@ impl Store {
         Broken::Done
     }
 
-    /// One step of a name. A grant to a waiter is pushed to its client, or taken back if the client is gone.
+    /// One step on the lock state of a name. A grant to a waiter is pushed to the waiter's client. If the server knows
+    /// that the client is gone, the grant is taken back.
     fn step<R>(
         &mut self,
         context: &mut RequestContext<'_>,
@@ -223,24 +224,24 @@ impl Store {
         self.has(bug) && self.served.is_multiple_of(ERR_EVERY)
     }
 
-    /// For how long a lease really lasts: a bug may shorten it.
+    /// For how long a lease really lasts. A bug may make it shorter than the ttl.
     fn real_ttl(&self, ttl: Duration) -> Duration {
         if self.has(Bug::ExpiresEarly) { ttl * 3 / 4 } else { ttl }
     }
 
-    /// Converts a token to the token that clients see, and back: a bug may make the tokens fall.
+    /// Converts a token to the token that clients see, and back. A bug may make the tokens that clients see fall.
     fn shown_token(&self, token: Token) -> Token {
         let number = if self.has(Bug::TokensFall) { (1 << 62) - token.number } else { token.number };
         Token { number, ..token }
     }
 
-    /// A grant that is not stored.
+    /// A grant that the server does not store: a bug.
     fn unstored_grant(&mut self, context: &RequestContext<'_>, claim: &Claim, ttl: Duration) -> Grant {
         let token = mint(self.protocol, &mut self.newest, context.now, claim.tokens);
         Grant { token, tokens: claim.tokens, ttl: Some(ttl), previous: Previous::Clean }
     }
 
-    /// Frees a name, whichever claim holds it: a bug.
+    /// Frees a name even if another claim holds it: a bug.
     fn free_any_holder(&mut self, context: &mut RequestContext<'_>, name: &Name) -> bool {
         let view = self.names.get(name).map(|queue| queue.view(name, name.as_str(), context.now));
         let token = view.and_then(|view| view.holders.first()?.token);
@@ -262,8 +263,8 @@ pub(crate) fn micros(now: Instant) -> u64 {
     now.as_nanos() / 1000
 }
 
-/// Creates growing tokens: never below the clock where a counter may be lost, as on Redis, else one more than the
-/// newest.
+/// Creates growing tokens. If the counter may be lost, as on Redis, a token is at least the time of the clock.
+/// Otherwise it is one more than the newest token.
 fn mint(protocol: Protocol, newest: &mut u64, now: Instant, tokens: u32) -> Token {
     let floor = if protocol == Protocol::Push { micros(now) } else { 0 };
     let first = floor.max(*newest + 1);

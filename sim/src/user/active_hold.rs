@@ -1,4 +1,4 @@
-//! A hold in use, as its user sees it.
+//! A hold, from its grant to the call of its release, as its user sees it.
 
 use std::{
     sync::{
@@ -18,20 +18,20 @@ use crate::{
     plan::{End, Patience},
 };
 
-/// The longest time between a grant and the moment at which its user sees it, unless the process is stopped.
+/// The longest time from a grant until its user sees it, if the process is not stopped.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// A hold in use.
+/// A hold, from its grant to the call of its release.
 pub(super) struct ActiveHold<'a> {
     attempt: &'a Attempt<'a>,
     pub(super) guard: Guard,
     /// The latest deadline that the guard has reported.
     deadline: Instant,
-    /// The grant happened between these two times. `release_at_least` counts from there.
+    /// Two times between which the grant happened. The minimum hold time of `release_at_least` counts from the grant.
     since: (Instant, Instant),
     /// Whether the loss was reported.
     reported: Arc<AtomicBool>,
-    /// Dropped with the hold: then no task waits for its loss any more.
+    /// Dropped when the hold ends. This ends the task that waits for the loss of the hold.
     _watch: oneshot::Sender<()>,
 }
 
@@ -45,7 +45,7 @@ impl<'a> ActiveHold<'a> {
         let (sent, asked) = user.truths.granted(*id, guard.id()).unzip();
         let mut deadline = attempt.deadline(&guard);
         if deadline.as_nanos() == 0 && !user.plan.promise().no_doubt {
-            // The hold is in doubt: it is not valid now, but was granted for at least nine tenths of this time.
+            // The hold is in doubt: it is not valid now, but its grant was for at least nine tenths of this time.
             deadline = user.now().min(sent.unwrap_or(deadline).after(op.ttl.min(CLAIM_TIME) * 9 / 10));
         }
         attempt.check_alive(deadline, asked);
@@ -60,7 +60,8 @@ impl<'a> ActiveHold<'a> {
         });
         user.journal.scheduler().note(*id, || format!("{} was granted to {id:x}", lock.name));
         let now = user.now();
-        // A process that was stopped before it confirmed a pushed grant counts from the push, which is not recorded.
+        // If the process was stopped before it confirmed a pushed grant, the minimum hold time counts from the push,
+        // whose time is not recorded.
         let pushed = !user.plan.stops_in_steps().is_zero();
         let since = (if pushed { Instant::from_nanos(0) } else { sent.unwrap_or(now) }, now);
         Self { attempt, guard, deadline, since, reported, _watch }
@@ -82,10 +83,11 @@ impl<'a> ActiveHold<'a> {
             let ttl = Some(nanos(attempt.op.ttl));
             attempt.record(What::RenewOk { deadline: deadline.as_nanos(), ttl });
         }
-        // A hold in doubt is neither valid nor lost: it may become valid again.
+        // While holds may be in doubt, a failed check does not show a loss: the hold may become valid again. Then only
+        // a reported loss counts.
         let is_lost = attempt.user.plan.promise().no_doubt || self.reported.load(Ordering::Relaxed);
-        // The hold may have lapsed between the check and the reading of the deadline. Then its deadline at the check is
-        // not known.
+        // The hold may lapse between the check and the reading of its deadline. Then the deadline that it had at the
+        // check is not known.
         let is_known = deadline > before;
         if valid && is_known || !valid && is_lost {
             let deadline = valid.then_some(self.deadline.as_nanos());
@@ -99,11 +101,13 @@ impl<'a> ActiveHold<'a> {
         let Self { attempt, guard, reported, since, .. } = self;
         let others = attempt.user.truths.over(attempt.id);
         let min_hold = match attempt.op.end {
-            // The rest of the time goes to the server; the part that has passed is measured by the client's clock.
+            // The release tells the server how much of the minimum hold time is left. The part that has passed is
+            // measured by the client's clock.
             End::MinHold(at_least) => {
                 let user = attempt.user;
                 let left = |since| nanos(at_least.saturating_sub(user.own_time(user.now().since(since))));
-                // The last of several guards keeps the name for all of them, unless their hold is lost before.
+                // If several guards share the hold, the release of the last guard applies the minimum hold time, unless
+                // the hold is lost before.
                 Some((if others { 0 } else { left(since.0) }, left(since.1)))
             }
             End::Release | End::Drop => None,
@@ -118,7 +122,8 @@ impl<'a> ActiveHold<'a> {
             End::Release => guard.release().await,
             End::MinHold(at_least) => guard.release_at_least(at_least).await,
         };
-        // I10: a release that is answered within the call is answered from what its process knows.
+        // I10: if a release is answered within the call, the server was not asked, so the answer says only what the
+        // process knows.
         if released.is_ok() && !valid && attempt.user.now() == asked {
             let text =
                 format!("{:x} got the answer at once that it freed a hold which was not valid", attempt.id);
@@ -127,15 +132,16 @@ impl<'a> ActiveHold<'a> {
         attempt.record(match released {
             Ok(()) => What::RelOk,
             Err(error) if error.kind() == ErrorKind::Lost(Loss::Gone) && !was_lost => What::RelNotheld,
-            // A loss that the guard knew of is answered at once, and says nothing about the server.
+            // If the guard knew of the loss, the release is answered at once, and the answer says nothing about the
+            // server.
             Err(error) => What::RelUnknown { err: format!("{:?}", error.kind()) },
         });
     }
 }
 
 impl Attempt<'_> {
-    /// F02: complains about a grant that had lapsed when the user got it. Only a user whose process was stopped may get
-    /// such a grant.
+    /// F02: complains about a grant that had lapsed before the user got it. A user may get such a grant only if its
+    /// process was stopped.
     fn check_alive(&self, deadline: Instant, asked: Option<Instant>) {
         let Self { user, op, .. } = self;
         let is_dead =
@@ -146,16 +152,16 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the first deadline is also the last. False for a hold that is confirmed; for a pushed grant, which is
-    /// extended once to the requested lease; for a shared hold, which other tasks of the process may renew; and where
-    /// holds may be in doubt.
+    /// Whether the first deadline is also the last. It is not if the user confirms the hold; if the grant may have been
+    /// pushed, because it is then extended once to the requested lease; if the hold is shared, because other tasks of
+    /// the process may renew it; or if holds may be in doubt.
     fn is_fixed(&self) -> bool {
         let (op, plan) = (self.op, &self.user.plan);
         let is_last = self.mode() != Mode::Shared && !op.renew && !op.confirm && op.patience == Patience::Try;
         is_last && plan.promise().no_doubt
     }
 
-    /// Records, in a task of its own, when the loss is reported.
+    /// Starts a task that waits for the report of the loss and records it.
     fn watch(&self, guard: &Guard, reported: &Arc<AtomicBool>) -> oneshot::Sender<()> {
         let (watch, over) = oneshot::channel();
         let (lost, reported) = (guard.lost(), Arc::clone(reported));
@@ -180,7 +186,8 @@ impl Attempt<'_> {
         loop {
             let now = self.user.now();
             let left = guard.remaining();
-            // A client that was stopped in between has read two times, and knows no deadline.
+            // If the client was stopped between the two readings, they do not belong together and give no deadline. It
+            // reads again.
             if self.user.now() == now {
                 return match left {
                     None => Instant::NEVER,

@@ -14,9 +14,9 @@ pub(super) struct Attempt<'a> {
     pub(super) op: &'a Op,
     pub(super) lock: &'a Lock,
     pub(super) id: AttemptId,
-    /// The owner, if requests carry one.
+    /// The owner, if the plan gives requests an owner.
     owner: Option<Owner>,
-    /// The hold whose owner acquires again.
+    /// For a re-entrant acquisition: the attempt of the same owner that holds the lock.
     within: Option<AttemptId>,
 }
 
@@ -31,7 +31,7 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(&self) {
         let limit = match self.op.patience {
             Patience::Within(limit) => Some(nanos(self.user.host.in_world(limit))),
-            // A try joins no queue: nothing wakes it.
+            // A try joins no queue, so nothing wakes it.
             Patience::Try | Patience::Tries(_) => Some(0),
             Patience::Endless => None,
         };
@@ -98,7 +98,7 @@ impl<'a> Attempt<'a> {
     /// Records an acquire that returned an error.
     fn record_error(&self, error: &Error) {
         let err = format!("{:?}", error.kind());
-        // A claim that waited may still be leaving the queue.
+        // If the claim waited, it may still be in the queue. So only a single try is certain to leave nothing.
         let certain = error.kind() == ErrorKind::Taken && self.op.patience == Patience::Try;
         self.record_failure(if certain { What::AcqTaken } else { What::AcqUnknown { err } });
     }
@@ -122,7 +122,7 @@ impl<'a> Attempt<'a> {
                 self.write_unfenced(active_hold, check).await;
             }
             if check == 1 && op.confirm {
-                // Its answer shows in the deadline.
+                // The answer shows in the deadline that the next check reads.
                 drop(active_hold.guard.confirm().await);
             }
             if check == 2 && op.again {
@@ -147,7 +147,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Acquires the same lock again with the same owner, and releases the inner hold first.
+    /// Acquires the same lock again with the same owner. Releases the inner hold before the outer one.
     async fn enter_again(&self, active_hold: &ActiveHold<'_>) {
         let is_reentrant = !matches!(self.mode(), Mode::Permits { .. });
         if !is_reentrant || self.owner.is_none() || !active_hold.guard.check() {
@@ -163,7 +163,7 @@ impl<'a> Attempt<'a> {
                 self.user.host.nap(self.op.hold / CHECKS).await;
                 inner.end().await;
             }
-            // The hold was lost in between, and this is another hold.
+            // The outer hold was lost meanwhile, so this is another hold.
             Ok(_) => again.record(What::AcqUnknown { err: "another hold".into() }),
             Err(error) => again.record_error(&error),
         }

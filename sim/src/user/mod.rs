@@ -1,4 +1,4 @@
-//! User code that takes locks and records what it sees. The library under test records nothing.
+//! User code that acquires locks and records what it sees. The library under test records nothing.
 
 mod active_hold;
 mod attempt;
@@ -19,7 +19,7 @@ use crate::{
 };
 use attempt::Attempt;
 
-/// How often a hold is checked while it is used.
+/// How many times a hold is checked while it is used.
 const CHECKS: u32 = 4;
 
 /// One task of a client.
@@ -38,12 +38,12 @@ pub(crate) struct User {
     pub(crate) resources: Arc<Resources>,
     /// The observer to which it reports its claims.
     pub(crate) truths: Arc<Truths>,
-    /// Notified when the core reports that holds of the process were renewed, or were not.
+    /// Notified when core reports a renewal of holds of the process, successful or not.
     pub(crate) renewed: Arc<Notify>,
 }
 
 impl User {
-    /// Runs the operations in their order.
+    /// Runs the operations in order.
     pub(crate) async fn work(self, ops: Vec<Op>) {
         for op in &ops {
             self.host.nap(op.pause).await;
@@ -57,15 +57,15 @@ impl User {
         }
     }
 
-    /// Breaks a hold, as an operator does after looking up the holder.
+    /// Breaks the present hold of a name, as an operator does after looking up the holder.
     async fn break_hold(&self, name: &str, forced: bool) {
         if let Some(token) = self.truths.holder(name) {
-            // Whether the request arrived shows in the events that follow.
+            // The answer does not matter: the events that follow show whether the hold was broken.
             drop(self.locks.break_hold(name, token, forced).await);
         }
     }
 
-    /// How much this client's clock advances in `world` of the world's time.
+    /// How much this client's clock advances while `world` passes on the world's clock.
     fn own_time(&self, world: Duration) -> Duration {
         let fast = self.plan.clients[self.actor.process.number() as usize - 1].fast;
         world.mul_f64(1.0 + fast as f64 / 1e6)

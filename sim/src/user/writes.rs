@@ -45,12 +45,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Whether the user writes: a careful user checks the hold first.
+    /// Whether the user writes now. A careful user writes only if a check finds the hold valid.
     fn may_write(&self, active_hold: &ActiveHold<'_>) -> bool {
         self.op.stubborn || active_hold.guard.check()
     }
 
-    /// The element of the write with this number; unique in the run.
+    /// The element of the write with this number. It is unique in the run.
     fn element(&self, number: u32) -> u64 {
         self.id * u64::from(CHECKS) + u64::from(number)
     }

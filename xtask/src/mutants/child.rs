@@ -1,4 +1,4 @@
-//! Runs a command with a time limit, and ends it together with all processes that it started.
+//! Runs a command with a time limit. At the limit, ends the command and all processes that it started.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use crate::run::under;
 #[derive(Debug)]
 pub(super) struct CommandResult {
     pub(super) ended: Ending,
-    /// The output of both streams.
+    /// The text that the command wrote to standard output and standard error.
     pub(super) output: String,
     pub(super) took: Duration,
 }
@@ -22,13 +22,13 @@ pub(super) struct CommandResult {
 /// How a command ended.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// By itself.
+    /// The command ended by itself.
     ByItself(ExitStatus),
-    /// It was killed at its time limit.
+    /// The command was killed at its time limit.
     AtLimit,
 }
 
-/// Runs `command` for at most `limit`, in whole seconds. Its output goes through the file `log`.
+/// Runs `command` for at most `limit`, rounded down to whole seconds. The command writes its output to the file `log`.
 pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<CommandResult, String> {
     let failed = |error: io::Error| format!("{}: {error}", log.display());
     let file = File::create(log).map_err(failed)?;
@@ -42,8 +42,8 @@ pub(super) fn run(command: &Command, log: &Path, limit: Duration) -> Result<Comm
     Ok(CommandResult { ended, output: String::from_utf8_lossy(&output).into_owned(), took })
 }
 
-/// The command under `timeout`, which gives it a process group and ends the group at the limit, even if this process is
-/// gone by then.
+/// Wraps the command in `timeout`, which gives it a process group and ends the whole group at the limit, even if this
+/// process has ended by then.
 fn limited(command: &Command, limit: Duration) -> Command {
     under(&["timeout", "--signal=KILL", &limit.as_secs().to_string()], command)
 }
@@ -72,7 +72,7 @@ mod tests {
     fn a_command_is_killed_at_its_limit_with_its_children() {
         let run = shell("sleep 600 & echo $!; wait", Duration::from_secs(1));
         assert!(matches!(run.ended, Ending::AtLimit), "{run:?}");
-        // A process that has ended has an empty command line, also before it is reaped.
+        // A process that has ended has an empty command line, even if it is not reaped yet.
         let is_alive =
             || fs::read(format!("/proc/{}/cmdline", run.output.trim())).is_ok_and(|line| !line.is_empty());
         let until = Instant::now() + Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! A private copy of the tree with its own build directory, so that the user's tree and builds stay as they are. The
-//! copy stays between runs, so code that no mutant changes is built once.
+//! A private copy of the source tree, with a separate build directory, so that the user's tree and builds stay
+//! unchanged. The copy is kept between runs, so code that no mutant changes is built only once.
 
 use std::{
     collections::BTreeSet,
@@ -11,19 +11,20 @@ use std::{
 use super::patch::{Mutant, apply};
 use crate::workspace::{Workspace, cargo};
 
-/// The copy: its `tree`, the build of it in `built`, and a directory for temporary files of its tests.
+/// The copy: the source tree is in `tree`, its build is in `built`, and a third directory is for temporary files of its
+/// tests.
 pub(super) struct TreeCopy {
     dir: PathBuf,
 }
 
-/// A mutant that is applied to the tree of the copy. It is reverted when this is dropped.
+/// A mutant that is applied to the tree of the copy. Dropping this value reverts the mutant.
 pub(super) struct AppliedMutant<'a> {
     tree: PathBuf,
     mutant: &'a Mutant,
 }
 
 impl TreeCopy {
-    /// Makes the copy equal to the current tree, whatever an earlier run left there.
+    /// Makes the copy equal to the current source tree, whatever an earlier run has left in the copy.
     pub(super) fn refresh(workspace: &Workspace) -> Result<Self, String> {
         let copy = Self { dir: workspace.target.join("mutants") };
         let files = files(&workspace.root)?;
@@ -32,7 +33,8 @@ impl TreeCopy {
         copy.remove_other_files(&files).map_err(failed)?;
         for file in &files {
             let (from, to) = (workspace.root.join(file), copy.tree().join(file));
-            // An unchanged file keeps its time, so that cargo does not rebuild it.
+            // A file that has not changed is not written, so that it keeps its time stamp and cargo does not rebuild
+            // it.
             let text = fs::read(&from).map_err(failed)?;
             if fs::read(&to).ok().as_ref() != Some(&text) {
                 fs::create_dir_all(to.parent().unwrap_or(&to)).map_err(failed)?;
@@ -42,7 +44,7 @@ impl TreeCopy {
         Ok(copy)
     }
 
-    /// Applies a mutant.
+    /// Applies a mutant to the tree of the copy.
     pub(super) fn apply<'a>(&self, mutant: &'a Mutant) -> Result<AppliedMutant<'a>, String> {
         apply(&self.tree(), &mutant.path, &[])?;
         Ok(AppliedMutant { tree: self.tree(), mutant })
@@ -78,7 +80,7 @@ impl TreeCopy {
         self.dir.join("tmp")
     }
 
-    /// Removes files that are no longer among `files`.
+    /// Removes the files of the copy that are not among `files`.
     fn remove_other_files(&self, files: &BTreeSet<PathBuf>) -> io::Result<()> {
         let tree = self.tree();
         fs::create_dir_all(&tree)?;
@@ -100,14 +102,14 @@ impl TreeCopy {
 
 impl Drop for AppliedMutant<'_> {
     fn drop(&mut self) {
-        // A mutant that cannot be reverted makes the next one fail to apply; the next run repairs the copy.
+        // If a mutant cannot be reverted, the next mutant will not apply. The next run repairs the copy.
         if let Err(error) = apply(&self.tree, &self.mutant.path, &["--reverse"]) {
             eprintln!("xtask: {}: cannot be reverted: {error}", self.mutant.name);
         }
     }
 }
 
-/// The files of the tree that git tracks or would track: no build output, no ignored files.
+/// The files of the source tree that git tracks or would track. Build output and ignored files are not among them.
 fn files(root: &Path) -> Result<BTreeSet<PathBuf>, String> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);

@@ -1,4 +1,4 @@
-//! A mutant: a patch with a header that states what it breaks and which command must fail.
+//! A mutant: a patch with a header. The header says what the mutant breaks, and which command must fail.
 
 use std::{
     fmt,
@@ -9,7 +9,8 @@ use std::{
 
 use super::copy::TreeCopy;
 
-/// The maximum number of lines that a mutant may add or remove: it is a single mistake, as a programmer could make it.
+/// The largest number of lines that a mutant may add or remove. A mutant is a single mistake, as a programmer could
+/// make it.
 const MAX_LINES: usize = 10;
 
 /// One seeded bug.
@@ -17,12 +18,12 @@ const MAX_LINES: usize = 10;
 pub(super) struct Mutant {
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// A sentence about what the bug breaks.
+    /// A sentence that says what the bug breaks.
     pub(super) breaks: String,
     pub(super) killer: Killer,
-    /// The time limit of the killer, without its build.
+    /// The time limit of the killer. Its build does not count.
     pub(super) budget: Duration,
-    /// Whether the mutant also counts as found if the killer does not end within the budget.
+    /// Whether the mutant is also found if the killer has not ended at its time limit.
     pub(super) may_hang: bool,
 }
 
@@ -31,7 +32,8 @@ pub(super) struct Mutant {
 pub(super) struct Killer(Vec<String>);
 
 impl Mutant {
-    /// Parses a patch: lines of `Breaks`, `Killer`, `Budget` and perhaps `Hang`, then the differences.
+    /// Parses a patch: a header with lines of `Breaks`, `Killer`, `Budget` and perhaps `Hang`, and then the
+    /// differences.
     pub(super) fn read(path: &Path, text: &str) -> Result<Self, String> {
         let header: Vec<&str> = text.lines().take_while(|line| !line.starts_with("--- ")).collect();
         let field = |key: &str| header.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
@@ -68,7 +70,7 @@ impl Killer {
         }
     }
 
-    /// The command that builds the programs of the killer, and runs nothing.
+    /// The command that builds the programs of the killer without running them.
     pub(super) fn build(&self, copy: &TreeCopy) -> Command {
         let (verb, args) = self.0.split_first().expect("it has a verb, as read");
         let (verb, only) = if verb == "test" { ("test", Some("--no-run")) } else { ("build", None) };
@@ -91,7 +93,7 @@ impl fmt::Display for Killer {
     }
 }
 
-/// `git apply` below `root`, which need not be a repository. A repository around it is ignored.
+/// Runs `git apply` in `root`, which need not be a repository. If it is inside another repository, that one is ignored.
 pub(super) fn apply(root: &Path, patch: &Path, options: &[&str]) -> Result<(), String> {
     let mut git = Command::new("git");
     git.arg("apply").args(options).arg(patch).current_dir(root);

@@ -10,7 +10,7 @@ use super::{
 /// A mutant and its result.
 pub(super) struct MutantResult<'a> {
     pub(super) mutant: &'a Mutant,
-    /// The run of its killer; or why it could not be run.
+    /// The run of its killer; or a text that says why the killer could not be run.
     pub(super) outcome: Result<CommandResult, String>,
 }
 
@@ -24,7 +24,7 @@ impl MutantResult<'_> {
         }
     }
 
-    /// The test that found the bug, or a word that says why there is none.
+    /// The name of the test that found the bug. If no test found it, a word that says why.
     fn killed_by(&self) -> String {
         match &self.outcome {
             Err(_) => "ERROR".to_owned(),
@@ -42,7 +42,7 @@ impl MutantResult<'_> {
     }
 }
 
-/// The line of a mutant in the table, with the first complaint of its killer.
+/// A line for a mutant in the table, with the first complaint of its killer.
 impl fmt::Display for MutantResult<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Mutant { name, killer, .. } = self.mutant;
@@ -96,12 +96,13 @@ seconds of the failing test, without building. All bugs took {:.0} minutes.
     )
 }
 
-/// The first test that failed.
+/// The name of the first test that failed.
 fn failed_test(output: &str) -> Option<&str> {
     output.lines().find_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"))
 }
 
-/// The first line that says what is wrong: the line after a panic's location, or a seed of the simulation.
+/// The first line that says what is wrong: the line after the location of a panic, or the line of a seed of the
+/// simulation.
 fn failure_reason(output: &str) -> &str {
     let mut lines = output.lines().map(str::trim);
     let panicked = lines.by_ref().any(|line| line.contains("panicked at "));

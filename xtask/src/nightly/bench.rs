@@ -1,5 +1,5 @@
-//! Runs the benches, in the groups of docs/benchmarks.md, and prints their tables. Goals for the figures are stated
-//! only in the documentation.
+//! Runs the benches, in the groups of docs/benchmarks.md, and prints their tables. The goals for the figures are only
+//! in the documentation.
 
 use super::{
     markdown::{bold, table},
@@ -44,7 +44,7 @@ fn log_name(bench: &str) -> String {
     format!("bench-{bench}")
 }
 
-/// The figures of this night, under the headings of docs/benchmarks.md.
+/// The figures of this night, under the same headings as in docs/benchmarks.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     let mut text = "# Figures of docs/benchmarks.md\n".to_owned();
     for part in &PARTS {
@@ -66,7 +66,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
 struct BenchOutput {
     /// The rows of the table.
     rows: Vec<[String; 4]>,
-    /// Lines that belong to no contest.
+    /// The lines that belong to no comparison.
     notes: Vec<String>,
 }
 
@@ -96,7 +96,7 @@ impl BenchOutput {
     }
 }
 
-/// One measured program: the programs of a contest are measured in turns.
+/// One measured program. The programs of a comparison are measured in turns.
 struct Measurement {
     name: String,
     figure: String,
@@ -111,7 +111,8 @@ impl Measurement {
         let (before, ratio) = before.trim_end().rsplit_once(' ')?;
         let (least, most) = range.split_once(" .. ")?;
         let before = before.trim_end();
-        // The figure is the last number after a gap: names and units may contain numbers, but no gap before them.
+        // The figure is the last number that comes after several spaces. Names and units may contain numbers, but not
+        // after several spaces.
         let (gap, _) = before
             .rmatch_indices("  ")
             .find(|(index, _)| before[index + 2..].starts_with(|first: char| first.is_ascii_digit()))?;

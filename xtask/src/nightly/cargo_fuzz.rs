@@ -1,8 +1,9 @@
-//! Runs the targets of `fuzz/` with cargo-fuzz, which knows what code an input reaches and mutates such inputs further.
+//! Runs the targets of `fuzz/` with cargo-fuzz. It knows which code an input reaches, and makes more mutations of
+//! inputs that reach new code.
 //!
-//! It runs without a sanitizer, so that a stable compiler can build the targets: the instrumentation uses stable
-//! options. The sanitizers look for errors that safe code cannot have. Inputs that reached new code are stored below
-//! `target/nightly`, and the next night starts with them.
+//! cargo-fuzz runs without a sanitizer, so that a stable compiler can build the targets: the instrumentation needs only
+//! stable options. Sanitizers look for errors that safe code cannot have. Inputs that reached new code are stored in
+//! `target/nightly`, and the next night begins with them.
 
 use std::{fs, path::PathBuf, process::Command, time::Duration};
 
@@ -23,7 +24,7 @@ const LOG: &str = "cargo-fuzz";
 /// Prints the name of the target to the log, and runs it. The fuzzer writes to its standard error.
 const RUN_SCRIPT: &str = "echo \"target $0\"; exec \"$@\" 2>&1";
 
-/// Runs all targets, for `time` together. Debug assertions and overflow checks are on.
+/// Runs all targets, for `time` in total. Debug assertions and overflow checks are on.
 pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Result<(), Failure> {
     setup::for_fuzz(steps, night.workspace)?;
     let names = steps.step("list the fuzz targets", || targets(night.workspace))?;
@@ -38,7 +39,7 @@ pub(super) fn run(steps: &mut Steps, night: &Night<'_>, time: Duration) -> Resul
     })
 }
 
-/// The names of all targets, in their order.
+/// The names of all targets, in order.
 fn targets(workspace: &Workspace) -> Result<Vec<String>, String> {
     let failed = |error: std::io::Error| format!("{TARGETS}: {error}");
     let mut names = Vec::new();
@@ -70,7 +71,7 @@ fn run_target(night: &Night<'_>, name: &str, seconds: u64) -> Result<(), String>
     night.run_logged(LOG, &mut shell)
 }
 
-/// `cargo fuzz` with its own build directory, because no other build can use its instrumented code.
+/// A `cargo fuzz` command with a separate build directory, because no other build can use its instrumented code.
 fn cargo_fuzz(workspace: &Workspace, words: &[&str]) -> Command {
     let mut command = Command::new(setup::cargo_fuzz(workspace));
     command.current_dir(&workspace.root).args(words).args(["--sanitizer", "none", "--target-dir"]);
@@ -78,7 +79,7 @@ fn cargo_fuzz(workspace: &Workspace, words: &[&str]) -> Command {
     command
 }
 
-/// The table of docs/proof.md.
+/// The figures of this night as the table of docs/proof.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     table(&["parser", "executions", "seconds", "findings"], rows(&night.log(LOG)))
 }
@@ -124,7 +125,7 @@ mod tests {
         );
     }
 
-    /// A target that the manifest does not name would not be built.
+    /// A target that the manifest of `fuzz/` does not name would not be built.
     #[test]
     fn every_target_is_in_the_manifest() {
         let Ok(workspace) = Workspace::find() else { panic!("cargo knows the workspace") };

@@ -1,5 +1,5 @@
-//! Divides work into pieces, and does as many as fit into the time. Each night continues where the last one ended, in a
-//! circle.
+//! Divides work into pieces, and does as many pieces as fit into the time. Each night continues after the last piece of
+//! the previous night; after the last piece of all comes the first.
 
 use std::{
     fs,
@@ -13,17 +13,17 @@ use crate::run::Failure;
 
 /// The pieces of a part's work.
 pub(super) struct Circle<'a> {
-    /// The name of the part. The next piece is stored under it, beyond the end of the night.
+    /// The name of the part. Under this name the next piece is stored for later nights.
     pub(super) part: &'a str,
-    /// The names of all pieces, in their order.
+    /// The names of all pieces, in order.
     pub(super) pieces: &'a [String],
-    /// How many pieces are done in one batch.
+    /// The number of pieces in one batch.
     pub(super) batch: usize,
 }
 
 impl Circle<'_> {
-    /// Does batches until the time is up or this night has done each piece. A batch that has started is completed, and
-    /// a failed batch does not stop the others.
+    /// Does batches until the time is over or this night has done every piece. A batch that has begun is completed. If
+    /// a batch fails, the other batches are done all the same.
     pub(super) fn run<E: ToString>(
         &self,
         night: &Night<'_>,
@@ -53,26 +53,26 @@ impl Circle<'_> {
     }
 }
 
-/// The piece after this one, in the circle.
+/// The piece that comes after this one. After the last piece comes the first.
 fn following<'a>(all: &'a [String], name: &str) -> Option<&'a String> {
     let index = all.iter().position(|other| other == name)?;
     all.get(index + 1).or_else(|| all.first())
 }
 
-/// The progress in the circle.
+/// How far the work of a part has come.
 #[derive(Debug, Default, PartialEq)]
 struct Progress {
-    /// The night of the other fields, in seconds since 1970.
+    /// When the night began to which the other fields belong, in seconds since 1970.
     night: u64,
-    /// The piece to continue with.
+    /// The piece with which the work continues.
     next: Option<String>,
-    /// The pieces that this night has done.
+    /// The pieces that were done in this night.
     done_tonight: Vec<String>,
     complaints: Vec<String>,
 }
 
 impl Progress {
-    /// Parses the stored progress. Of another night only the next piece counts.
+    /// Parses the stored progress. If it is of an earlier night, only the next piece counts.
     fn read(stored: &str, night: u64) -> Self {
         let stored: Value = serde_json::from_str(stored).unwrap_or_default();
         let next = stored["next"].as_str().map(str::to_owned);
@@ -92,7 +92,7 @@ impl Progress {
         json!({ "night": night, "next": next, "tonight": done_tonight, "complaints": complaints }).to_string()
     }
 
-    /// The next pieces that this night has not done.
+    /// The next pieces among those that were not done in this night.
     fn batch<'a>(&self, all: &'a [String], size: usize) -> Vec<&'a str> {
         let first = all.iter().position(|name| Some(name) == self.next.as_ref()).unwrap_or(0);
         let (before, after) = all.split_at(first);

@@ -9,13 +9,14 @@ use std::{
 
 use crate::run::under;
 
-/// The limit of a command, in seconds, longer than the longest share: a command that hangs is ended.
+/// The time limit of a command, in seconds. It is longer than the longest share of a part, so that only a command that
+/// hangs is ended.
 const LIMIT: &str = "14400";
 
-/// Runs a command to its end, shows each line that it prints, and adds the line to the file `log`.
+/// Runs a command until it ends. Shows each line that it prints, and adds the line to the file `log`.
 ///
 /// # Errors
-/// When it cannot be run, or ends without success.
+/// When the command cannot be run, or ends without success.
 pub(super) fn run_logged(command: &mut Command, log: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", log.display());
     let mut file = OpenOptions::new().create(true).append(true).open(log).map_err(failed)?;
@@ -34,7 +35,8 @@ pub(super) fn run_logged(command: &mut Command, log: &Path) -> Result<(), String
     if status.success() { Ok(()) } else { Err(format!("it ended with {status}: see {}", log.display())) }
 }
 
-/// The command under `timeout`, in the foreground, so that an interrupt of this process interrupts it too.
+/// Wraps the command in `timeout`. It stays in the foreground, so that an interrupt of this process interrupts the
+/// command too.
 fn limited(command: &Command) -> Command {
     under(&["timeout", "--foreground", "--signal=KILL", LIMIT], command)
 }

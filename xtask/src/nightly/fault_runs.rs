@@ -10,8 +10,8 @@ use super::{
     servers::SERVERS_VARIABLE,
 };
 
-/// Runs storms on an engine for this long, on a server of another system if one is given. Figures are stored, as is the
-/// record of each violated round.
+/// Runs storms on an engine for this long; if a server of another system is given, on that server. Stores the figures,
+/// and the record of each round with a violation.
 pub(super) fn run(
     night: &Night<'_>,
     engine: &str,
@@ -31,7 +31,7 @@ pub(super) fn run(
     night.run_logged(&format!("storm-{engine}"), &mut fault_run)
 }
 
-/// The tables of docs/proof.md: the engines and the rows of each.
+/// The tables of docs/proof.md. Each has a list of engines and a list of rows.
 const TABLES: [(&[&str], &[Row]); 4] = [
     (
         &["redis", "redis-redisson", "file", "memory"],
@@ -76,7 +76,7 @@ const TABLES: [(&[&str], &[Row]); 4] = [
     ),
 ];
 
-/// The title of a row, and its text for an engine.
+/// The title of a row, and the function that returns its text for an engine.
 type Row = (&'static str, fn(&EngineRounds) -> String);
 
 const MINUTES: Row = ("minutes of storm", |rounds| format!("{:.1}", rounds.seconds("seconds") / 60.0));
@@ -111,7 +111,7 @@ const VIOLATIONS: Row = ("**violations, undecided**", |rounds| {
     bold(&format!("{}, {}", grouped(rounds.sum_over_kinds("violations")), grouped(rounds.count("undecided"))))
 });
 
-/// All tables of storms.
+/// The results of all storms, as the tables of docs/proof.md.
 pub(super) fn tables(night: &Night<'_>) -> String {
     let mut text = String::new();
     for (engines, rows) in TABLES {
@@ -129,7 +129,7 @@ pub(super) fn tables(night: &Night<'_>) -> String {
     text
 }
 
-/// The rounds of an engine, as `leasehold-e2e` stores them: one line of JSON for each.
+/// The rounds of an engine, as `leasehold-e2e` stores them: each is a line of JSON.
 struct EngineRounds(Vec<Value>);
 
 impl EngineRounds {
@@ -139,7 +139,7 @@ impl EngineRounds {
     }
 
     fn read(lines: &str) -> Self {
-        // A last line that was cut off together with its run is no round.
+        // If the last line is incomplete, its run was interrupted, and the line is ignored.
         Self(lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
     }
 
@@ -148,7 +148,7 @@ impl EngineRounds {
         self.0.iter().filter_map(|round| round[key].as_u64()).sum()
     }
 
-    /// The largest value of a figure.
+    /// The largest value of a figure in any round.
     fn largest(&self, key: &str) -> u64 {
         self.0.iter().filter_map(|round| round[key].as_u64()).max().unwrap_or(0)
     }
@@ -157,14 +157,14 @@ impl EngineRounds {
         self.0.iter().filter_map(|round| round[key].as_f64()).sum()
     }
 
-    /// The sum of figures that are counted by kind.
+    /// The sum over all rounds and all kinds of a figure that is counted by kind.
     fn sum_over_kinds(&self, key: &str) -> u64 {
         let counts =
             self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.values());
         counts.filter_map(Value::as_u64).sum()
     }
 
-    /// The number of different kinds.
+    /// The number of different kinds of a figure that is counted by kind.
     fn number_of_kinds(&self, key: &str) -> usize {
         let names = self.0.iter().filter_map(|round| round[key].as_object()).flat_map(|kinds| kinds.keys());
         names.collect::<BTreeSet<_>>().len()

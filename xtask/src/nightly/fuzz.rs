@@ -1,4 +1,5 @@
-//! Feeds parsers of foreign bytes with random input: the tests of `./test`, for longer, and from another seed each day.
+//! Feeds parsers of foreign bytes with random input. It runs the same tests as `./test`, but for longer, and with
+//! another seed each day.
 
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ const PACKAGES: [(&str, u32); 7] = [
     ("leasehold", 2),
     ("leasehold-cli", 1),
 ];
-/// The common part of their names.
+/// The part that the names of these tests have in common.
 const TESTS: &str = "read_from_random_bytes";
 
-/// Runs all these tests, for `time` together. Built without optimisation, so that an overflow panics.
+/// Runs all these tests, for `time` in total. They are built without optimisation, so that an overflow panics.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let all: u32 = PACKAGES.iter().map(|(_, count)| count).sum();
     let seconds = (time / all).as_secs().max(1).to_string();

@@ -1,6 +1,6 @@
 //! Formats tables as Markdown.
 
-/// A number with commas between its thousands.
+/// A number with a comma after every three digits from the right.
 pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
@@ -8,7 +8,7 @@ pub(super) fn grouped(number: u64) -> String {
     groups.join(",")
 }
 
-/// A count in bold, for a count that should be zero.
+/// A count in bold. It is for counts that should be zero.
 pub(super) fn bold(text: &str) -> String {
     format!("**{text}**")
 }

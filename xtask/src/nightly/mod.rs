@@ -1,9 +1,10 @@
 //! `cargo xtask nightly [--hours N] [--fresh]`: the tests and measurements that take too long for each change.
 //!
-//! A night is a list of [`parts`], each with a share of the hours. A part whose work does not fit into its share
-//! continues in the next night where it stopped ([`circle`]). Progress is stored below `target/nightly`: an interrupted
-//! night continues where it stopped; a new one starts when the last is complete, or with `--fresh`. A part that fails
-//! does not stop the others. At the end the figures are printed as the tables of the documentation.
+//! A night is a list of [`parts`]; each part has a share of the hours. If the work of a part does not fit into its
+//! share, the next night continues it where it stopped ([`circle`]). The progress is stored in `target/nightly`. A
+//! night that was interrupted continues where it stopped; a new night begins if the last one is complete, or with
+//! `--fresh`. If a part fails, the other parts run all the same. At the end, the figures are printed as the tables of
+//! the documentation.
 
 mod bench;
 mod cargo_fuzz;
@@ -40,7 +41,7 @@ struct Arguments {
     fresh: bool,
 }
 
-/// Does the remaining parts of this night.
+/// Runs the parts of this night that have not run yet.
 pub(crate) fn run(steps: &mut Steps, workspace: &Workspace, words: &[&str]) -> Result<(), Failure> {
     let arguments = Arguments::read(words).map_err(|reason| Failure::new("read the arguments", reason))?;
     let mut night =

@@ -15,18 +15,18 @@ use crate::workspace::Workspace;
 /// The file with the progress.
 const STATE_FILE: &str = "state.json";
 
-/// A night: new, or started before and not complete yet.
+/// A night. It is new, or it began earlier and is not complete.
 pub(super) struct Night<'w> {
     pub(super) workspace: &'w Workspace,
     dir: PathBuf,
     /// When the night began, in seconds since 1970.
     started: u64,
-    /// The finished parts by name: null, or why the part failed.
+    /// The finished parts, by name. The value is null, or says why the part failed.
     done: Map<String, Value>,
 }
 
 impl<'w> Night<'w> {
-    /// The night that was interrupted, or a new one.
+    /// Continues the night that was interrupted, or begins a new one.
     pub(super) fn find(workspace: &'w Workspace, fresh: bool) -> Result<Self, String> {
         let dir = workspace.target.join("nightly");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| error.to_string())?.as_secs();
@@ -44,7 +44,7 @@ impl<'w> Night<'w> {
             return Ok(Self { workspace, dir, started, done: done.clone() });
         }
         fs::create_dir_all(&dir)?;
-        // The output of the last night is not part of this one.
+        // The output of the previous night must not be mixed with that of this night.
         for old in ["logs", "torture"] {
             match fs::remove_dir_all(dir.join(old)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -57,7 +57,8 @@ impl<'w> Night<'w> {
         Ok(night)
     }
 
-    /// The result of a finished part: why it failed, if it did.
+    /// The result of a part. The outer `None`: the part is not finished. The inner `None`: the part did not fail;
+    /// otherwise the text says why it failed.
     pub(super) fn result_of(&self, part: &str) -> Option<Option<&str>> {
         self.done.get(part).map(Value::as_str)
     }
@@ -77,41 +78,41 @@ impl<'w> Night<'w> {
     /// Stores the progress.
     fn store(&self, is_complete: bool) -> io::Result<()> {
         let state = json!({ "begun": self.started, "done": self.done, "whole": is_complete });
-        // The file is replaced in one step, because an interruption may come at any time.
+        // The file is replaced in one step, because this process may be interrupted at any time.
         let new_file = self.dir.join("state.new");
         fs::write(&new_file, state.to_string())?;
         fs::rename(new_file, self.dir.join(STATE_FILE))
     }
 
-    /// The directory of the progress and the logs.
+    /// The directory that has the progress and the logs.
     pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// When it began, in seconds since 1970.
+    /// When the night began, in seconds since 1970.
     pub(super) fn started(&self) -> u64 {
         self.started
     }
 
-    /// The days since 1970. They make the seeds of each night different.
+    /// The number of days since 1970 at the begin of the night. It makes the seeds of each night different.
     pub(super) fn day(&self) -> u64 {
         self.started / 86_400
     }
 
-    /// The seed argument of a program: short enough to be typed.
+    /// The argument of a program that sets its seed. The seed is short enough to be typed.
     pub(super) fn seed_arguments(&self) -> [String; 2] {
         ["--seed".to_owned(), (self.day() * 1000).to_string()]
     }
 
-    /// A command that runs one of our programs, built for release.
+    /// A command that runs one of our programs, as a release build.
     pub(super) fn program(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--release", "--locked", "-p", package, "--"]);
         run
     }
 
-    /// A command that runs one of our programs with whole-program optimisation: the build is slower, for a program that
-    /// runs long.
+    /// A command that runs one of our programs, built with whole-program optimisation. The build is slower, so this is
+    /// for programs that run for long.
     pub(super) fn optimised_program(&self, package: &str) -> Command {
         let mut run = self.workspace.cargo("run");
         run.args(["--quiet", "--profile=search", "--locked", "-p", package, "--"]);
@@ -123,7 +124,7 @@ impl<'w> Night<'w> {
         command::run_logged(command, &self.log_path(log))
     }
 
-    /// The output of this night in the log of this name.
+    /// What commands of this night have written to the log with this name.
     pub(super) fn log(&self, name: &str) -> String {
         fs::read_to_string(self.log_path(name)).unwrap_or_default()
     }

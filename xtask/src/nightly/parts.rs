@@ -1,4 +1,5 @@
-//! The parts of a night, in their order: first those that fail soon if they fail, last those that need a quiet machine.
+//! The parts of a night, in order. First come parts that would fail soon after their begin; last come parts that need a
+//! quiet machine.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,9 +15,10 @@ use crate::{
 /// A part of a night.
 pub(super) struct Part {
     pub(super) name: &'static str,
-    /// The share of the night in percent. All work except `book`, `fenced` and `peers` is cut to its share.
+    /// The share of the night, in percent. The work of a part ends when its share is over, except in `book`, `fenced`
+    /// and `peers`.
     pub(super) share: f64,
-    /// Why the part is worth its share.
+    /// Why the part gets this share.
     pub(super) why: &'static str,
     pub(super) work: Work,
 }
@@ -28,17 +30,17 @@ pub(super) enum Work {
     Tests,
     /// The lints of each package with each feature alone, and of the peers: as many as fit into the share.
     Lints,
-    /// Storms on an engine, for the share.
+    /// Storms on an engine, for the whole share.
     Storm(&'static str),
-    /// The same on a server that has to be unpacked, which takes additional time.
+    /// Storms on an engine whose server has to be unpacked first, which takes additional time.
     StormOn(&'static str, &'static servers::Release),
     /// Updates of one file by many processes, with a fence and without.
     Fenced,
-    /// Random bytes for parsers, for the share.
+    /// Random bytes for parsers, for the whole share.
     Fuzz,
-    /// The same with cargo-fuzz; the build of its targets takes additional time.
+    /// Random bytes for parsers by cargo-fuzz. Building its targets takes additional time.
     CargoFuzz,
-    /// Seeds that were never run, for the share.
+    /// Seeds of the simulation that were never run, for the whole share.
     Simulation,
     /// Runs of the model: as many as fit into the share.
     Model,
@@ -54,7 +56,7 @@ pub(super) enum Work {
     Book,
 }
 
-/// The reason for the share of a storm: every engine has the same.
+/// The reason for the share of a storm: all engines have the same share.
 const SAME_SHARE: &str = "as long as every engine";
 /// The reason for the share of a shorter storm.
 const HALF_SHARE: &str = "half as long: the same scripts as redis, or no server that could fail";
@@ -126,13 +128,13 @@ const fn part(name: &'static str, share: f64, why: &'static str, work: Work) -> 
     Part { name, share, why, work }
 }
 
-/// The number of mutants in a batch. The killers of a batch are built and run once without any mutant.
+/// The number of mutants in a batch. For each batch, its killers are built and run once without a mutant.
 const MUTANTS_PER_BATCH: usize = 6;
-/// A shorter time does not allow two rounds of each peer.
+/// The shortest time in which two rounds of each peer can run.
 const MIN_TIME_FOR_TWO_ROUNDS: Duration = Duration::from_secs(300);
 
 impl Part {
-    /// Does the work. Work with a share of the time ends soon after it.
+    /// Does the work. Work that is bounded by its share of the time ends soon after the share is over.
     pub(super) fn run(&self, steps: &mut Steps, night: &Night<'_>, share: Duration) -> Result<(), Failure> {
         let workspace = night.workspace;
         match self.work {
@@ -195,7 +197,7 @@ impl Part {
         }
     }
 
-    /// Runs jobs until the time is up.
+    /// Runs jobs until the time is over.
     fn run_jobs<E: ToString>(
         &self,
         night: &Night<'_>,

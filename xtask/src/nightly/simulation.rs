@@ -1,4 +1,4 @@
-//! Runs the simulation over seeds that were never run, and prints the results of a night and of all nights.
+//! Runs the simulation with seeds that were never run, and prints the results of this night and of all nights.
 
 use std::{
     collections::BTreeSet,
@@ -15,15 +15,15 @@ use super::{
     night::Night,
 };
 
-/// The number of seeds that belong to a day: more than a night can run.
+/// The number of seeds that are reserved for a day. It is larger than the number that a night can run.
 const SEEDS_PER_DAY: u64 = 100_000_000;
-/// The number of seeds in a batch: a few seconds, so that an interruption loses little.
+/// The number of seeds in a batch. A batch takes a few seconds, so that an interruption loses little work.
 const SEEDS_PER_BATCH: u64 = 5_000;
 const LOG: &str = "simulation";
 /// The log of all nights. It stays when a new night starts.
 const ALL_NIGHTS_LOG: &str = "simulation.log";
 
-/// Runs seeds of this day for this long. Begins with the first seed that no night has run.
+/// Runs seeds of this day for this long. The first of them is the first seed that no night has run.
 pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     let jobs = thread::available_parallelism().map_or(1, usize::from).to_string();
     let batch = |from: u64| {
@@ -38,7 +38,7 @@ pub(super) fn run(night: &Night<'_>, time: Duration) -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err(format!("seeds of {failed} runs violated something")) }
 }
 
-/// Runs one batch and logs its output. Returns whether it found nothing.
+/// Runs one batch, and adds its output to the logs. Returns true if the batch found no violation.
 fn run_batch(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bool, String> {
     let from = Sums::read(&output_of_all_nights(night)).next_seed(night.day());
     let length_before = night.log(LOG).len();
@@ -53,7 +53,7 @@ fn run_batch(night: &Night<'_>, batch: impl FnOnce(u64) -> Command) -> Result<bo
 
 fn append(night: &Night<'_>, from: u64, output: &str) -> io::Result<()> {
     let mut log = OpenOptions::new().create(true).append(true).open(all_nights_log(night))?;
-    // Written in one call, so that an interruption leaves no half of it.
+    // The text is written in one call, so that an interruption cannot leave half of it.
     log.write_all(format!("{:<28} {from}\n{output}", "from").as_bytes())
 }
 
@@ -65,7 +65,7 @@ fn output_of_all_nights(night: &Night<'_>) -> String {
     std::fs::read_to_string(all_nights_log(night)).unwrap_or_default()
 }
 
-/// The table of docs/proof.md, and the seeds that violated something.
+/// The figures as the table of docs/proof.md, and the seeds with a violation.
 pub(super) fn page(night: &Night<'_>) -> String {
     let titles = [
         "",
@@ -86,10 +86,10 @@ pub(super) fn page(night: &Night<'_>) -> String {
     table(&titles, [this.row("this night"), all.row(&days)]) + &violating_seeds
 }
 
-/// The sums over all batches.
+/// The sums of the figures of all batches.
 #[derive(Debug, Default, PartialEq)]
 struct Sums {
-    /// The first seed of the last batch, and the number of its seeds.
+    /// The first seed of the last batch, and the number of seeds in this batch.
     last_batch: (u64, u64),
     /// The days whose seeds were run.
     days: BTreeSet<u64>,
@@ -100,16 +100,17 @@ struct Sums {
     losses: u64,
     faults: u64,
     kinds: BTreeSet<String>,
-    /// Lost updates, and acknowledged updates.
+    /// The number of lost updates, and the number of acknowledged updates.
     fenced: (u64, u64),
     unfenced: (u64, u64),
     violations: u64,
-    /// The violating seeds, as the simulation prints them.
+    /// The seeds with a violation, as the simulation prints them.
     violating_seeds: Vec<String>,
 }
 
 impl Sums {
-    /// Adds up the output of the simulation: a name, and a figure from the 29th character on.
+    /// Adds up the figures in the output of the simulation. Each line has a name, and from the 29th character on a
+    /// figure.
     fn read(log: &str) -> Self {
         let (mut sums, mut in_faults) = (Self::default(), false);
         for line in log.lines() {
@@ -155,7 +156,7 @@ impl Sums {
         }
     }
 
-    /// The first seed of a day that was not run.
+    /// The first seed of a day that no night has run.
     fn next_seed(&self, day: u64) -> u64 {
         let next = self.last_batch.0 + self.last_batch.1;
         if self.days.contains(&day) { next } else { day * SEEDS_PER_DAY }
@@ -207,7 +208,7 @@ violations                   0
         assert_eq!((&*row[6], &*row[7]), ("198,000, of 2 kinds", "**0** of 352,000"));
     }
 
-    /// Also with `--fresh`, and after a batch that found a violation.
+    /// This also holds with `--fresh`, and after a batch that found a violation.
     #[test]
     fn nights_add_up_and_no_seed_is_run_twice() {
         let workspace = Workspace { root: PathBuf::new(), target: PathBuf::new(), packages: Vec::new() };

@@ -1,21 +1,21 @@
-//! Checks citations of rules: a letter and a number, as in "R1". Each rule is stated in one document, with the test
-//! that holds it, and each citation must name a stated rule.
+//! Checks the citations of rules. A citation is a letter and a number, as in "R1". Each rule is stated in one document,
+//! together with the test that shows that the code follows it. Each citation must name a stated rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The document of the rules (R) and the invariants (I), each under a heading `### R1. Its name`.
+/// The document that states the rules (R) and the invariants (I), each under a heading like `### R1. Its name`.
 const RULES: &str = "docs/rules.md";
 
-/// The document of the fault matrix (F): each row of a table is one fault.
+/// The document with the fault matrix (F), a table in which each row is one fault.
 const FAULT_MATRIX: &str = "docs/proof.md";
 
-/// The kinds of files in which rules are cited.
+/// The extensions of the files in which rules are cited.
 pub(super) const KINDS: [&str; 9] = ["rs", "md", "patch", "lua", "sql", "txt", "toml", "py", "sh"];
 
-/// Words that look like a citation and are none: an option of compilers.
+/// Words that look like citations but are none: here an option of compilers.
 const NO_CITATIONS: [&str; 1] = ["O2"];
 
-/// Words before a bare number. Such a citation does not say which list it means.
+/// If one of these words comes before a bare number, the text cites a rule without saying which list it means.
 const VAGUE_WORDS: [&str; 4] = ["rule", "rules", "trap", "traps"];
 
 /// A rule, as its document states it.
@@ -23,12 +23,12 @@ struct Rule<'a> {
     line: usize,
     id: &'a str,
     has_reason: bool,
-    /// Each test as `path.rs::name`.
+    /// The tests of the rule, each as `path.rs::name`.
     tests: Vec<&'a str>,
 }
 
-/// The citations of unknown rules, the rules that nothing cites, and those without a reason or a test. `files` are all
-/// files that may cite, each as its path and its text.
+/// Complaints about citations of unknown rules, about rules that nothing cites, and about rules without a reason or a
+/// test. `files` has the path and the text of all files that may cite rules.
 pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     let text = |path: &str| files.get(path).copied().unwrap_or_default();
     let rules = rules(text(RULES));
@@ -76,7 +76,7 @@ pub(super) fn complaints(files: &BTreeMap<String, &str>) -> Vec<String> {
     complaints
 }
 
-/// The rules of the document, in its order.
+/// The rules that a document states, in order.
 fn rules(text: &str) -> Vec<Rule<'_>> {
     let mut rules: Vec<Rule<'_>> = Vec::new();
     for (line, words) in (1..).zip(text.lines()) {
@@ -96,7 +96,7 @@ fn fault_ids(text: &str) -> impl Iterator<Item = &str> {
     first_cells.flat_map(|cell| cell.split(", ")).filter(|id| id.starts_with('F') && is_id(id))
 }
 
-/// The words of a line that are a capital letter and a number, except for bytes in URLs, as in `%C3`.
+/// The words of a line that consist of a capital letter and a number. Bytes in URLs, such as `%C3`, are left out.
 fn citations(line: &str) -> impl Iterator<Item = &str> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut char_before = None;
@@ -115,7 +115,7 @@ fn is_id(word: &str) -> bool {
         && chars.all(|digit| digit.is_ascii_digit())
 }
 
-/// A word such as "rule" with a bare number behind it.
+/// A word such as "rule" that is followed by a bare number, if the line has one.
 fn vague_citation(line: &str) -> Option<String> {
     let mut words = line.split_whitespace().peekable();
     while let Some(word) = words.next() {
@@ -128,7 +128,7 @@ fn vague_citation(line: &str) -> Option<String> {
     None
 }
 
-/// Whether the file of `path.rs::name` has a test function of this name.
+/// Whether `test` is `path.rs::name`, and the file at this path has a test function of this name.
 fn is_test(test: &str, files: &BTreeMap<String, &str>) -> bool {
     let Some((path, name)) = test.rsplit_once("::") else { return false };
     let lines: Vec<&str> = files.get(path).copied().unwrap_or_default().lines().map(str::trim).collect();
@@ -141,7 +141,7 @@ fn is_test(test: &str, files: &BTreeMap<String, &str>) -> bool {
     })
 }
 
-// A citation that is no rule of this project is written in two parts, so that this file does not cite it.
+// A citation of a rule that does not exist is written in two parts, so that this file does not contain it.
 #[cfg(test)]
 mod tests {
     use super::*;

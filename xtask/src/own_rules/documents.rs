@@ -1,13 +1,13 @@
-//! Checks that commands and files that documents mention exist.
+//! Checks that the commands and files that documents mention exist.
 
 use std::path::Path;
 
 use crate::{CHORES, workspace::Workspace};
 
-/// The command that sets up, checks and tests everything.
+/// The command that installs what is needed, checks and tests everything.
 const TEST_COMMAND: &str = "./test";
 
-/// The commands of a document that name a package, program, task or file that does not exist.
+/// Complaints about commands in a document that name a package, program, task or file that does not exist.
 pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, command) in lines_of_commands(text).chain(inline_commands(text)) {
@@ -18,7 +18,7 @@ pub(super) fn commands(shown: &str, text: &str, workspace: &Workspace) -> Vec<St
     complaints
 }
 
-/// The relative links of a document to files that do not exist.
+/// Complaints about relative links in a document that lead to files that do not exist.
 pub(super) fn links(shown: &str, text: &str, dir: &Path) -> Vec<String> {
     let mut complaints = Vec::new();
     for (number, line, block_language) in lines_with_block_language(text) {
@@ -35,7 +35,7 @@ pub(super) fn links(shown: &str, text: &str, dir: &Path) -> Vec<String> {
     complaints
 }
 
-/// README and CI use one and the same command.
+/// Checks that the README and the CI use the same command.
 pub(super) fn one_command_for_all(readme: &str, ci: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     if !lines_of_commands(readme).any(|(_, line)| line == TEST_COMMAND) {
@@ -47,14 +47,14 @@ pub(super) fn one_command_for_all(readme: &str, ci: &str) -> Vec<String> {
     complaints
 }
 
-/// The lines of blocks marked `sh`, numbered from 1.
+/// The lines of code blocks that are marked `sh`, with their numbers. The first line of the document has the number 1.
 fn lines_of_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines_with_block_language(text)
         .filter(|(_, _, block_language)| *block_language == Some("sh"))
         .map(|(number, line, _)| (number, line.trim()))
 }
 
-/// The commands between backticks in the lines of a text.
+/// The commands between backticks in the prose of a document, with their line numbers.
 fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_command = |code: &&str| ["cargo ", "./"].iter().any(|start| code.starts_with(start));
     lines_with_block_language(text).filter(|(_, _, block_language)| block_language.is_none()).flat_map(
@@ -64,14 +64,14 @@ fn inline_commands(text: &str) -> impl Iterator<Item = (usize, &str)> {
     )
 }
 
-/// The lines outside fenced blocks, numbered from 1.
+/// The lines outside of fenced blocks, with their numbers. The first line of the document has the number 1.
 pub(super) fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     lines_with_block_language(text)
         .filter(|(_, _, block_language)| block_language.is_none())
         .map(|(number, line, _)| (number, line))
 }
 
-/// Each line with its number and the language of the fenced block that contains it.
+/// Each line with its number and, inside a fenced block, the language of the block.
 fn lines_with_block_language(text: &str) -> impl Iterator<Item = (usize, &str, Option<&str>)> {
     let mut block_language = None;
     (1..).zip(text.lines()).filter_map(move |(number, line)| {

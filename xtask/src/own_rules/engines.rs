@@ -1,17 +1,18 @@
-//! Checks that every engine runs the conformance suite: a forgotten one would be a silent gap.
+//! Checks that the tests of every engine call the conformance suite. Otherwise nobody would notice an engine without
+//! it.
 
 use std::path::Path;
 
 use super::Text;
 use crate::workspace::{Package, Workspace};
 
-/// The entry point of the suite, as a conformance test calls it.
+/// The entry point of the suite, as the conformance test of an engine calls it.
 const SUITE_CALL: &str = "suite::engine";
 
-/// The crate of the suite. The engines in it are decorators, which have tests of their own.
+/// The crate of the suite. The engines in this crate are decorators, which have tests of their own.
 const TESTKIT: &str = "leasehold-testkit";
 
-/// The engines that have no conformance test.
+/// Complaints about engines that have no conformance test.
 pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     let testkit = workspace.packages.iter().find(|package| package.name == TESTKIT);
     let mut complaints = Vec::new();
@@ -35,7 +36,7 @@ pub(super) fn complaints(workspace: &Workspace, rust: &[Text]) -> Vec<String> {
     complaints
 }
 
-/// Whether a package ships engines. Wrappers of benches and simulations are not locks for users.
+/// Whether a package has engines for users. Wrappers in benches and in the simulation are no locks for users.
 fn ships_engines(package: &Package) -> bool {
     package.name != TESTKIT && package.dir.parent().is_some_and(|parent| parent.ends_with("crates"))
 }

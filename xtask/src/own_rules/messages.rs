@@ -1,10 +1,10 @@
-//! Checks that every message of the shipped crates is explained: on the troubleshooting page, or on the page of its
-//! engine.
+//! Checks that every message of the shipped crates is explained, either on the troubleshooting page or on the page of
+//! its engine.
 //!
-//! A message is a string of at least [`MIN_WORDS`] plain words in the code that ships. A phrase is a text between
-//! backticks in the first column of a table of those pages. A phrase explains a message that contains its words; `...`
-//! in a phrase, and `{}` in a message, match anything. Conversely, a phrase on the troubleshooting page that matches no
-//! message is out of date.
+//! A message is a string of at least [`MIN_WORDS`] plain words, in code that ships. A phrase is a text between
+//! backticks in the first column of a table on these pages. A phrase explains a message that contains its words. `...`
+//! in a phrase and `{}` in a message match any text. A phrase on the troubleshooting page that matches no message is
+//! out of date.
 
 use std::path::Path;
 
@@ -14,17 +14,17 @@ const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
 const ENGINE_PAGES: &str = "docs/engines";
 /// The crates whose messages users see.
 const SHIPPED_CRATES: [&str; 8] = ["core", "redis", "etcd", "zookeeper", "sql", "tls", "leasehold", "cli"];
-/// This many plain words in a row are a sentence for a reader, and not a name, key or statement.
+/// This many plain words in a row are a sentence for a reader, and not a name, a key or a statement.
 const MIN_WORDS: usize = 4;
-/// Files whose sentences are no messages: help texts, and the findings of `show` about an engine, where each setting
-/// has its own line.
+/// Files whose sentences are no messages: help texts, and the findings that `show` prints about an engine, because the
+/// documentation explains each setting in its own line.
 const FILES_WITHOUT_MESSAGES: [&str; 6] =
     ["help.rs", "man.rs", "args.rs", "guarantee.rs", "promise.rs", "fuzz.rs"];
-/// The text before a string that only programmers see.
+/// If one of these texts comes before a string, only programmers see the string.
 const BEFORE_TEXT_FOR_PROGRAMMERS: [&str; 5] =
     ["expect(", "expect_err(", "reason =", "must_use =", "unreachable!("];
-/// Words of servers that the code looks for, cases of a message that is explained as a whole, and assertions of the
-/// compiler.
+/// Strings that are no messages: words of servers that the code looks for, variants of a message that is explained as a
+/// whole, and assertions for the compiler.
 const NO_MESSAGES: [&str; 13] = [
     "revision of auth store is old",
     "user name is empty",
@@ -41,7 +41,8 @@ const NO_MESSAGES: [&str; 13] = [
     "the three ranges do not overlap",
 ];
 
-/// The messages that no page explains, and the phrases of the troubleshooting page that explain nothing.
+/// Complaints about messages that no page explains, and about phrases of the troubleshooting page that explain no
+/// message.
 pub(super) fn complaints(rust: &[Text], markdown: &[Text], shown: impl Fn(&Path) -> String) -> Vec<String> {
     let is_troubleshooting = |file: &Text| shown(&file.path) == TROUBLESHOOTING;
     let pages = markdown
@@ -80,13 +81,13 @@ fn may_have_messages(shown: &str) -> bool {
     SHIPPED_CRATES.contains(&name) && !is_test && !FILES_WITHOUT_MESSAGES.contains(&file)
 }
 
-/// The phrases of at least two words in the first column of the tables of a page.
+/// The phrases of at least two words in the first column of the tables on a page.
 fn phrases(page: &str) -> impl Iterator<Item = &str> {
     let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).filter(|phrase| phrase.contains(' '))
 }
 
-/// Whether a message contains all parts of a phrase, in their order.
+/// Whether a message contains all parts of a phrase, in the same order.
 fn explains(phrase: &str, message: &str) -> bool {
     let mut rest = message;
     phrase.split("...").map(str::trim).filter(|part| !part.is_empty()).all(|part| {
@@ -115,7 +116,7 @@ fn is_sentence(text: &str) -> bool {
         >= MIN_WORDS
 }
 
-/// The strings of a source that ship, each with its line number.
+/// The strings in the code of a source that ships, each with its line number.
 fn strings(source: &str) -> Vec<(usize, String)> {
     let source = source.split("\nmod tests {").next().unwrap_or_default();
     let mut strings = Vec::new();
@@ -134,7 +135,7 @@ fn strings(source: &str) -> Vec<(usize, String)> {
             }
             rest = behind;
         } else {
-            // Either a character literal, which may be a quote, or a lifetime.
+            // This is either a character literal, which may be a quote, or a lifetime.
             let quoted =
                 ["'\"'", "'\\\"'", "'\\''", "'/'"].iter().find(|literal| here.starts_with(**literal));
             rest = &here[quoted.map_or(1, |literal| literal.len())..];
@@ -143,7 +144,8 @@ fn strings(source: &str) -> Vec<(usize, String)> {
     strings
 }
 
-/// Parses a string literal after its first quote. Returns its value, and the rest after its last quote.
+/// Parses a string literal from the character after its opening quote. Returns its value, and the text after its
+/// closing quote.
 fn parse_string(literal: &str) -> (String, &str) {
     let mut text = String::new();
     let mut chars = literal.char_indices();

@@ -1,13 +1,14 @@
-//! Rules for every Rust source: its length, and words for unfinished work.
+//! Rules for every Rust source: its length, and words that mark unfinished work.
 
-/// The most lines of a source file, so that a reader can remember its structure.
+/// The largest number of lines of a source file. A reader should be able to remember the structure of a file.
 const MAX_LINES: usize = 500;
 
-/// Words for unfinished work or a test that is not run. (Written so that this file does not contain them.)
+/// Words that mark unfinished work, or a test that is not run. (They are written so that this file does not contain
+/// them.)
 const UNDONE_WORDS: [&str; 4] =
     [concat!("to", "do!("), concat!("unimpl", "emented!("), concat!("#[ig", "nore"), concat!("db", "g!(")];
 
-/// The violations in the source `shown`.
+/// Complaints about a source. `shown` is its path for the messages.
 pub(super) fn complaints(shown: &str, text: &str) -> Vec<String> {
     let mut complaints = Vec::new();
     let lines = text.lines().count();

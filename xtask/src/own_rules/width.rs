@@ -1,15 +1,16 @@
-//! The width of comments and documents. rustfmt bounds the width of code, and does not touch comments.
+//! The width of comments and documents. rustfmt limits the width of code, but it does not change comments.
 
-/// The most columns of a line.
+/// The largest number of columns of a line.
 const MAX_COLUMNS: usize = 120;
 
-/// The comments of a source that are too wide.
+/// Complaints about comments of a source that are too wide.
 pub(super) fn of_comments(shown: &str, text: &str) -> Vec<String> {
     let is_comment = |line: &str| ["//", "--"].iter().any(|start| line.trim_start().starts_with(start));
     complaints(shown, (1..).zip(text.lines()).filter(|(_, line)| is_comment(line)))
 }
 
-/// The lines of a document that are too wide. Tables, blocks of code and links cannot be wrapped.
+/// Complaints about lines of a document that are too wide. Tables, code blocks and links are left out, because they
+/// cannot be wrapped.
 pub(super) fn of_document<'a>(shown: &str, lines: impl Iterator<Item = (usize, &'a str)>) -> Vec<String> {
     complaints(shown, lines.filter(|(_, line)| !line.trim_start().starts_with('|') && !line.contains("](")))
 }

@@ -16,7 +16,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// The pause between two requests that ask whether the hold has ended.
 const ASK_PAUSE: Duration = Duration::from_millis(50);
 
-/// Breaks the hold of this token.
+/// Breaks the hold that has this token.
 pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
     let name = Name::new(&args.name)?;
     let locks = connect(url)?;
@@ -33,7 +33,8 @@ pub(crate) fn break_(args: &args::Break, url: &str) -> Result<u8, Failure> {
                 );
                 return Err(Failure::new(exit::NOT_HELD, message));
             }
-            // Either the holder was asked to stop and still holds, or the engine is unreachable. Both may pass.
+            // Either the holder was asked to stop and still holds, or the engine is unreachable. In both cases another
+            // attempt may succeed.
             Err(error) if error.is_unreachable() && Instant::now() < give_up_at => {
                 std::thread::sleep(ASK_PAUSE)
             }

@@ -21,13 +21,14 @@ use crate::{
     supervise::{End, Supervisor},
 };
 
-/// How long the end of a run waits for the engine's answer to the release. Without an answer the lock is free when its
-/// lease runs out.
+/// How long the end of a run waits for the engine's answer to the release. Without an answer, the lock is free when its
+/// lease has ended.
 const RELEASE_LIMIT: Duration = Duration::from_secs(5);
-/// The shortest ttl with a deferred keeper. With a shorter ttl the keeper has to check the lock file sooner.
+/// The shortest ttl for which the keeper is deferred. With a shorter ttl the keeper would have to check the lock file
+/// sooner.
 const MIN_TTL_TO_DEFER_KEEPER: Duration = Duration::from_secs(2);
-/// How long the end of a run waits for the confirmation of a hold that ends with the process. Its engine answers
-/// without a server.
+/// For an engine whose holds end with the process: how long the end of a run waits until the engine has confirmed that
+/// it still holds. Such an engine answers without a server.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs CMD under the lock. Returns the exit code.
@@ -103,14 +104,15 @@ fn run_as_guardian(plan: &Run, front_link: &FrontLink, event_loop: &EventLoop) -
 }
 
 /// A keeper whose thread is not started at once, for the file engine; `None` for other engines. A hold of that engine
-/// needs no keeper in its first moments, and many a CMD ends before that time: then no thread is started.
+/// needs no keeper in its first moments. Many a CMD ends
+/// in this time, so no thread has to be started for it.
 fn deferred_keeper(plan: &Run) -> Option<Keeper> {
     let is_soon_due = plan.max_hold.is_some() || plan.ttl < MIN_TTL_TO_DEFER_KEEPER;
     (engines::name_of(&plan.url) == "file" && !is_soon_due).then(Keeper::deferred)
 }
 
-/// Releases the lock after CMD has ended and no loss was reported. `inherited`: processes that CMD left behind keep the
-/// lock.
+/// Releases the lock after CMD has ended and no loss was reported. `inherited`: processes that CMD left behind have the
+/// descriptor of the lock, and keep the lock.
 fn release(
     plan: &Run,
     locks: &Locks,
@@ -120,7 +122,8 @@ fn release(
     inherited: bool,
 ) -> Result<u8, Failure> {
     if locks.profile().life == Life::Process {
-        // A hold of a process is checked only now and then. Other holds report a loss when they are released.
+        // A hold that ends with the process is checked only at intervals, so it is confirmed now. For other holds, the
+        // answer to the release reports a loss.
         let confirmed = event_loop.block_on(guard.confirm(), Some(CONFIRM_LIMIT), interrupts_wait);
         if let Some(Err(error)) = confirmed.map_err(wait_failure)?
             && let ErrorKind::Lost(loss) = error.kind()
@@ -129,7 +132,7 @@ fn release(
         }
     }
     if inherited {
-        // As under `flock`, the lock is free when the last process that CMD left behind has closed the descriptor.
+        // As with `flock`, the lock is free when the last process that CMD left behind has closed the descriptor.
         std::mem::forget((guard, locks.clone()));
         return Ok(code);
     }
@@ -150,13 +153,13 @@ fn release(
         Some(Ok(())) => return Ok(code),
         Some(Err(error)) => match error.kind() {
             ErrorKind::Lost(loss) => return Err(lock_lost(plan, locks, loss, renewal_error, code)),
-            // The message names this lock already.
+            // The message begins with this lock, so the text of the error need not.
             _ => error.to_string().replacen(&format!("{}: ", lock_label(plan, locks)), "", 1),
         },
         None => "no answer".to_owned(),
     };
-    // CMD did run to its end under the lock. If the name is not held for `--at-least`, then the option was not
-    // fulfilled, and that is a failure.
+    // CMD ran to its end under the lock. But if the name is not held for `--at-least`, the option was not fulfilled,
+    // which is a failure.
     let (code, what) = match plan.at_least {
         Some(_) if code == exit::DONE => (exit::UNAVAILABLE, "not held for --at-least"),
         _ => (code, "not released"),
@@ -168,14 +171,14 @@ fn release(
 
 /// The result of holding the name in this process until `--at-least` has passed.
 enum MinHold {
-    /// The result of the release. `None`: no answer came in time.
+    /// The result of the release after the whole time. `None`: no answer came in time.
     Released(Option<Result<(), Error>>),
-    /// A signal came before the time had passed.
+    /// A signal came before the whole time had passed.
     Interrupted(Signal),
 }
 
-/// Holds the name in this process until `at_least` has passed since the grant, for engines that cannot hold it
-/// after its process has ended.
+/// Holds the name in this process until `at_least` has passed since the grant. This is for engines that cannot hold a
+/// name after its process has ended.
 fn hold_for_at_least(
     locks: &Locks,
     guard: Guard,
@@ -188,18 +191,18 @@ fn hold_for_at_least(
     let released = event_loop.block_on(release_later.as_mut(), Some(at_least + RELEASE_LIMIT), stop)?;
     let Some(signal) = ended_by else { return Ok(MinHold::Released(released)) };
     event_loop.block_on(locks.close(Duration::ZERO), Some(RELEASE_LIMIT), |_| false)?;
-    // `close` sends the pending release at once; this waits for its answer.
+    // `close` sends the pending release at once; this line waits for the answer.
     event_loop.block_on(release_later, Some(RELEASE_LIMIT), |_| false)?;
     Ok(MinHold::Interrupted(signal))
 }
 
-/// The failure for a minimum hold that a signal ended early.
+/// The failure if a signal ended the minimum hold early.
 fn min_hold_interrupted(plan: &Run, locks: &Locks, signal: Signal, code: u8) -> Failure {
     let (lock, signal) = (lock_label(plan, locks), signal.as_str());
     Failure::new(code, format!("{lock}: not held for --at-least: {signal} ended it early"))
 }
 
-/// The failure for a wait that a signal ended.
+/// The failure if a signal ended a wait.
 pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Failure {
     let code = exit::code_of_signal(signal);
     if plan.quiet {
@@ -209,7 +212,7 @@ pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Fai
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-/// The failure for a lock that was lost while CMD ran, with the error of the last renewal.
+/// The failure if the lock was lost while CMD ran. It includes the error of the last renewal.
 fn lock_lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock_label(plan, locks), plan.program.display());
     let why = match (loss, renewal_error) {
@@ -231,7 +234,7 @@ pub(crate) fn lock_label(plan: &Run, locks: &Locks) -> String {
     format!("{} lock {:?}", locks.profile().engine, plan.name.as_str())
 }
 
-/// The failure when the event loop gets an error from the operating system.
+/// The failure if the event loop gets an error from the operating system.
 pub(crate) fn wait_failure(error: Errno) -> Failure {
     Failure::new(exit::BUG, format!("cannot wait for events: {error}"))
 }

@@ -18,7 +18,7 @@ pub(crate) fn show(args: &args::Show, url: &str) -> Result<u8, Failure> {
     print(&json::line(&shown))
 }
 
-/// A name with all that is printed about it.
+/// A name, with everything that is printed about it.
 pub(crate) struct ShownName<'a> {
     pub(crate) engine: &'static str,
     pub(crate) guarantee: &'a GuaranteeResult,
@@ -29,8 +29,8 @@ pub(crate) struct ShownName<'a> {
 pub(crate) struct GuaranteeResult(pub(crate) Result<Guarantee, String>);
 
 impl GuaranteeResult {
-    /// Asks the engine. A user who may read locks need not be allowed to read the server's settings; the rest is shown
-    /// all the same.
+    /// Asks the engine. A user who may read locks may lack the permission to read the server's settings. Then
+    /// everything else is still shown.
     pub(crate) fn of(locks: &Locks) -> Self {
         Self(locks.guarantee_blocking().map_err(|error| error.to_string()))
     }
@@ -45,7 +45,7 @@ impl GuaranteeResult {
         self.0.as_ref().ok().map(|guarantee| guarantee.findings.as_slice())
     }
 
-    /// Prints on stderr why the level is not known, because the JSON output has no field for that.
+    /// Prints on stderr why the level is not known. The JSON output has no field for that.
     pub(crate) fn print_why_unknown(&self) {
         if let Err(why) = &self.0 {
             text::print_message(&format!("the guarantee is not known: {why}"));

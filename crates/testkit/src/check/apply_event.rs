@@ -5,7 +5,7 @@ use super::attempt_history::{
 };
 use crate::history::{Event, What};
 
-/// Applies an event to the history of an attempt. Returns why the event is impossible, if it is.
+/// Applies an event to the history of an attempt. If the event is impossible, returns the reason.
 pub(super) fn apply_event<'h>(
     attempt: &mut AttemptHistory<'h>,
     event_index: usize,

@@ -17,7 +17,7 @@ pub(super) struct AttemptHistory<'h> {
     pub(super) mode: Mode,
     /// When the acquire was called.
     pub(super) invoked: u64,
-    /// The longest wait; 0: the attempt does not wait; `None`: no limit.
+    /// The longest wait. 0: the attempt does not wait. `None`: there is no limit.
     pub(super) limit: Option<u64>,
     /// The attempt whose hold this re-entrant attempt enters again.
     pub(super) outer_attempt: Option<AttemptId>,
@@ -54,9 +54,9 @@ pub(super) struct Granted<'h> {
     pub(super) lineage: &'h str,
     /// The first deadline; `None`: the hold never lapses.
     pub(super) deadline: Option<u64>,
-    /// The granted time.
+    /// The lease time that was granted. `None`: the hold never lapses.
     pub(super) ttl: Option<u64>,
-    /// When the granted request was sent, if that is known.
+    /// When the request that got the grant was sent, if that is known.
     pub(super) sent_at: Option<u64>,
     /// A task of the client waits for the loss and records it.
     pub(super) watched: bool,
@@ -90,7 +90,7 @@ impl Renewing {
         self.sent_at = Some(t).filter(|_| self.count == 1);
     }
 
-    /// Records an answer. Returns when the answered renewal was sent, if that is known.
+    /// Records an answer. Returns the time at which the answered renewal was sent, if that is known.
     pub(super) fn record_answer(&mut self) -> Option<u64> {
         self.count = self.count.saturating_sub(1);
         self.sent_at.take()
@@ -129,9 +129,9 @@ pub(super) enum Acceptance {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReleaseCall {
     pub(super) at: u64,
-    /// The longest possible remainder of the minimum hold time.
+    /// The longest possible time from this call to the end of the minimum hold.
     pub(super) min_hold: Option<u64>,
-    /// The shortest possible remainder of the minimum hold time.
+    /// The shortest possible time from this call to the end of the minimum hold.
     pub(super) min_hold_certain: u64,
 }
 
@@ -160,7 +160,7 @@ impl AttemptHistory<'_> {
         Some(renewed.map_or(first, |last| self.renewals[last].deadline.max(first)))
     }
 
-    /// The latest deadline that the user got. `None`: not granted, or the hold never lapses.
+    /// The latest deadline that was acknowledged at any time. `None`: not granted, or the hold never lapses.
     pub(super) fn deadline(&self) -> Option<u64> {
         let first = self.grant?.deadline?;
         let renewed = self.renewals.iter().map(|renewal| renewal.deadline);
@@ -168,8 +168,8 @@ impl AttemptHistory<'_> {
         Some(renewed.chain(read).fold(first, u64::max))
     }
 
-    /// The active hold: from the grant to the release, loss, crash or deadline. Empty if the answer came after the
-    /// deadline. `None`: never granted.
+    /// The active hold: from the grant to the release, loss, crash or deadline, whichever comes first. Empty if the
+    /// acquire returned after the deadline. `None`: the attempt was never granted.
     pub(super) fn active_hold(&self) -> Option<Range<u64>> {
         let grant = self.grant?;
         let ends = [self.release.map(|release| release.at), self.lost, self.killed_at, self.deadline()];
@@ -182,8 +182,8 @@ impl AttemptHistory<'_> {
         self.grant.map(|grant| grant.at).or(self.failure.map(|(at, _)| at))
     }
 
-    /// When the loss was reported, if the user did not release before the lease ended. In this case the end of the hold
-    /// notified no waiter.
+    /// When the loss was reported, if the user did not release the hold before its lease ended. In this case the end of
+    /// the hold notified no waiter.
     pub(super) fn lost_without_release(&self) -> Option<u64> {
         let (lost, deadline) = (self.lost?, self.deadline()?);
         let outlasted_lease = self.release.is_none_or(|release| release.at >= deadline);
@@ -208,7 +208,7 @@ impl AttemptHistory<'_> {
     }
 }
 
-/// For messages.
+/// The attempt as messages name it.
 impl fmt::Display for AttemptHistory<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of process {}", self.mode, self.proc)?;

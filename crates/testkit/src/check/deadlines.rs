@@ -1,4 +1,5 @@
-//! I2: no user gets a deadline later than its acknowledged request allows, or later than the server's own expiry.
+//! I2: the deadline that a user gets is not later than the acknowledged request allows, and not later than the expiry
+//! on the server.
 
 use super::{
     Invariant, Verdict,
@@ -21,7 +22,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// Compares each deadline with the time when the acknowledged request was sent.
+/// Compares each deadline with the time at which the acknowledged request was sent.
 fn compare_with_request<'h>(
     index: &HistoryIndex<'h>,
     attempt: &AttemptHistory<'h>,
@@ -108,7 +109,7 @@ fn compare<'h>(
         }
         return;
     };
-    // A hold released during the look may appear on the server as a minimum hold.
+    // A hold that is released while the server is asked may appear on the server as a minimum hold.
     if attempt.release.is_some_and(|release| release.at <= server_view.until) {
         return;
     }
@@ -122,7 +123,8 @@ fn compare<'h>(
     }
 }
 
-/// The holder on the server that stands for this attempt: found by attempt id, or by the first token of its block.
+/// The holder on the server that is the hold of this attempt. It is found by the attempt id, or by the first token of
+/// the block.
 fn holder<'t>(server_view: &'t ServerView<'_>, attempt: &AttemptHistory<'_>) -> Option<&'t Held> {
     let is_own = |held: &&Held| held.attempt == attempt.id || attempt.outer_attempt == Some(held.attempt);
     let token = attempt.grant.map_or(0, |grant| grant.token);

@@ -65,8 +65,8 @@ fn root(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     root.id
 }
 
-/// Reports each hold that began while a conflicting hold was active. Counts in `excused` the overlaps that the engine
-/// does not exclude. Returns the most holds at one time.
+/// Reports each hold that began while a conflicting hold was active. An overlap that the engine does not promise to
+/// prevent is no violation; `excused` counts these overlaps. Returns the largest number of holds at one time.
 fn sweep<'h>(
     index: &HistoryIndex<'h>,
     spans: &[Span<'_, 'h>],
@@ -104,7 +104,7 @@ fn sweep<'h>(
     most
 }
 
-/// Whether the server may have forgotten one of the overlapping holds.
+/// Whether the server may have forgotten the new hold or one of the active holds that conflict with it.
 fn forgotten<'s>(
     index: &HistoryIndex<'_>,
     span: &'s Span<'s, 's>,
@@ -116,7 +116,7 @@ fn forgotten<'s>(
         .any(|other| index.may_be_forgotten_since(other.attempt).is_some_and(|since| since <= span.begin))
 }
 
-/// Reports the pair with the longest overlap.
+/// Reports the new hold with the active hold that overlaps it for the longest time.
 fn report_overlap<'s>(
     span: &'s Span<'s, 's>,
     active: impl Iterator<Item = &'s Span<'s, 's>>,

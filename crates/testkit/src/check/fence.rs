@@ -21,7 +21,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     }
     let contents = contents(index);
     let (mut acknowledged, mut refused, mut lost) = (0, 0, [0, 0]);
-    // `lost` counts by whether the resource has a fence: 0 no, 1 yes.
+    // The index into `lost` says whether the resource has a fence: 0 no, 1 yes.
     for (resource, writes) in &resources {
         acknowledged += count(writes, Acceptance::Acknowledged);
         refused += count(writes, Acceptance::Fenced);
@@ -65,7 +65,7 @@ impl<'b, 'h> SentWrite<'b, 'h> {
     }
 }
 
-/// The number of writes that were answered so.
+/// The number of writes that got this answer.
 fn count(writes: &[SentWrite<'_, '_>], how: Acceptance) -> u64 {
     writes.iter().filter(|sent| sent.write.answer.is_some_and(|(_, answer, _)| answer == how)).count() as u64
 }
@@ -98,7 +98,7 @@ fn missing<'w, 'b, 'h>(
     missing.map(|sent| (sent, contents.event)).collect()
 }
 
-/// No write is acknowledged that was sent after the acknowledgement of a larger token.
+/// Checks that no write is acknowledged if it was sent after the acknowledgement of a write with a larger token.
 fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut answered: Vec<_> = writes.iter().filter(|sent| sent.acknowledged().is_some()).collect();
     let mut sent = answered.clone();
@@ -121,7 +121,7 @@ fn by_answers<'h>(writes: &[SentWrite<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     }
 }
 
-/// In the order of the resource itself, tokens never decrease.
+/// Checks that the tokens never decrease in the order in which the resource has the writes.
 fn by_log<'h>(writes: &[SentWrite<'_, 'h>], contents: &Contents<'h>, finding: &mut Finding<'_, 'h>) {
     let by_element: HashMap<u64, &SentWrite<'_, 'h>> =
         writes.iter().map(|sent| (sent.write.element, sent)).collect();

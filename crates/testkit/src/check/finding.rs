@@ -59,8 +59,8 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict.examples.push(Violation { lock, what: what(), excerpt });
     }
 
-    /// Counts a violation and returns true, if enough violations are shown already. Otherwise returns false, and the
-    /// caller must report the violation in full.
+    /// Returns true, and counts a violation, if enough violations are shown already. Otherwise returns false and counts
+    /// nothing; the caller must then report the violation in full.
     pub(super) fn count_if_full(&mut self) -> bool {
         let is_full = self.verdict.examples.len() >= MAX_SHOWN;
         self.verdict.violations += u64::from(is_full);
@@ -89,7 +89,7 @@ impl<'b, 'h> Finding<'b, 'h> {
         self.verdict
     }
 
-    /// The events that bound an active hold: all but checks, writes, and renewals before the last.
+    /// The events that bound an active hold: all events except checks, writes, and renewals before the last renewal.
     fn bounding_events(&self, attempt: &AttemptHistory<'_>) -> Vec<usize> {
         let last_renewal = attempt.renewals.last().map(|renewal| renewal.event);
         let bounding = |&event: &usize| match self.index.events[event].what {

@@ -21,11 +21,11 @@ pub(super) struct HistoryIndex<'h> {
     pub(super) locks: BTreeMap<&'h str, Vec<usize>>,
     /// The recorded states of locks.
     pub(super) server_views: Vec<ServerView<'h>>,
-    /// The longest known lease of each lock. 0: its holds end with their processes.
+    /// The longest known lease of each lock. 0: the holds of the lock end with their processes.
     pub(super) longest_lease: HashMap<&'h str, u64>,
-    /// When each process was stopped. A stop without an end lasts until the end of the history.
+    /// When each process was stopped. A stop without a recorded end lasts until the end of the history.
     pub(super) stops: HashMap<u32, Vec<(u64, u64)>>,
-    /// When the machine gave no time.
+    /// When the machine gave no processor or disk time.
     pub(super) stalls: Stalls,
     /// When the system was disturbed: sorted, without overlaps.
     pub(super) storms: Vec<(u64, u64)>,
@@ -112,7 +112,7 @@ impl<'h> HistoryIndex<'h> {
         self.locks.values().map(|attempts| attempts.iter().map(|&number| &self.attempts[number]).collect())
     }
 
-    /// The time at which the process ran again, if it was stopped at `t` or within `slack` after `t`; otherwise `t`.
+    /// If the process was stopped at `t` or within `slack` after `t`: the time at which it ran again. Otherwise: `t`.
     pub(super) fn resumed_at(&self, proc: u32, mut t: u64, slack: u64) -> u64 {
         for &(from, until) in self.stops_since(proc, t) {
             if from > t.saturating_add(slack) {
@@ -123,7 +123,7 @@ impl<'h> HistoryIndex<'h> {
         t
     }
 
-    /// When the process was stopped between two times.
+    /// The stops of the process between two times.
     pub(super) fn stopped(&self, proc: u32, from: u64, until: u64) -> impl Iterator<Item = (u64, u64)> {
         within(self.stops_since(proc, from), from, until)
     }
@@ -221,7 +221,7 @@ impl<'h> HistoryIndex<'h> {
     }
 }
 
-/// Stops and disturbances that have not ended yet.
+/// The stops and disturbances whose end was not read yet.
 #[derive(Default)]
 struct OpenSpans<'h> {
     /// When each stopped process was stopped.

@@ -9,7 +9,7 @@ use leasehold_core::Mode;
 pub(super) struct HoldCounts {
     exclusive: usize,
     shared: usize,
-    /// By limit: the number of holders and of the permits that they hold.
+    /// For each limit: the number of holders, and the number of permits that they hold.
     permits: BTreeMap<u32, (usize, u64)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn can_conflict(a: Mode, b: Mode) -> bool {
     (a, b) != (Mode::Shared, Mode::Shared)
 }
 
-/// The number of permits; 0 for a lock.
+/// The number of permits in this mode; 0 for an exclusive or shared hold.
 pub(super) fn permit_count(mode: Mode) -> u64 {
     match mode {
         Mode::Permits { count, .. } => count.into(),

@@ -14,13 +14,13 @@ pub enum Invariant {
     Exclusion,
     /// I2: deadlines are honest.
     Deadlines,
-    /// I3: one order of grants, releases and expiries explains what users saw of a lock.
+    /// I3: one order of grants, releases and expiries explains all that the users of a lock saw.
     OneOrder,
     /// I4: tokens are unique and grow in the order of grants.
     Tokens,
     /// I5: the fenced resource loses no acknowledged update.
     Fence,
-    /// I6: nothing is left at rest.
+    /// I6: nothing is left after the run.
     Leaks,
     /// I7: no wake-up is lost.
     WakeUps,

@@ -1,4 +1,4 @@
-//! How long an attempt may exist on the server, as far as its user can know.
+//! How long something of an attempt may exist on the server, as far as the history shows.
 
 use super::{
     attempt_history::{AttemptHistory, Failure, Outcome},
@@ -7,16 +7,16 @@ use super::{
 };
 
 impl HistoryIndex<'_> {
-    /// The time from which the server may have forgotten a hold because of a disturbance; `None` if exclusion is
-    /// promised or there was no disturbance.
+    /// The time from which the server may have forgotten a hold because of a disturbance. `None`: the run promises
+    /// exclusion in every disturbance, or there was none.
     pub(super) fn may_be_forgotten_since(&self, attempt: &AttemptHistory<'_>) -> Option<u64> {
         let storm = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         self.storms.get(storm).filter(|_| self.terms.lossy).map(|storm| storm.0.max(attempt.invoked))
     }
 
-    /// The earliest time at which the lease of a hold may end on the server. Deadlines are assumed to be honest, which
-    /// another invariant checks. A deadline earlier than the requested lease allows takes precedence, because a grant
-    /// may be shorter than requested.
+    /// The earliest time at which the lease of a hold may end on the server. This assumes that deadlines are honest,
+    /// which another invariant checks. If a deadline is earlier than the end of the requested lease, the deadline
+    /// counts, because the granted lease may be shorter than the requested one.
     pub(super) fn earliest_expiry(&self, attempt: &AttemptHistory<'_>) -> u64 {
         let Some(grant) = attempt.grant else { return attempt.invoked };
         let precision = nanos(self.terms.precision);
@@ -35,7 +35,7 @@ impl HistoryIndex<'_> {
 
     /// The time from which nothing of an attempt is left on the server. `u64::MAX`: unknown.
     pub(super) fn latest_end(&self, attempt: &AttemptHistory<'_>) -> u64 {
-        // With several tries, a try before the granted one may have left a claim.
+        // If the attempt made several claims, a claim before the granted one may still be on the server.
         let earlier = attempt
             .grant
             .filter(|_| attempt.retries)
@@ -51,7 +51,7 @@ impl HistoryIndex<'_> {
         })
     }
 
-    /// For an attempt without a grant: when nothing of it is left.
+    /// For an attempt without a grant: the time from which nothing of it is left on the server.
     fn latest_end_without_grant(&self, attempt: &AttemptHistory<'_>) -> u64 {
         match attempt.failure {
             Some((at, Failure::Taken)) if attempt.is_try() => at,
@@ -59,8 +59,8 @@ impl HistoryIndex<'_> {
         }
     }
 
-    /// When the remains of an attempt that ended at `ended` are cleaned up. If the process cannot clean up: when the
-    /// lease has ended.
+    /// The time by which the remains of an attempt that ended at `ended` are cleaned up. If its process cannot clean
+    /// up, that is the time by which their lease has ended.
     pub(super) fn latest_cleanup(&self, attempt: &AttemptHistory<'_>, ended: Option<u64>) -> u64 {
         let slack = nanos(self.terms.cancelled);
         let entry_life = nanos(self.terms.entry_life);
@@ -75,7 +75,7 @@ impl HistoryIndex<'_> {
         self.after_storms(attempt, due, ttl)
     }
 
-    /// For a hold without a confirmed release: when its last lease has ended.
+    /// For a hold without a confirmed release: the time by which its last lease has ended.
     fn latest_expiry(&self, attempt: &AttemptHistory<'_>) -> u64 {
         let fixed = attempt.grant.filter(|grant| grant.fixed).map(|grant| grant.at);
         let contact = attempt.killed_at.map(|killed_at| self.latest_arrival(killed_at));
@@ -88,7 +88,8 @@ impl HistoryIndex<'_> {
             (None, Some(_)) => Some(0),
             (None, None) => return u64::MAX,
         };
-        // A hold that was reported lost may still have existed, so its release may have started a minimum hold.
+        // The client may report a loss although the server still has the hold. Then the release may have started a
+        // minimum hold.
         let min_hold_end = attempt.release.and_then(|release| Some((release.at, release.min_hold?))).map_or(
             0,
             |(at, min_hold)| {
@@ -100,20 +101,21 @@ impl HistoryIndex<'_> {
         self.after_storms(attempt, due, ttl)
     }
 
-    /// The latest time at which the last renewal may reach the system, for a process that was killed or was notified of
-    /// the loss at `ended`.
+    /// The latest time at which the last renewal of a process may reach the server, if the process was killed or was
+    /// notified of the loss at `ended`.
     fn latest_arrival(&self, ended: u64) -> u64 {
         ended.saturating_add(nanos(self.terms.under_way))
     }
 
-    /// The end of a lease whose request was sent at `sent_at` and reached the system as soon as the machine allowed. If
-    /// `ttl` is `None`, the lease never ends.
+    /// The end of a lease whose request was sent at `sent_at` and reached the server as soon as the machine gave enough
+    /// time. If `ttl` is `None`, the lease never ends.
     fn end_of_lease(&self, attempt: &AttemptHistory<'_>, sent_at: u64, ttl: Option<u64>) -> u64 {
         let served = self.extended_by_stalls(attempt.proc, sent_at, nanos(self.terms.report_limit));
         ttl.map_or(u64::MAX, |ttl| served.saturating_add(self.terms.longest(ttl)))
     }
 
-    /// The time `due` or, if a disturbance since the call may have delayed a request, one lease after the disturbance.
+    /// The time `due`. But if a disturbance since the call of the acquire may have delayed a request: one lease after
+    /// the disturbance.
     fn after_storms(&self, attempt: &AttemptHistory<'_>, mut due: u64, ttl: Option<u64>) -> u64 {
         let first = self.storms.partition_point(|storm| storm.1 <= attempt.invoked);
         for &(begin, end) in &self.storms[first..] {

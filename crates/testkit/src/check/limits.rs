@@ -7,7 +7,7 @@ use super::{
 };
 
 /// The time between the record of an acquire and its call. A process that is stopped or stalled within this time calls
-/// only when it runs again.
+/// the acquire only when it runs again.
 const CALL: Duration = Duration::from_millis(1);
 
 pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
@@ -15,7 +15,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let slack = nanos(index.terms.over_limit);
     let mut worst = 0;
     for attempt in &index.attempts {
-        // A try has no limit of its own. The engine limits how long a request takes.
+        // A try has no limit of the user. The engine limits how long a request takes.
         let Some(limit) = attempt.limit.filter(|limit| *limit > 0) else { continue };
         let called = index.latest_time(attempt.proc, attempt.invoked, nanos(CALL)) - nanos(CALL);
         let due = called.saturating_add(limit);

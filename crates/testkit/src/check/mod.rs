@@ -1,9 +1,9 @@
 //! Checks the invariants on a recorded history.
 //!
-//! [`check`] reads a history once and returns a [`Report`] with a verdict for each [`Invariant`]: what was checked,
-//! figures, and for a violation the smallest excerpt that shows it. There are no false alarms as long as the recorder
-//! kept the stamping rule of [`history`](crate::history) and the [`Terms`] state what the run promised.
-//! [`Report::holds`] gives the overall result. The report prints as text, and as JSON by serde.
+//! [`check`] reads a history once and returns a [`Report`] with a verdict for each [`Invariant`]. A verdict says what
+//! was checked, has figures, and shows for each violation the smallest excerpt of the history. There are no false
+//! alarms if the recorder kept the stamping rule of [`history`](crate::history) and the [`Terms`] state what the run
+//! promised. [`Report::holds`] gives the overall result. The report prints as text, and as JSON by serde.
 
 mod apply_event;
 mod attempt_history;

@@ -16,7 +16,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// The numbers of overtakes: the most of one waiter, and of all waiters.
+/// The numbers of overtakes: `most` is the largest number for one waiter, `all` is the sum over all waiters.
 #[derive(Default)]
 struct Overtakes {
     most: u64,
@@ -31,8 +31,8 @@ fn grant_key<'h>(attempt: &AttemptHistory<'h>) -> Option<GrantKey<'h>> {
     attempt.grant.map(|grant| (grant.lineage, grant.token))
 }
 
-/// For each waiter, counts the attempts that were called after it was queued and granted before it was granted or gave
-/// up.
+/// For each waiter, counts the attempts that overtook it: they were called after the waiter was queued, and were
+/// granted before the waiter was granted or gave up.
 fn overtakes<'h>(
     index: &HistoryIndex<'h>,
     attempts: &[&AttemptHistory<'h>],
@@ -54,7 +54,8 @@ fn overtakes<'h>(
     let mut waiters: Vec<_> =
         attempts.iter().filter_map(|attempt| waiter(index, attempt, &granted)).collect();
     waiters.sort_by_key(|waiter| std::cmp::Reverse(waiter.queued));
-    // From the last waiter backwards: every attempt that was called after the waiter was queued is in the tree already.
+    // Begins with the waiter that was queued last. When a waiter is counted, the tree has every attempt that was called
+    // after the waiter was queued.
     let (mut tree, mut later) = (Counts::new(ranks.len()), by_call.into_iter().peekable());
     for Waiter { attempt, queued, before } in waiters {
         while let Some(attempt) = later.next_if(|attempt| attempt.invoked > queued) {
@@ -79,16 +80,16 @@ fn overtakes<'h>(
     }
 }
 
-/// A waiter, queued since `queued`, and the position in the order of grants before which no later attempt may be
-/// granted.
+/// A waiter that was queued at `queued`. `before` is its position in the order of grants. An attempt that was called
+/// after `queued` must not be granted before this position.
 struct Waiter<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     queued: u64,
     before: GrantKey<'h>,
 }
 
-/// The waiter that this attempt was; `None` if it never waited or nothing is known of its turn. `granted` is sorted by
-/// return.
+/// The attempt as a waiter; `None` if it never waited, or if its position in the order of grants is unknown. `granted`
+/// is sorted by the time at which the acquire returned.
 fn waiter<'b, 'h>(
     index: &HistoryIndex<'h>,
     attempt: &'b AttemptHistory<'h>,
@@ -103,8 +104,8 @@ fn waiter<'b, 'h>(
         return None;
     }
     let before = grant_key(attempt).or_else(|| {
-        // A grant that returned long before this waiter gave up came before any grant of the waiter, which would have
-        // arrived by then.
+        // The waiter gave up. Another grant that returned long before that is earlier than any grant that the waiter
+        // could have got: such a grant would have arrived before the waiter gave up.
         let arrived = until.saturating_sub(nanos(index.terms.wake));
         let last = granted.partition_point(|other| other.returned() < Some(arrived)).checked_sub(1)?;
         grant_key(granted[last]).map(|(lineage, token)| (lineage, token + 1))
@@ -112,7 +113,7 @@ fn waiter<'b, 'h>(
     Some(Waiter { attempt, queued, before })
 }
 
-/// Counts by rank, with sums in logarithmic time (Fenwick 1994).
+/// Counts by rank; the sum of a range of ranks takes logarithmic time (Fenwick 1994).
 struct Counts(Vec<u64>);
 
 impl Counts {
@@ -129,7 +130,7 @@ impl Counts {
         }
     }
 
-    /// The count of all lower ranks.
+    /// The sum of the counts of all lower ranks.
     fn below(&self, rank: usize) -> u64 {
         let (mut index, mut sum) = (rank, 0);
         while index > 0 {

@@ -23,7 +23,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// "Was not held" within the lease: the hold ended early and its loss was not reported.
+/// Reports the answer "was not held" before the end of the lease: then the hold ended early, and its loss was not
+/// reported.
 fn wrongly_not_held<'h>(attempt: &AttemptHistory<'h>, lossy: bool, finding: &mut Finding<'_, 'h>) {
     let Some((at, outcome)) = attempt.answer else { return };
     finding.checked();
@@ -35,8 +36,8 @@ fn wrongly_not_held<'h>(attempt: &AttemptHistory<'h>, lossy: bool, finding: &mut
     }
 }
 
-/// "Freed", although the hold had lapsed and a conflicting hold was active before the release: it had ended long
-/// before.
+/// Reports the answer "freed" if the hold had lapsed and a conflicting hold was active before the release: then the
+/// hold had ended long before the release.
 fn wrongly_freed<'h>(
     index: &HistoryIndex<'h>,
     attempts: &[&AttemptHistory<'h>],
@@ -68,11 +69,12 @@ fn wrongly_freed<'h>(
     }
 }
 
-/// "Freed" or "was not held", and the server still has the hold. This does not apply to another claim of the same
-/// attempt, which is cleaned up like a cancelled claim, nor to a hold whose loss the client found out by itself.
+/// Reports the answer "freed" or "was not held" if the server still has the hold. This does not apply to another claim
+/// of the same attempt, which is cleaned up like a cancelled claim. After "was not held" it also does not apply to a
+/// hold whose loss the client had reported.
 fn still_held<'h>(index: &HistoryIndex<'h>, finding: &mut Finding<'_, 'h>) {
     for server_view in &index.server_views {
-        // The server may report a state from before an answer that is newer than this.
+        // The server may report a state that is older than an answer which it has given already.
         let answered_by = server_view.at.saturating_sub(nanos(index.terms.stale));
         for held in server_view.holders {
             let Some(attempt) = index.attempt(held.attempt) else { continue };

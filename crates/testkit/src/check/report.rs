@@ -7,7 +7,8 @@ use serde::{Serialize, Serializer, ser::SerializeMap};
 use super::Invariant;
 use crate::history::{Event, What};
 
-/// The verdicts on one history. The text is for people, the JSON for programs; both have the same content.
+/// The verdicts on one history. The text format is for people and the JSON format for programs; the content is the
+/// same.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The size of the history, which says how much the verdicts are worth.
@@ -27,11 +28,11 @@ pub struct Verdict {
     pub invariant: Invariant,
     /// The result.
     pub outcome: Outcome,
-    /// The number of checked items.
+    /// The number of checked items, such as holds or writes.
     pub checked: u64,
     /// The number of violations.
     pub violations: u64,
-    /// The number of locks whose search was given up.
+    /// The number of locks for which the search was given up.
     pub undecided: u64,
     /// Further figures.
     #[serde(serialize_with = "figures_as_map")]
@@ -50,7 +51,7 @@ pub enum Outcome {
     Violated,
     /// The search was given up at its bound. This counts as failed.
     Undecided,
-    /// The history has no event of this kind, so this proves nothing.
+    /// The history has no event of this kind, so the verdict proves nothing.
     NotChecked,
 }
 
@@ -68,11 +69,11 @@ pub enum Figure {
 /// One violation.
 #[derive(Clone, Debug, Serialize)]
 pub struct Violation {
-    /// The lock or the resource. Empty for the whole run.
+    /// The lock or the resource. Empty for a violation of the whole run.
     pub lock: String,
     /// What went wrong.
     pub what: String,
-    /// The smallest set of events that shows it.
+    /// The smallest set of events that shows the violation.
     #[serde(serialize_with = "relative")]
     pub excerpt: Vec<Event>,
 }

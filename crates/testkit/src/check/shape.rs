@@ -13,8 +13,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     let mut events_by_process: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
     for (event_index, event) in index.events.iter().enumerate() {
         finding.checked();
-        // The events of two tasks of a process may be recorded in another order than their times, so the numbers are
-        // only counted.
+        // Two tasks of one process may record their events in another order than the order of the times, so this check
+        // only counts the sequence numbers.
         let (count, last_event) = events_by_process.entry(event.proc).or_default();
         (*count, *last_event) = (*count + 1, event_index);
     }

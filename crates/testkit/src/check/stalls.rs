@@ -1,4 +1,5 @@
-//! When the machine gave no time. A stall is measured and not estimated, so it extends a limit by exactly its length.
+//! When the machine gave no processor or disk time. A stall is measured and not estimated, so it extends a time limit
+//! by exactly its length.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ pub(super) type Span = (u64, u64);
 /// The stalls of a run. Each list is sorted and has no overlaps.
 #[derive(Default)]
 pub(super) struct Stalls {
-    /// Stalls of something that all processes share.
+    /// Stalls of something that all processes share, such as a server or its disk.
     shared: Vec<Span>,
     /// Stalls of one process.
     own: HashMap<u32, Vec<Span>>,
@@ -51,7 +52,7 @@ impl Stalls {
         within(self.own.get(&process).map_or(&[], Vec::as_slice), from, until)
     }
 
-    /// The time by which the machine has given a process `time` since `t`.
+    /// The time by which the machine has given a process a total of `time` since `t`.
     fn extended_by_stalls(&self, process: u32, mut t: u64, mut time: u64) -> u64 {
         let spans = self.by_process.get(&process).unwrap_or(&self.shared);
         for (from, until) in within(spans, t, u64::MAX) {
@@ -66,27 +67,27 @@ impl Stalls {
 }
 
 impl HistoryIndex<'_> {
-    /// The time by which a process has had `time` since `t`, if only the machine delays it.
+    /// The time by which a process has had a total of `time` since `t`, if only stalls of the machine delay it.
     pub(super) fn extended_by_stalls(&self, process: u32, t: u64, time: u64) -> u64 {
         self.stalls.extended_by_stalls(process, t, time)
     }
 
-    /// The latest time for an action that is `due` and may take `time`. Stalls extend the limit. If the process was
-    /// stopped meanwhile, `time` counts again from the moment at which the process continued.
+    /// The latest time for an action that is due at `due` and may take `time`. Stalls extend this limit. If the process
+    /// was stopped meanwhile, `time` begins again when the process runs again.
     pub(super) fn latest_time(&self, process: u32, due: u64, time: u64) -> u64 {
         let delay = self.extended_by_stalls(process, due, time) - due;
         self.extended_by_stalls(process, self.resumed_at(process, due, delay), time)
     }
 }
 
-/// The parts of the spans between two times.
+/// The spans that overlap the range between two times, cut to this range.
 pub(super) fn within(spans: &[Span], from: u64, until: u64) -> impl Iterator<Item = Span> {
     let first = spans.partition_point(|span| span.1 <= from);
     let overlapping = spans[first..].iter().take_while(move |span| span.0 < until);
     overlapping.map(move |span| (span.0.max(from), span.1.min(until)))
 }
 
-/// The total length of the spans between two times.
+/// The total length of the spans within the range between two times.
 pub(super) fn length_within(spans: &[Span], from: u64, until: u64) -> u64 {
     within(spans, from, until).map(|(from, until)| until - from).sum()
 }

@@ -4,51 +4,54 @@ use std::time::Duration;
 
 pub(super) use crate::history::nanos;
 
-/// The terms of a run. Set what differs from the default.
+/// What a run promises. A run sets the fields that differ from the default.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Terms {
     /// The largest difference between the rates of two clocks. Deadlines must allow for it.
     pub drift: f64,
-    /// A further margin that deadlines must leave.
+    /// A margin beside the drift by which deadlines must be earlier than the end of the lease.
     pub margin: Duration,
     /// The error of a deadline that is computed from the remaining time of a guard.
     pub reading: Duration,
     /// The resolution of the expiry times that the server reports.
     pub precision: Duration,
-    /// How much longer than granted an entry may exist on a server that removes expired entries at intervals.
+    /// A server may remove expired entries at intervals. For how long such a server may have an entry after its expiry.
     pub overdue: Duration,
     /// The engine, as configured, promises no exclusion from the first disturbance on (a fail-over, a restart without
-    /// its data). From then on the server may end a hold at any time; token order is required only if one acquire
-    /// returned before the other was called; overlaps are counted and are no violations; the holds that the
-    /// server reports are not compared.
+    /// its data). From then on the server may end a hold at any time. Tokens must grow only if one acquire returned
+    /// before the other was called. Overlaps are counted and are no violations. The holds that the server reports are
+    /// not compared with those of the history.
     pub lossy: bool,
-    /// How often a waiter may be overtaken. `None`: no order is promised.
+    /// How many later attempts may overtake one waiter. `None`: the run promises no order.
     pub overtakes: Option<u64>,
     /// How long a lock may stay free while a live waiter waits for it.
     pub wake: Duration,
-    /// The additional time if nothing notifies the waiter: a hold lapsed, notifications were cut, or a disturbance has
-    /// just ended.
+    /// By how much `wake` is longer if nothing notifies the waiter: a hold lapsed, notifications were cut, or a
+    /// disturbance has just ended.
     pub poll: Duration,
-    /// The additional time if a hold lasted until the end of its lease after its user was notified of its loss.
+    /// By how much `wake` is longer if the user was notified of the loss of a hold, but the hold stayed on the server
+    /// until the end of its lease.
     pub lapse: Duration,
-    /// The kinds of disturbances that cut only notifications.
+    /// The kinds of disturbances that only cut notifications.
     pub cuts: Vec<String>,
     /// How long `lost()` may take to report a loss.
     pub report_limit: Duration,
     /// How long the remains of an attempt without a grant may stay on a reachable server.
     pub cancelled: Duration,
-    /// How old the state may be that a server reports: a server that is cut off from the others keeps answering until
-    /// it notices.
+    /// How old the state that a server reports may be. A server that is cut off from the others keeps answering until
+    /// it notices that.
     pub stale: Duration,
-    /// The minimum lifetime of a queue entry after the last contact of its claim, if that is longer than a short lease.
+    /// The minimum time for which a queue entry exists after the last contact of its claim, if that is longer than the
+    /// lease.
     pub entry_life: Duration,
-    /// How long a request may be in flight that was sent before its process was killed or was notified of a loss. Its
-    /// lease starts when it arrives.
+    /// How long a request may be in flight if its process was killed, or was notified of a loss, after it sent the
+    /// request. The lease of the request begins when the request arrives.
     pub under_way: Duration,
-    /// Disturbances may set the server's clock back, so an entry that had lapsed unnoticed may become valid again.
+    /// Disturbances may set the server's clock back. Then an entry that had lapsed, but that the server had not removed
+    /// yet, becomes valid again.
     pub set_back: bool,
-    /// How much longer than its limit an acquire may take.
+    /// How much longer than the limit of its wait an acquire may take.
     pub over_limit: Duration,
     /// The resources that check no tokens. Their lost updates are a figure and no violation.
     pub unfenced: Vec<String>,

@@ -37,7 +37,8 @@ struct Hold<'b, 'h> {
     attempt: &'b AttemptHistory<'h>,
     token: u64,
     at: u64,
-    /// An answer that came after the deadline implies no order: its grant may be older than those around it.
+    /// Whether the acquire returned before its deadline. A later answer implies no order: its grant may be older than
+    /// grants that returned before it.
     was_valid: bool,
 }
 
@@ -59,7 +60,8 @@ fn check_reentry<'h>(
     }
 }
 
-/// Checks that no two holds have the same token. Only shared holders of one process may share a hold and its token.
+/// Checks that no two holds have the same token. Two shared holds may: the tasks of one process share a shared hold and
+/// its token.
 fn check_unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
     let mut seen: HashMap<u64, &AttemptHistory<'h>> = HashMap::new();
     for hold in holds {
@@ -79,8 +81,8 @@ fn check_unique<'h>(holds: &[Hold<'_, 'h>], finding: &mut Finding<'_, 'h>) {
 fn check_growing<'h>(holds: &mut [Hold<'_, 'h>], terms: &Terms, finding: &mut Finding<'_, 'h>) {
     holds.sort_by_key(|hold| hold.at);
     let (by_grant, mut by_start): (&[Hold<'_, 'h>], Vec<&Hold<'_, 'h>>) = (holds, holds.iter().collect());
-    // In lossy runs, "before" means only: returned before the other was called or granted. A claim of an earlier
-    // request of the process may serve a later request.
+    // In lossy runs, a grant is earlier only if its acquire returned before the other acquire was called or granted. A
+    // claim that the process made for an earlier request may serve a later request.
     let start = |hold: &Hold<'_, 'h>| match (
         terms.lossy,
         hold.attempt.grant.and_then(|grant| grant.deadline.zip(grant.ttl)),

@@ -32,7 +32,7 @@ pub(super) fn figures(index: &HistoryIndex<'_>) -> Figures {
     ]
 }
 
-/// The number of grants to an attempt that waited while the previous hold was released.
+/// The number of grants to attempts that already waited when the previous hold was released.
 fn hand_overs(attempts: &[&AttemptHistory<'_>]) -> u64 {
     let mut granted: Vec<_> =
         attempts.iter().filter_map(|attempt| Some((attempt.grant?.at, *attempt))).collect();

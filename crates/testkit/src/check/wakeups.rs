@@ -42,7 +42,8 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> Verdict {
     finding.done()
 }
 
-/// A begin or an end. At the same instant, ends sort first: an acquire that returns ends a wait and begins a hold.
+/// The begin or the end of a span. At the same instant, ends sort first: an acquire that returns ends a wait and begins
+/// a hold.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mark {
     at: u64,
@@ -52,13 +53,13 @@ struct Mark {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Span {
-    /// The attempt may hold the lock. Its end notifies the waiters.
+    /// The attempt may hold the lock. The end of this hold notifies the waiters.
     Holds(usize),
-    /// The attempt may hold the lock. Its end notifies no waiter.
+    /// The attempt may hold the lock. The end of this hold notifies no waiter.
     Lapses(usize),
     /// The attempt waits for the lock.
     Waits(usize),
-    /// The system is disturbed, or a process that waits for the lock is stopped: no waiter is checked.
+    /// The system is disturbed, or a process that waits for the lock is stopped. Meanwhile no waiter is checked.
     Storm,
     /// Notifications are cut.
     Cut,
@@ -72,15 +73,15 @@ struct LockState {
     waiting: BTreeSet<usize>,
     /// The number of waiting attempts by mode.
     wanted: HashMap<Mode, usize>,
-    /// The numbers of [`Span::Storm`] and [`Span::Cut`] now.
+    /// How many spans of the kinds [`Span::Storm`] and [`Span::Cut`] have begun and not ended.
     storms: usize,
     cuts: usize,
-    /// Since when the lock would admit all waiters.
+    /// The present time in which the lock would admit all waiters. `None`: it would not.
     free: Option<FreeTime>,
-    /// When the last hold began, and the last exclusive hold.
+    /// When the newest hold of any mode began, and when the newest exclusive hold began.
     last_begins: (u64, u64),
-    /// The time by which the waiters have noticed the end of the last hold that was reported lost and lasted until the
-    /// end of its lease.
+    /// The newest hold that was reported lost may have lasted until the end of its lease. This is the time by which the
+    /// waiters have noticed its end.
     noticed_by: u64,
 }
 
@@ -95,7 +96,7 @@ struct FreeTime {
 }
 
 impl LockState {
-    /// Whether the lock would admit all waiters, and is not disturbed.
+    /// Whether the lock would admit all waiters, and the system is not disturbed.
     fn is_free(&self) -> bool {
         let admitted = || self.wanted.keys().all(|mode| self.hold_counts.admits(*mode));
         self.storms == 0 && !self.waiting.is_empty() && admitted()
@@ -131,7 +132,7 @@ impl LockState {
 struct Sweep<'s, 'b, 'h> {
     index: &'b HistoryIndex<'h>,
     attempts: &'s [&'b AttemptHistory<'h>],
-    /// When the machine gave no time to an attempt on this lock.
+    /// When the machine gave no time to an attempt on this lock, or to something that all processes share.
     stalls: Vec<stalls::Span>,
     finding: &'s mut Finding<'b, 'h>,
     /// How long each attempt waited for a free lock.
@@ -178,8 +179,8 @@ impl Sweep<'_, '_, '_> {
         }
     }
 
-    /// Updates when the waiters know of the end of a lost hold. If one waiter is granted the lock, all that it admits
-    /// beside are granted too.
+    /// Updates the time by which the waiters know of the end of a lost hold. If one waiter is granted the lock, all
+    /// waiters that fit beside it are granted too, so from then on all of them know.
     fn update_noticed_by(&mut self, mark: Mark) {
         let (Span::Holds(number) | Span::Lapses(number)) = mark.span else { return };
         let attempt = self.attempts[number];
@@ -195,7 +196,8 @@ impl Sweep<'_, '_, '_> {
             } else {
                 self.state.last_begins.1
             };
-            // A hold that conflicts with it began since, so it ended before the time that the checker assumes.
+            // If a hold that conflicts with the lost hold has begun since the loss, the lost hold ended before the time
+            // that the checker assumes.
             if after <= lost {
                 self.state.noticed_by = mark.at.saturating_add(nanos(self.index.terms.lapse));
             }
@@ -225,8 +227,8 @@ impl Sweep<'_, '_, '_> {
     }
 }
 
-/// A stall of a process excuses all waiters while the process asks for the lock, because its claim may be at the head
-/// of the queue. A stall of a shared part excuses all waiters in any case.
+/// The stalls that count for all waiters of a lock. A stall of one process counts while the process asks for the lock,
+/// because its claim may be at the head of the queue. A stall of a shared part always counts.
 fn stalls_of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<stalls::Span> {
     let own = attempts
         .iter()
@@ -239,7 +241,7 @@ fn asks_until(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> u64 {
     attempt.returned().into_iter().chain(attempt.killed_at).min().unwrap_or(index.end)
 }
 
-/// The begins and ends of one lock in order.
+/// The begins and ends of the spans of one lock, in order.
 fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark> {
     let mut marks = Vec::new();
     let mut add_span = |from, until, kind| {
@@ -270,7 +272,7 @@ fn marks(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Vec<Mark
     marks
 }
 
-/// When an attempt may hold the lock on the server, and whether its end notifies the waiters.
+/// When an attempt may hold the lock on the server, and whether the end of this hold notifies the waiters.
 fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(u64, u64, bool)> {
     let until = index.latest_end(attempt);
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
@@ -282,7 +284,8 @@ fn held_span(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> Option<(
         }
         (None, Some((_, Failure::Taken))) if attempt.is_try() => None,
         (None, failure) => {
-            // A live waiter holds nothing, or it is the waiter that was not woken.
+            // An attempt without a grant that still waits holds nothing; if the server granted it the lock, it is the
+            // waiter that was not woken.
             let waited = failure.map(|(at, _)| at).or(attempt.killed_at)?;
             let from = if attempt.is_try() { attempt.invoked } else { waited };
             Some((from, until.max(from), attempt.killed_at.is_none()))

@@ -12,7 +12,7 @@ use leasehold_core::{
 
 use super::verb::{PerVerb, Verb};
 
-/// Counts calls to an engine. A call counts at its first poll, a batch of notifications when it is delivered.
+/// Counts calls to an engine. A call counts at its first poll; a batch of notifications counts when it is delivered.
 pub struct Counting {
     inner: Arc<dyn Engine>,
     counts: PerVerb<Counter>,
@@ -29,7 +29,7 @@ pub struct Count {
     pub largest: u64,
 }
 
-/// A [`Count`] that is being counted.
+/// The [`Count`] of one verb while calls are added to it.
 #[derive(Debug, Default)]
 struct Counter {
     calls: AtomicU64,

@@ -1,8 +1,8 @@
 //! Decorators: engines around an engine, which inject faults and delays when a test asks for them.
 //!
 //! Each decorator wraps any [`Engine`](leasehold_core::Engine), is an engine itself, and forwards every verb. None of
-//! them sleeps: a held call continues when the test says so, or after a number of calls. Because a call may wait, the
-//! profiles of [`Faulty`] and [`Slow`] are never `inline`.
+//! them sleeps: a call that a decorator holds continues when the test says so, or after a number of further calls.
+//! Because a call may wait, the profiles of [`Faulty`] and [`Slow`] are never `inline`.
 
 mod counting;
 mod faulty;

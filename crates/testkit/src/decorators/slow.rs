@@ -1,4 +1,4 @@
-//! Holds calls at gates that the test opens. This models slowness without a clock.
+//! Holds calls at gates that the test opens. So a test can model a slow engine without a clock.
 
 use std::sync::{
     Arc,
@@ -13,10 +13,11 @@ use tokio::sync::watch;
 
 use super::verb::{PerVerb, Verb};
 
-/// Two gates for each verb: one before the request is applied, one before its answer is delivered. All gates are open
-/// at first.
+/// Two gates for each verb: a call waits at the first before its request is applied, and at the second before its
+/// answer is delivered. All gates are open at first.
 ///
-/// A call can be dropped at a gate: at the first gate its request was not applied, at the second gate it was.
+/// A call can be dropped at a gate. At the first gate its request was not applied; at the second gate its request was
+/// applied.
 pub struct Slow {
     inner: Arc<dyn Engine>,
     profile: Profile,
@@ -28,9 +29,9 @@ pub struct Slow {
 struct Gates {
     /// The number of calls that started on the thread of the caller.
     started_on_calling_thread: AtomicUsize,
-    /// Before the request is applied.
+    /// The gate before the request is applied.
     requests: Gate,
-    /// Before the answer is delivered.
+    /// The gate before the answer is delivered.
     replies: Gate,
 }
 
@@ -50,14 +51,14 @@ impl Slow {
         Self { inner, profile, gates: PerVerb::default() }
     }
 
-    /// This decorator, for an engine that reports whether it ever had contact with its server.
+    /// Changes the profile of this decorator: it reports whether the engine ever had contact with its server.
     #[must_use]
     pub fn with_contact(mut self, contact: Contact) -> Self {
         self.profile.contact = Some(contact);
         self
     }
 
-    /// This decorator, for an engine whose requests may start on the thread of the caller.
+    /// Changes the profile of this decorator: requests may start on the thread of the caller.
     #[must_use]
     pub fn direct(mut self) -> Self {
         self.profile.direct = true;
@@ -171,7 +172,8 @@ impl Engine for Slow {
         Box::pin(self.through(Verb::Release, async move { self.inner.release(releases).await }))
     }
 
-    /// Waits at the first gate only: a batch that was taken and then dropped at the second gate would be lost.
+    /// Waits at the first gate only. A batch that was taken from the engine, and then dropped at the second gate, would
+    /// be lost.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>> {
         Box::pin(async move {
             self.gates.get(Verb::Notification).requests.pass().await;

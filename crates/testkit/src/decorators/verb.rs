@@ -1,4 +1,4 @@
-//! The verbs of an engine, as decorators distinguish them.
+//! The verbs of an engine; decorators count, delay and fail calls by verb.
 
 /// A verb of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,11 +1,11 @@
-//! One attempt, from the call of the acquire to the release, as types that enforce the stamping rule.
+//! One attempt, from the call of the acquire to the release. The types enforce the stamping rule.
 
 use leasehold_core::{Mode, Token};
 
 use super::{AttemptId, RecordedMode, Recorder, What, now_nanos};
 
-/// An acquire that was called. If it is dropped without an answer, the attempt stays open, as after the kill of its
-/// process.
+/// An acquire that was called. If it is dropped without an answer, the history has no end of the attempt, as after the
+/// kill of its process.
 #[derive(Debug)]
 #[must_use = "record how the acquire ended"]
 pub struct Attempt<'a> {
@@ -24,7 +24,7 @@ pub struct Attempt<'a> {
 pub struct Granted {
     /// The token.
     pub token: Token,
-    /// The granted time. `None`: the hold never lapses.
+    /// The lease time that was granted. `None`: the hold never lapses.
     pub ttl_nanos: Option<u64>,
     /// Whether a task awaits `lost()` and will record the loss.
     pub watched: bool,
@@ -79,17 +79,17 @@ impl<'a> Attempt<'a> {
         ActiveHold(self)
     }
 
-    /// Records the answer "taken", given at once or at the end of the limit.
+    /// Records the answer "taken", which came at once or at the end of the limit.
     pub fn taken(self) {
         self.record(What::AcqTaken);
     }
 
-    /// Records that the acquire certainly failed, for another reason.
+    /// Records that the acquire certainly failed, for another reason than "taken".
     pub fn failed(self, err: &str) {
         self.record(What::AcqFail { err: err.into() });
     }
 
-    /// Records that the acquire failed and may have been applied.
+    /// Records that the acquire failed, but that its claim may have been applied on the server.
     pub fn unknown(self, err: &str) {
         self.record(What::AcqUnknown { err: err.into() });
     }
@@ -104,7 +104,7 @@ impl<'a> Attempt<'a> {
     }
 }
 
-/// A hold that its user relies on.
+/// A hold that was granted and whose release is not called yet.
 #[derive(Debug)]
 #[must_use = "record how the hold ended"]
 pub struct ActiveHold<'a>(Attempt<'a>);
@@ -132,7 +132,8 @@ impl<'a> ActiveHold<'a> {
         valid
     }
 
-    /// Records that a write of `element`, unique in the run, is about to be sent to the resource `to` under `token`.
+    /// Records that a write of `element` is about to be sent to the resource `to` under `token`. The element is unique
+    /// in the run.
     pub fn writing(&self, to: &str, token: u64, element: u64) -> PendingWrite<'_> {
         self.0.record(What::WriteInv { to: to.into(), token, element });
         PendingWrite { attempt: &self.0, element }
@@ -144,7 +145,7 @@ impl<'a> ActiveHold<'a> {
     }
 
     /// Records that a release is about to be called. With a minimum hold, the name stays taken until `at_least`
-    /// nanoseconds after the grant, which was between the call of the acquire and its return.
+    /// nanoseconds after the grant. The time of the grant is between the call of the acquire and its return.
     pub fn releasing(self, at_least: Option<u64>) -> PendingRelease<'a> {
         let remaining =
             |since: u64| at_least.map(|time| time.saturating_sub(now_nanos().saturating_sub(since)));
@@ -196,7 +197,8 @@ impl PendingRelease<'_> {
     }
 }
 
-/// The deadline that `remaining` implies. The clock is read first, so the deadline is never too late.
+/// The deadline that `remaining` implies. The clock is read first, so the recorded deadline is never later than the
+/// real one.
 fn deadline(remaining: impl FnOnce() -> Option<u64>) -> Option<u64> {
     let before = now_nanos();
     remaining().map(|remaining| before.saturating_add(remaining))

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::Mode;
 use serde::{Deserialize, Serialize};
 
-/// Identifies one attempt to hold a lock in a run: the process in the upper half, a sequence number in the lower half.
+/// Identifies one attempt in a run: the number of the process in the upper half, a sequence number in the lower half.
 pub type AttemptId = u64;
 
 /// One event. All times are nanoseconds of `CLOCK_MONOTONIC`.
@@ -48,14 +48,14 @@ pub enum What {
         /// The longest wait. 0: no wait; absent: no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         limit: Option<u64>,
-        /// For a re-entrant acquire: the attempt that already holds the lock.
+        /// For a re-entrant acquire: the attempt that holds the lock already.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         within: Option<AttemptId>,
         /// The acquire tries more than once, each time with a new claim.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         retries: bool,
     },
-    /// The claim was in the queue at this time or before.
+    /// The claim was in the queue at the time of this event or before.
     Enq,
     /// The acquire returned a guard.
     AcqOk {
@@ -66,7 +66,7 @@ pub enum What {
         /// The time until which the guard is valid. Absent: it never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         deadline: Option<u64>,
-        /// The granted time. Absent: the hold never lapses.
+        /// The lease time that was granted. Absent: the hold never lapses.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
         /// When the acknowledged request was sent, if the recorder knows.
@@ -81,23 +81,24 @@ pub enum What {
     },
     /// The acquire was answered "taken", at once or at the end of its limit.
     AcqTaken,
-    /// The acquire certainly failed, for another reason: refused, unreachable, ...
+    /// The acquire certainly failed, for another reason than "taken": refused, unreachable, ...
     AcqFail {
         /// The kind of error.
         err: String,
     },
-    /// The acquire failed and may have been applied.
+    /// The acquire failed, but its claim may have been applied on the server.
     AcqUnknown {
         /// The kind of error.
         err: String,
     },
     /// A renewal is about to be sent.
     RenewInv,
-    /// A renewal was acknowledged. Recorded if the harness sees renewals, or reads a later deadline from the guard.
+    /// A renewal was acknowledged. Recorded if the harness sees renewals, or if it reads from the guard that the
+    /// deadline is later than before.
     RenewOk {
         /// The time until which the guard is valid now.
         deadline: u64,
-        /// The granted time, if it is known.
+        /// The lease time that was granted, if it is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl: Option<u64>,
     },
@@ -111,7 +112,7 @@ pub enum What {
         /// The reason.
         err: String,
     },
-    /// `check()` is about to be called. It then returned `valid`.
+    /// `check()` was called at the time of this event, and then returned `valid`.
     Check {
         /// The result.
         valid: bool,
@@ -124,7 +125,7 @@ pub enum What {
         /// The largest possible remainder of the minimum hold time.
         #[serde(rename = "keep", default, skip_serializing_if = "Option::is_none")]
         min_hold: Option<u64>,
-        /// The smallest possible remainder. Absent: the same.
+        /// The smallest possible remainder. Absent: it equals the largest.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sure: Option<u64>,
     },
@@ -139,7 +140,7 @@ pub enum What {
     },
     /// The acquire was cancelled: its future was dropped.
     Cancel,
-    /// A write under the lock is about to be sent.
+    /// A write under the lock is about to be sent to a resource.
     WriteInv {
         /// The resource.
         to: String,
@@ -180,15 +181,15 @@ pub enum What {
         /// The process.
         victim: u32,
     },
-    /// From this time on, the machine gave no time to a process, or to a part that all share. Measured, and recorded at
-    /// the end.
+    /// From this time on, the machine gave no time to a process, or to a part that all processes share. The stall was
+    /// measured; it is recorded when it is over.
     Stall {
         /// The end of the stall.
         until: u64,
         /// The process. Absent: a part that all share, such as a server or its disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         victim: Option<u32>,
-        /// The resource that was waited for.
+        /// The resource of the machine that was waited for.
         of: String,
     },
     /// A disturbance of the system begins.
@@ -201,7 +202,7 @@ pub enum What {
         /// The kind of disturbance.
         kind: String,
     },
-    /// The number of all things that must not leak, by kind: keys, rows, connections, threads, ...
+    /// The number of all things that must not be left after the run, by kind: keys, rows, connections, threads, ...
     Probe {
         /// The phase of the run.
         phase: Phase,
@@ -227,7 +228,8 @@ pub struct Held {
     /// The attempt. 0 if the server reports only the token.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub attempt: AttemptId,
-    /// The first token of the grant. The others of its block are for tasks that share the hold or get it handed over.
+    /// The first token of the grant. The other tokens of its block are for the tasks that share the hold, or to which
+    /// the hold is handed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<u64>,
     /// When the hold expires on the server. Absent: it never lapses.
@@ -243,7 +245,7 @@ pub enum Phase {
     Start,
     /// While claims are made.
     Running,
-    /// After the last release, and after everything that can lapse has lapsed.
+    /// After the last release, and after everything that lapses has lapsed.
     Rest,
 }
 

@@ -34,7 +34,7 @@ struct RecorderState {
 #[derive(Debug)]
 enum Sink {
     Memory(Vec<Event>),
-    /// Each event is one unbuffered write, so a killed process loses no recorded event.
+    /// A file. Each event is one unbuffered write, so no recorded event is lost when the process is killed.
     File(File),
 }
 
@@ -58,8 +58,8 @@ impl Recorder {
         Self { run, proc, state: Mutex::new(RecorderState { seq: 0, attempts: 0, sink }) }
     }
 
-    /// Records that `task` is about to acquire `lock`. Call the acquire immediately after. `limit_nanos` is the longest
-    /// wait: 0 for a try, `None` for no limit.
+    /// Records that `task` is about to acquire `lock`. The caller must call the acquire immediately afterwards.
+    /// `limit_nanos` is the longest wait: 0 for a try, `None` for no limit.
     pub fn attempt(&self, task: u32, lock: &str, mode: Mode, limit_nanos: Option<u64>) -> Attempt<'_> {
         Attempt::begin(self, task, lock, mode, limit_nanos, None)
     }
@@ -74,7 +74,7 @@ impl Recorder {
         self.record(now_nanos(), 0, "", 0, what);
     }
 
-    /// Records an event of a lock. `t` is the time before the request to the server was sent.
+    /// Records an event of a lock. `t` is a time before the request to the server was sent.
     pub fn note_lock(&self, t: u64, lock: &str, what: What) {
         self.record(t, 0, lock, 0, what);
     }

@@ -10,7 +10,7 @@ pub struct History {
     events: Vec<Event>,
 }
 
-/// Why files cannot be read as a history.
+/// The reason why files cannot be read as a history.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadHistory {

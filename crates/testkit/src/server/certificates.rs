@@ -4,8 +4,8 @@ use std::path::Path;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Writes a certificate authority (`ca.pem`, `ca.key`), and certificates that it signed with their keys: for the server
-/// at `localhost` (`server.pem`, `server.key`) and for a client (`client.pem`, `client.key`).
+/// Writes a certificate authority (`ca.pem`, `ca.key`) and two certificates signed by it, with their keys: one for the
+/// server at `localhost` (`server.pem`, `server.key`) and one for a client (`client.pem`, `client.key`).
 pub(super) fn write(directory: &Path) {
     let write = |name: &str, text: String| {
         std::fs::write(directory.join(name), text).expect("a private directory takes a file");

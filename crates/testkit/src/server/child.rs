@@ -19,22 +19,22 @@ use nix::sys::signal::Signal;
 
 use crate::limits::raise_open_files;
 
-/// How long a server may take to become ready: far longer than the slowest one needs on a busy machine.
+/// How long a server may take to become ready: far longer than the slowest server needs on a busy machine.
 const READY_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two checks whether a server is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 /// The ports of servers. Linux uses the ports from 32768 on for outgoing connections.
 const PORTS: Range<u16> = 12_000..32_000;
-/// Test programs that run in parallel have numbers from 0 to 7 in this variable. Each number has its own range of
-/// ports.
+/// The variable with the number of a test program, from 0 to 7, if several run in parallel. Each number has its own
+/// range of ports.
 const PORT_RANGE_VARIABLE: &str = "LEASEHOLD_TEST_SLOT";
 /// The number of such ranges of ports.
 const PORT_RANGES: u16 = 8;
-/// Each process starts at a random port.
+/// The counter from which the next port is computed. It begins with a random number in each process.
 static NEXT_PORT: OnceLock<AtomicU32> = OnceLock::new();
 
 /// The process of a server. Dropping this value kills the process. The kernel kills the process when the thread that
-/// started it ends, so that a killed test leaves no server behind.
+/// started it ends, so a killed test leaves no server running.
 pub(super) struct Server {
     child: Child,
     program: String,
@@ -46,7 +46,7 @@ impl Server {
     /// Starts `program` in `directory`.
     ///
     /// # Panics
-    /// If it cannot be started: a missing server fails the test.
+    /// If the program cannot be started. So a missing server fails the test.
     pub(super) fn start(
         program: &str,
         directory: &Path,
@@ -71,7 +71,7 @@ impl Server {
     /// Waits until `ready` returns true.
     ///
     /// # Panics
-    /// If that takes too long, or the process ends.
+    /// If the server is not ready in time, or the process ends.
     pub(super) fn wait_until(&mut self, ready: impl Fn() -> bool) {
         let deadline = Instant::now() + READY_LIMIT;
         while !ready() {
@@ -84,17 +84,17 @@ impl Server {
         }
     }
 
-    /// The text of its standard error, or why the file cannot be read.
+    /// What the process wrote to standard error, or why the file with it cannot be read.
     fn stderr(&self) -> String {
         fs::read_to_string(&self.stderr).unwrap_or_else(|error| error.to_string())
     }
 
-    /// Sends a signal to the process. If the signal stops it, it has stopped when this returns.
+    /// Sends a signal to the process. With a signal that stops the process, returns only when the process has stopped.
     pub(super) fn signal(&self, signal: Signal) {
         crate::signal(self.child.id(), signal);
     }
 
-    /// Sends this signal and waits for the end of the process.
+    /// Sends this signal and waits until the process has ended.
     pub(super) fn end(&mut self, signal: Signal) -> io::Result<()> {
         self.signal(signal);
         self.child.wait().map(drop)
@@ -108,8 +108,8 @@ impl Drop for Server {
     }
 }
 
-/// A port that is free now and stays free until its server starts or restarts: it is outside the system's range for
-/// outgoing connections, and is not returned again soon.
+/// A port that is free now and stays free until its server starts or restarts: the port is outside the system's range
+/// for outgoing connections, and this function does not return it again soon.
 pub(super) fn free_port() -> u16 {
     let next =
         NEXT_PORT.get_or_init(|| AtomicU32::new(getrandom::u32().expect("the system gives randomness")));
@@ -123,7 +123,8 @@ pub(super) fn free_port() -> u16 {
     (0..width).map(next_port).find(is_free).expect("loopback has free ports")
 }
 
-/// The ports of the test program with this number. All ports if no other test program runs in parallel.
+/// The ports for the test program with this number. `None`: no other test program runs in parallel, so these are all
+/// ports.
 fn port_range(range_number: Option<&str>) -> Range<u16> {
     let Some(range_number) = range_number.and_then(|number| number.parse::<u16>().ok()) else { return PORTS };
     let width = (PORTS.end - PORTS.start) / PORT_RANGES;

@@ -10,18 +10,19 @@ use nix::sys::signal::Signal;
 
 use super::node::Node;
 
-/// The number of nodes: the smallest number that survives the loss of one.
+/// The number of nodes: the smallest number at which a majority is left when one node is lost.
 pub(super) const SIZE: usize = 3;
 /// The number of nodes in a majority.
 pub(super) const MAJORITY: usize = 2;
-/// How long an election may take: some seconds with its usual timing, more on a busy machine.
+/// How long an election may take: it needs some seconds with the default timing, and more on a busy machine.
 const ELECTION_LIMIT: Duration = Duration::from_secs(60);
 /// The interval between two checks of the state of the nodes.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A private cluster of three nodes, numbered from 0. A dropped cluster is stopped.
 pub struct Cluster<N: ClusterNode> {
-    /// The links between each two nodes. They are dropped before the directories that contain their sockets.
+    /// The links between each two nodes. The field order matters: the links are dropped before the directories of the
+    /// nodes, which contain the sockets of the links.
     links: Vec<N::Link>,
     members: Vec<Member<N>>,
 }
@@ -34,7 +35,7 @@ pub trait ClusterNode: Node + Sized {
     /// The link between two nodes.
     type Link: Link;
 
-    /// The number of the leader according to these nodes, which run and reach each other. `None`: there is no leader.
+    /// The number of the leader according to these nodes, which run and reach each other. `None`: they have no leader.
     fn leader(present: &[(usize, &Self)]) -> Option<usize>;
 }
 
@@ -80,10 +81,11 @@ impl<N: ClusterNode> Cluster<N> {
         array::from_fn(|node| self.node(node).port())
     }
 
-    /// Waits until the nodes that are neither killed, paused nor cut off have a leader, and returns its number.
+    /// Waits until the nodes that are neither killed, paused nor cut off have a leader, and returns the number of the
+    /// leader.
     ///
     /// # Panics
-    /// If they have none, for instance because fewer than two are left.
+    /// If these nodes have no leader, for instance because fewer than two are left.
     #[must_use]
     pub fn leader(&self) -> usize {
         let leader = poll_for(ELECTION_LIMIT, || {
@@ -98,7 +100,7 @@ impl<N: ClusterNode> Cluster<N> {
         self.members[node].kill();
     }
 
-    /// Starts a node again, and waits until it serves if it is part of a majority.
+    /// Starts a node again. Waits until the node serves, if it and the other present nodes are a majority.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -110,7 +112,7 @@ impl<N: ClusterNode> Cluster<N> {
     /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn pause(&mut self, node: usize) {
         self.members[node].pause();
     }
@@ -118,7 +120,7 @@ impl<N: ClusterNode> Cluster<N> {
     /// Resumes a node's process. The node catches up by itself.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn resume(&mut self, node: usize) {
         self.members[node].resume();
     }
@@ -129,17 +131,17 @@ impl<N: ClusterNode> Cluster<N> {
         self.links.iter().filter(|link| link.ends().contains(&node)).for_each(Link::cut);
     }
 
-    /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
+    /// Like [`cut`](Self::cut), but only cuts the two nodes off from each other, until one of them is healed.
     pub fn cut_between(&mut self, nodes: [usize; 2]) {
         let between = self.links.iter().filter(|link| nodes.iter().all(|node| link.ends().contains(node)));
         between.for_each(Link::cut);
     }
 
-    /// Reconnects a node to all other nodes that are not cut off themselves, and waits until it serves if it is part of
-    /// a majority.
+    /// Reconnects a node to all other nodes that are not cut off themselves. Waits until the node serves, if it and the
+    /// other present nodes are a majority.
     ///
     /// # Panics
-    /// If it does not serve.
+    /// If the node does not serve in time.
     pub fn heal(&mut self, node: usize) {
         self.members[node].cut = false;
         let links_of_node = self.links.iter().filter(|link| link.ends().contains(&node));
@@ -161,7 +163,7 @@ impl<N: ClusterNode> Cluster<N> {
         &self.members[node].node
     }
 
-    /// Waits until a node serves, if it is part of a majority.
+    /// Waits until a node serves, if it and the other present nodes are a majority.
     fn join(&mut self, node: usize) {
         let present = self.present().count();
         let member = &mut self.members[node];
@@ -188,7 +190,7 @@ impl<N: Node> Member<N> {
         self.node.instance().is_running() && !self.paused && !self.cut
     }
 
-    /// Starts the node with its data. Restarts a running node.
+    /// Starts the node with its data. A running node is killed first.
     pub(super) fn start(&mut self) {
         self.kill();
         self.node.start();
@@ -210,7 +212,7 @@ impl<N: Node> Member<N> {
     }
 }
 
-/// Calls `poll` until it finds something, at most for this time.
+/// Calls `poll` until it returns a value, for at most this time.
 pub(super) fn poll_for<T>(limit: Duration, mut poll: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {

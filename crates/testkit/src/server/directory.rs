@@ -4,8 +4,9 @@ use std::{env, fs, path::Path, process::Command};
 
 use tempfile::TempDir;
 
-/// Names the directory for the data of servers, instead of the system's temporary directory. `./test` names one in
-/// memory, because a disk that other programs use can delay a server for seconds, which says nothing about leasehold.
+/// The variable that names the directory for the data of servers, in place of the system's temporary directory.
+/// `./test` names a directory in memory, because a disk that other programs use can delay a server for seconds, which
+/// would say nothing about leasehold.
 const DATA_VARIABLE: &str = "LEASEHOLD_TEST_DATA";
 
 /// A directory for one server. It is removed when it is dropped.
@@ -25,7 +26,8 @@ pub(super) fn remove(directory: &Path) {
     }
 }
 
-/// Copies a directory. Log files of servers are mostly holes, which are not copied as data.
+/// Copies a directory. Log files of servers consist mostly of holes (ranges that no one has written), which are copied
+/// as holes.
 pub(super) fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").args(["--archive", "--sparse=always"]).args([from, to]).status();
     assert!(copied.expect("every system has cp").success(), "cannot copy {}", from.display());

@@ -41,7 +41,8 @@ impl EtcdServer {
         Self::start_node(node)
     }
 
-    /// Starts a server that accepts only encrypted connections of clients with a certificate of its authority.
+    /// Starts a server that accepts only encrypted connections, and only of clients with a certificate signed by the
+    /// server's authority.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -69,7 +70,7 @@ impl EtcdServer {
         Self::start_node(node)
     }
 
-    /// The URL; for an encrypted server with the host name of its certificate.
+    /// The URL. For an encrypted server it has the host name of the server's certificate.
     #[must_use]
     pub fn url(&self) -> String {
         let port = self.port();
@@ -105,8 +106,9 @@ pub fn etcd_command(port: u16, arguments: &[&str]) -> Output {
     output.unwrap_or_else(|error| panic!("cannot start etcdctl: {error}: run setup/debian"))
 }
 
-/// Nearly the shortest timing that leaves the shortest lease at 2 s, because a single node waits for an election at
-/// every start. The tick is long, because a busy machine skips short ticks.
+/// Nearly the shortest timing with which the shortest lease is still 2 s. A short timing makes a start quick, because a
+/// single node waits for an election at every start. The heartbeat interval is long, because a busy machine skips short
+/// ticks.
 fn with_timing(addresses: &[&str], rest: &[&str]) -> Vec<String> {
     let timing = ["--heartbeat-interval=150", "--election-timeout=750"];
     [addresses, &timing, rest].concat().into_iter().map(str::to_owned).collect()

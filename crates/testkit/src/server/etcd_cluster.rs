@@ -46,7 +46,8 @@ impl ClusterNode for EtcdNode {
     const SCHEME: &'static str = "etcd";
     type Link = PeerLink;
 
-    /// The leader that a majority agrees on, including the leader itself. Nodes soon drop a leader that they lost.
+    /// The leader that a majority of all nodes reports; the leader itself counts. Nodes soon report no leader when they
+    /// lost contact with it.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, status(node.port)?))).collect();
@@ -72,8 +73,8 @@ impl Link for PeerLink {
     }
 }
 
-/// A peer is reached at a socket in the directory of the calling node, so that each pair has a separate link in each
-/// direction. A port would be the same for all callers.
+/// A node reaches a peer at a socket in the node's own directory, so that each pair has a separate link in each
+/// direction. With a port, all nodes would use the same address for a peer.
 fn peer_socket(index: usize) -> String {
     format!("peer{index}:1")
 }

@@ -26,7 +26,7 @@ pub struct EtcdNode {
     pub(super) peer_port: u16,
     /// The port for health checks, without encryption.
     pub(super) health_port: u16,
-    /// The arguments beside directory, ports and log.
+    /// The arguments other than the directory, the ports and the log.
     pub(super) arguments: Vec<String>,
     /// Whether clients use TLS.
     pub(super) encrypted: bool,
@@ -116,7 +116,7 @@ pub(super) fn http_request(port: u16, request: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT).ok()?;
     stream.set_read_timeout(Some(ANSWER_LIMIT)).ok()?;
-    // The gateway needs a JSON object. With HTTP/1.0 the answer ends with the connection.
+    // The gateway needs a JSON object as the body. With HTTP/1.0 the server closes the connection after the answer.
     write!(stream, "{request} HTTP/1.0\r\nContent-Length: 2\r\n\r\n{{}}").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

@@ -10,13 +10,13 @@ use std::{
     thread::{JoinHandle, spawn},
 };
 
-/// The limit of endless answers on one connection: more than any client accepts.
+/// The limit of the bytes of endless answers on one connection: more than any client accepts.
 const MAX_ENDLESS_BYTES: usize = 256 << 20;
 
-/// The answers of a fake server, the same on each connection.
+/// The answers of a fake server. They are the same on each connection.
 #[derive(Clone, Debug, Default)]
 pub struct FakeAnswers {
-    /// Sent one by one, each after something was received from the client.
+    /// Sent one by one. The server sends each of them after it has received something from the client.
     pub answers: Vec<Vec<u8>>,
     /// Sent repeatedly after the last answer, until the client closes the connection.
     pub endless: Vec<u8>,
@@ -39,7 +39,7 @@ struct Shared {
     /// The number of accepted connections, and of those that have ended.
     accepted: AtomicUsize,
     ended: AtomicUsize,
-    /// The most bytes that were sent on one connection.
+    /// The largest number of bytes that were sent on one connection.
     sent_most: AtomicUsize,
 }
 
@@ -61,8 +61,8 @@ impl FakeServer {
         Self::start(move |connection| connection.send_answers(&answers))
     }
 
-    /// Starts a server that calls `converse` for each connection. When it returns, also with an error, the connection
-    /// is closed.
+    /// Starts a server that calls `converse` for each connection. When `converse` returns, with or without an error,
+    /// the connection is closed.
     ///
     /// # Panics
     /// If loopback has no free port.
@@ -163,7 +163,7 @@ impl FakeConnection {
         Ok(())
     }
 
-    /// Waits for bytes from the client. Returns how many came; 0: the client closed the connection.
+    /// Waits for bytes from the client. Returns the number of bytes that came; 0: the client closed the connection.
     ///
     /// # Errors
     /// If the connection broke.

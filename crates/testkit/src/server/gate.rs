@@ -46,7 +46,7 @@ impl Gate {
         self.is_holding.load(Ordering::SeqCst)
     }
 
-    /// Waits while the gate holds bytes. Returns whether they may pass.
+    /// Waits while the gate holds bytes. Returns true if the bytes pass, and false if they are dropped.
     pub(super) fn wait_to_pass(&self) -> bool {
         let mut passage = self.lock();
         while *passage == Passage::Held {
@@ -62,7 +62,8 @@ impl Gate {
     }
 }
 
-/// Copies bytes through the gate until the end of `from`, each block with this delay. Then closes `to` for writing.
+/// Copies bytes through the gate until the end of `from`. Each block is delayed by `delay`. Then closes `to` for
+/// writing.
 pub(super) fn pump(mut from: Socket, mut to: Socket, gate: &Gate, delay: Duration) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {

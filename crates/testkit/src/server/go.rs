@@ -1,4 +1,4 @@
-//! Programs in Go, for tests of the exclusion between leasehold and other programs.
+//! Programs in Go, for tests that leasehold and other programs keep each other out.
 
 use std::{
     fs::{self, File},
@@ -9,8 +9,8 @@ use std::{
 /// The library sources of the system's package manager.
 const LIBRARIES: &str = "/usr/share/gocode";
 
-/// Builds the program in the single file `source` below `output` and returns its path. The compiler's cache is kept
-/// there, so only the first build takes long. Parallel builds wait for each other.
+/// Builds the program from the single file `source` in the directory `output`, and returns the path of the program. The
+/// compiler's cache is in `output` too, so only the first build takes long. Parallel builds wait for each other.
 ///
 /// # Panics
 /// If it cannot be built.
@@ -26,7 +26,7 @@ pub fn go_program(source: &Path, output: &Path) -> PathBuf {
     let built = Command::new("go")
         .args(["build", "-o"])
         .args([&program, source])
-        // Uses neither the network nor a home directory.
+        // The build uses neither the network nor a home directory.
         .envs([("GO111MODULE", "off"), ("GOPATH", LIBRARIES), ("GOENV", "off"), ("GOFLAGS", "")])
         .envs([("GOCACHE", &cache), ("GOTMPDIR", &scratch)])
         .output()

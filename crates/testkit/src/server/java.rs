@@ -12,15 +12,16 @@ use super::{directory::remove, system};
 
 /// The libraries of the system's package manager.
 const LIBRARIES: &str = "/usr/share/java";
-/// The libraries that a ZooKeeper needs, by the beginnings of their file names.
+/// The libraries that a ZooKeeper needs. Each item is the beginning of a file name.
 const ZOOKEEPER_LIBRARIES: [&str; 7] =
     ["zookeeper-jute", "slf4j-api", "netty-", "metrics-core", "snappy-java", "commons-io", "commons-cli"];
-/// Options for a quick start, and against files that stay in the system's temporary directory.
+/// Options that make a start quick, and an option that keeps Java from leaving files in the system's temporary
+/// directory.
 const QUICK: [&str; 4] = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
 /// Compiles the program in the single file `source` against these libraries of the system. Returns a command that runs
-/// it, to which the caller adds arguments. The result is kept below `output` until the source changes. Parallel
-/// compilations wait for each other.
+/// the program; the caller adds arguments to it. The classes are kept in the directory `output` until the source
+/// changes. Parallel compilations wait for each other.
 ///
 /// # Panics
 /// If it cannot be compiled.
@@ -31,7 +32,7 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     fs::create_dir_all(&directory).expect("a directory of cargo's can be written to");
     let lock_file = File::create(directory.join("lock")).expect("a directory of cargo's can be written to");
     lock_file.lock().expect("a file can be locked");
-    // Without this, `java` would compile at every start, which takes a second longer.
+    // Without compiled classes, `java` would compile the source at every start, which takes a second.
     let classes = directory.join("classes");
     if modified_time(&classes)
         .is_none_or(|compiled| modified_time(source).is_none_or(|written| written >= compiled))
@@ -44,7 +45,8 @@ pub fn java_program(source: &Path, libraries: &[&str], output: &Path) -> Command
     command
 }
 
-/// Compiles into a temporary directory and renames it, so that a killed compilation leaves no partial result.
+/// Compiles into a temporary directory, and then renames this directory, so that a killed compilation leaves no partial
+/// result.
 fn compile(source: &Path, libraries: &[&str], classes: &Path) {
     let partial: PathBuf = classes.with_extension("half");
     let compiled = Command::new("javac")
@@ -80,15 +82,17 @@ pub(super) fn java_arguments(class_path: &str, directory: &Path) -> Vec<String> 
     arguments
 }
 
-/// The class path of these libraries and a logger. Each library names its own dependencies.
+/// The class path of these libraries and a logger. Each library file names the other files that it needs.
 pub(super) fn class_path(libraries: &[&str]) -> String {
     class_path_below(Path::new(LIBRARIES), libraries)
 }
 
-/// The class path of these libraries for a server: from the other system, if there is one.
+/// The class path of these libraries for a server. If there is another system, the libraries are those of the other
+/// system.
 pub(super) fn server_class_path(libraries: &[&str]) -> String {
     let Some(other) = system::file(LIBRARIES.trim_start_matches('/')) else { return class_path(libraries) };
-    // These come first: a library names its dependencies by absolute paths, which would lead to this system.
+    // These libraries of the other system come first: each library names the files that it needs by absolute paths,
+    // which would lead to the files of this system.
     let needed = fs::read_dir(&other).into_iter().flatten().flatten().map(|file| file.path());
     let needed = needed.filter(|file| {
         let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -103,7 +107,7 @@ fn class_path_below(directory: &Path, libraries: &[&str]) -> String {
     all.map(|name| format!("{}/{name}.jar", directory.display())).collect::<Vec<_>>().join(":")
 }
 
-/// Runs `java` with this input and returns the lines of both outputs. Panics if it fails.
+/// Runs `java` with this input and returns the lines of standard output and standard error. Panics if it fails.
 pub(super) fn java(directory: &Path, arguments: &[String], input: &str) -> Vec<String> {
     let mut command = Command::new("java");
     command.current_dir(directory).args(arguments);

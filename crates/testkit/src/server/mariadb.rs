@@ -1,4 +1,4 @@
-//! A private MariaDB, or a MySQL from another system.
+//! A private MariaDB, or a private MySQL from another system.
 
 use std::{
     fs,
@@ -19,12 +19,13 @@ use super::{
 };
 
 const DATABASE: &str = "locks";
-/// The smallest possible log, because it is copied. MySQL has no such option any more.
+/// The smallest possible log, because the data directory is copied. Newer versions of MySQL do not have this option,
+/// and `loose` makes them ignore it.
 const LOG_SIZE: &str = "--loose-innodb-log-file-size=4M";
 
-/// The interval of retries when a server has no free connection.
+/// The interval between two attempts to connect to a server that has no free connection.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-/// The time limit of these retries.
+/// The time limit of these attempts.
 const RETRY_LIMIT: Duration = Duration::from_secs(90);
 
 /// A private MariaDB server with one database, `locks`, whose superuser `root` needs no password.
@@ -80,7 +81,7 @@ impl MariadbServer {
         self.clock.as_ref().expect("the server has a clock of its own").set(seconds);
     }
 
-    /// Starts another server with options and a copy of the data of this one, which must not run.
+    /// Starts another server with options and a copy of the data of this server, which must not run.
     ///
     /// # Panics
     /// If this server runs, or the other cannot be started.
@@ -157,7 +158,7 @@ impl MariadbServer {
             format!("--datadir={}", directory.join("data").display()),
             format!("--socket={}", directory.join("socket").display()),
             format!("--pid-file={}", directory.join("pid").display()),
-            // A server deletes at its start all temporary tables in its temporary directory, also those of other
+            // At its start, a server deletes all temporary tables in its temporary directory, including those of other
             // servers.
             format!("--tmpdir={}", directory.display()),
             format!("--port={}", self.port),
@@ -174,25 +175,25 @@ impl MariadbServer {
             Server::start(&program.path.display().to_string(), directory, &all_options, &environment);
         let log = directory.join("stderr");
         let is_up = || fs::read_to_string(&log).is_ok_and(|log| log.contains("ready for connections"));
-        // Asking earlier would start the client program in vain. A server in a cluster accepts connections before it
-        // can read tables.
+        // Before the server listens, a start of the client program would be in vain. A server in a cluster accepts
+        // connections before it can read tables.
         process.wait_until(|| is_up() && self.succeeds("SELECT host FROM mysql.db"));
         self.process = Some(process);
     }
 
-    /// Kills the server and with it all sessions. Committed data stays.
+    /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn kill(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGKILL).expect("a child can be waited for");
     }
 
-    /// Shuts the server down in order.
+    /// Shuts the server down cleanly.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
@@ -201,7 +202,7 @@ impl MariadbServer {
     /// Suspends the server's process until [`resume`](Self::resume). Its connections stay, but it does not answer.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn pause(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGSTOP);
     }
@@ -209,7 +210,7 @@ impl MariadbServer {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn resume(&self) {
         self.process.as_ref().expect("the server is running").signal(Signal::SIGCONT);
     }
@@ -221,8 +222,8 @@ impl MariadbServer {
     pub fn query(&self, sql: &str) -> Vec<String> {
         let limit = Instant::now() + RETRY_LIMIT;
         let mut output = self.client(sql);
-        // The one connection reserved for operators may still be in use by the previous call, until the server has
-        // closed it.
+        // One connection is reserved for operators. It may still be in use by the previous call, until the server has
+        // noticed that the call's client closed it.
         while is_full(&output) && Instant::now() < limit {
             sleep(RETRY_INTERVAL);
             output = self.client(sql);

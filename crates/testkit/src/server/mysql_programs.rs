@@ -10,7 +10,7 @@ use nix::unistd::{Uid, User};
 
 use super::system;
 
-/// Debian installs the server outside the users' path.
+/// Debian installs the server in a directory that is not in the `PATH` of users.
 const MARIADB: &str = "/usr/sbin/mariadbd";
 
 /// MariaDB or MySQL.
@@ -23,7 +23,7 @@ pub enum Brand {
 }
 
 impl Brand {
-    /// The brand that tests start: that of the system in `LEASEHOLD_TEST_SYSTEM`, or MariaDB.
+    /// The brand that tests start: the one that is installed in the system in `LEASEHOLD_TEST_SYSTEM`, or MariaDB.
     #[must_use]
     pub fn found() -> Self {
         Program::find().brand
@@ -35,12 +35,12 @@ pub(super) struct Program {
     brand: Brand,
     pub(super) path: PathBuf,
     /// The directory `usr` of the other system that the program belongs to, if any. The program finds its messages and
-    /// plugins there.
+    /// plugins below this directory.
     base: Option<PathBuf>,
 }
 
 impl Program {
-    /// The program of the other system, or this system's MariaDB.
+    /// The server of the other system, or MariaDB of this system.
     pub(super) fn find() -> Self {
         let other = |brand, name| Some(Self::of(brand, system::program(name)?.into(), system::file("usr")));
         other(Brand::Mariadb, "mariadbd")
@@ -52,7 +52,7 @@ impl Program {
         Self { brand, path, base }
     }
 
-    /// Distinguishes the data of the two brands.
+    /// The name by which the stored data of the two brands is told apart.
     pub(super) const fn name(&self) -> &'static str {
         match self.brand {
             Brand::Mariadb => "mariadb",
@@ -67,7 +67,8 @@ impl Program {
             all.push(format!("--basedir={}", base.display()));
         }
         if self.brand == Brand::Mysql {
-            // Turns off a second protocol with its own port, and a directory that only the package creates.
+            // The first option turns off a second protocol, which has its own port. The other one makes the server use
+            // no directory that only the package creates.
             all.extend(["--mysqlx=OFF", "--secure-file-priv="].map(str::to_owned));
         }
         all
@@ -119,7 +120,8 @@ impl Program {
             // A database is a directory.
             fs::create_dir(data.join(database)).expect("what was made can be added to");
         } else {
-            // The server's identity: each server with a copy of the data generates a new one.
+            // The file with the server's identity. Without it, each server with a copy of the data generates a new
+            // identity.
             fs::remove_file(data.join("auto.cnf")).expect("a server that was set up has an identity");
         }
     }
@@ -129,7 +131,7 @@ fn run(command: &mut Command) -> Output {
     command.output().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}: run setup/debian"))
 }
 
-/// The user that the server runs as. It refuses to run as root unless this option says so.
+/// The user that the server runs as. A server started by root needs this option, or else it refuses to run.
 fn user() -> String {
     let user = User::from_uid(Uid::effective()).ok().flatten();
     user.expect("the user that runs the tests has a name").name

@@ -21,7 +21,7 @@ pub trait Node {
     /// The port for clients.
     fn port(&self) -> u16;
 
-    /// Starts the server with its data. Restarts a running server.
+    /// Starts the server with its data. A running server is killed first.
     fn start(&mut self);
 
     /// Waits until the server serves clients.
@@ -48,7 +48,7 @@ impl Instance {
         self.directory.path()
     }
 
-    /// Starts a program, in place of the running one.
+    /// Starts a program. If the process runs, it is killed first.
     pub(super) fn start(&mut self, program: &str, arguments: &[String], environment: &[(&str, String)]) {
         self.kill();
         self.process = Some(Server::start(program, self.directory.path(), arguments, environment));
@@ -73,7 +73,7 @@ impl Instance {
         self.process = None;
     }
 
-    /// Shuts the process down in order, so that it saves its data.
+    /// Shuts the process down cleanly, so that it saves its data.
     pub(super) fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGTERM).expect("a child can be waited for");
@@ -85,14 +85,14 @@ impl Instance {
         remove(&self.data());
     }
 
-    /// Kills the process and copies its data. Nothing writes to the data meanwhile.
+    /// Kills the process and then copies its data, so that nothing writes to the data meanwhile.
     pub(super) fn save(&mut self) {
         self.kill();
         remove(&self.saved());
         copy(&self.data(), &self.saved());
     }
 
-    /// Kills the process and replaces its data by the copy.
+    /// Kills the process and replaces its data with the copy that `save` made.
     pub(super) fn restore(&mut self) {
         self.forget();
         copy(&self.saved(), &self.data());

@@ -13,11 +13,11 @@ use super::{
     postgres_programs::{as_user_arguments, give_away, psql},
 };
 
-/// Outside the users' path.
+/// The program is in a directory that is not in the `PATH` of users.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";
 
-/// A PgBouncer with a small pool that assigns server connections to transactions: no session state lasts, and clients
-/// receive no notifications through it.
+/// A PgBouncer with a small pool that by default assigns a server connection to a client for one transaction only. So
+/// no session state lasts, and clients receive no notifications through it.
 pub struct PgBouncer {
     _process: Server,
     _directory: TempDir,
@@ -57,7 +57,7 @@ impl PgBouncer {
             launcher_arguments.into_iter().chain(["pgbouncer.ini".to_owned()]).collect();
         let mut process = Server::start(&launcher, directory.path(), &arguments, &[]);
         let listens = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
-        // Asking earlier would start the client program in vain.
+        // Before the PgBouncer listens, a start of the client program would be in vain.
         process.wait_until(|| listens() && psql(port, &["-c", "SELECT 1"]).status.success());
         Self { _process: process, _directory: directory, port }
     }

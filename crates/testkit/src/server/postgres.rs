@@ -27,7 +27,8 @@ const END_LIMIT: Duration = Duration::from_secs(60);
 
 /// A private PostgreSQL server with one database, `postgres`, whose superuser `postgres` needs no password.
 ///
-/// Only a [durable](Self::durable) server waits for the disk. A kill loses no data; a crash of the machine may.
+/// Only a [durable](Self::durable) server waits until its data is on disk. A kill of the server loses no data; a crash
+/// of the machine may lose some.
 pub struct PostgresServer {
     process: Option<Server>,
     directory: TempDir,
@@ -116,8 +117,8 @@ impl PostgresServer {
         Self::on_data(directory, &["fsync=off"])
     }
 
-    /// Starts a program that follows the server's changes and is no replica. It ends when it is dropped. The server
-    /// needs `wal_level=logical`.
+    /// Starts a program that reads the server's changes by logical replication; the program is no replica. It ends when
+    /// the returned value is dropped. The server needs `wal_level=logical`.
     ///
     /// # Panics
     /// If the program cannot be started.
@@ -200,25 +201,27 @@ impl PostgresServer {
         self.process = Some(process);
     }
 
-    /// Whether it accepts connections, according to its pid file. Connecting instead would take time that the server
-    /// needs.
+    /// Whether the server accepts connections, according to its pid file. A check by a connection would take time that
+    /// the server needs.
     fn is_ready(&self) -> bool {
         self.pid_file_line(7).is_some_and(|state| state.trim_end() == "ready")
     }
 
-    /// Kills the server and with it all sessions. Committed data stays.
+    /// Kills the server; all sessions end with it. Committed data stays.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn kill(&mut self) {
         self.process = None;
-        // The other processes of the server end by themselves after this one. A new server does not start before.
+        // The main process is killed; the other processes of the server then end by themselves. A new server does not
+        // start before they have ended.
         let (data, limit) = (self.directory.path().join("data"), Instant::now() + END_LIMIT);
         while has_process_in(&data) {
             assert!(Instant::now() < limit, "processes of a killed server are there after {END_LIMIT:?}");
             sleep(Duration::from_millis(2));
         }
-        // The next start would trust the pid file, and the file may be the only trace of the server's shared memory.
+        // A new server would trust the pid file, so the file is removed. Before that, its segment of shared memory is
+        // removed, because the file may be the only record of it.
         let segment = self.pid_file_line(6).and_then(|line| Some(line.split_whitespace().nth(1)?.to_owned()));
         if let Some(segment) = segment {
             let removed = Command::new("ipcrm").args(["-m", &segment]).status();
@@ -236,10 +239,10 @@ impl PostgresServer {
         text.lines().nth(line).map(str::to_owned)
     }
 
-    /// Shuts the server down at once, in order.
+    /// Shuts the server down cleanly, and without waiting for clients (the "fast" shutdown of PostgreSQL).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("the server is running");
         process.end(Signal::SIGINT).expect("a child can be waited for");
@@ -261,7 +264,7 @@ impl PostgresServer {
 impl Drop for PostgresServer {
     fn drop(&mut self) {
         if let Some(mut process) = self.process.take() {
-            // A kill would leave a segment of shared memory behind.
+            // A clean shutdown, because a kill would leave a segment of shared memory behind.
             let _ = process.end(Signal::SIGINT);
         }
     }
@@ -276,7 +279,7 @@ fn create_data(program: &str, data: &Path) {
     assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Whether a process has this working directory.
+/// Whether any process has this directory as its working directory.
 fn has_process_in(directory: &Path) -> bool {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut working_directories =

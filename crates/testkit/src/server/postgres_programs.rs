@@ -9,7 +9,7 @@ use std::{
 
 use nix::unistd::{Uid, User};
 
-/// The user of Debian's package for the server, which refuses to run as root.
+/// The user that Debian's package creates for the server. The server refuses to run as root.
 pub(super) const USER: &str = "postgres";
 
 /// Runs `psql` against a port of this machine, as its superuser.
@@ -49,7 +49,7 @@ pub(super) fn give_away(directory: &Path) {
     }
 }
 
-/// The program and leading arguments that run `program` as the owner of a directory.
+/// The program and the leading arguments of a command that runs `program` as the owner of a directory.
 pub(super) fn as_user_arguments(directory: &Path, program: &str) -> (String, Vec<String>) {
     let owner = fs::metadata(directory).expect("the directory is there");
     if owner.uid() == Uid::effective().as_raw() {
@@ -60,7 +60,7 @@ pub(super) fn as_user_arguments(directory: &Path, program: &str) -> (String, Vec
     ("setpriv".to_owned(), ids.into_iter().chain(rest).collect())
 }
 
-/// The same as a command, to which the caller adds arguments.
+/// A command that runs `program` as the owner of a directory. The caller adds arguments.
 pub(super) fn as_user(directory: &Path, program: &str) -> Command {
     let (first, rest) = as_user_arguments(directory, program);
     let mut command = Command::new(first);

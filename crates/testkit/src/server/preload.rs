@@ -24,7 +24,8 @@ pub(super) fn build(directory: &Path, name: &str, source: &str) -> PathBuf {
     library
 }
 
-/// Joins environment variables of several parts. All preloaded libraries become one list.
+/// Joins the environment variables that several parts of a test need. The preloaded libraries of all parts become one
+/// list.
 pub(super) fn environment(
     parts: impl IntoIterator<Item = (&'static str, String)>,
 ) -> Vec<(&'static str, String)> {

@@ -122,7 +122,7 @@ impl Proxy {
         }
     }
 
-    /// Leads new connections to another server, as after a fail-over.
+    /// Leads new connections to another server, as after a fail-over. Current connections stay.
     pub fn point_to(&self, server: u16) {
         self.shared.lock().server = server;
     }
@@ -155,7 +155,7 @@ impl Proxy {
         self.shared.lock().delay = time;
     }
 
-    /// Cuts all connections on the client's side. Held requests still reach the server after `release_held`.
+    /// Closes all connections on the client's side only. Held requests still reach the server after `release_held`.
     pub fn cut_clients(&self) {
         self.each(|connection| drop(connection.client.shutdown(Shutdown::Both)));
     }
@@ -173,13 +173,13 @@ impl Proxy {
         self.end_all(ConnectionEnd::Close);
     }
 
-    /// Like [`drop_connections`](Self::drop_connections), with a reset: clients get an error and not an end of the
-    /// connection.
+    /// Like [`drop_connections`](Self::drop_connections), but with a reset: clients get an error in place of an end of
+    /// the stream.
     pub fn reset(&self) {
         self.end_all(ConnectionEnd::Reset);
     }
 
-    /// Like [`drop_connections`](Self::drop_connections), and also cuts every new connection until
+    /// Like [`drop_connections`](Self::drop_connections). Also cuts every new connection until
     /// [`unblock`](Self::unblock).
     pub fn block(&self) {
         self.shared.lock().blocked = true;
@@ -203,10 +203,10 @@ impl Proxy {
             requests.set(Passage::Lost);
             answers.set(Passage::Lost);
             if end == ConnectionEnd::Reset {
-                // With this option the connection ends with a reset when both pumps have closed it.
+                // With this option the client gets a reset as soon as both pumps have closed the connection.
                 let _ = client.set_linger(Some(Duration::ZERO));
             }
-            // Wakes the pumps, which then send nothing more.
+            // This wakes the pumps, which then send nothing more.
             let _ = (client.shutdown(Shutdown::Read), server.shutdown(Shutdown::Read));
         }
     }
@@ -229,7 +229,7 @@ impl Shared {
             let (to_server, to_client) = (client.try_clone(), server.try_clone());
             let (requests, answers) = (Arc::clone(&connection.requests), Arc::clone(&connection.answers));
             let mut state = self.lock();
-            // Registers the connection before the first byte passes, so that no connection escapes a cut.
+            // The connection is registered before the first byte passes, so that no connection escapes a cut.
             if state.blocked {
                 return;
             }

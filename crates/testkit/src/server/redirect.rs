@@ -8,9 +8,9 @@ use std::{
 
 use super::preload;
 
-/// Redirects the outgoing connections of one process to other ports of this machine, whatever address it uses. Its
-/// clients are not affected. So each pair of servers has a separate connection, although each server announces one
-/// address to all.
+/// Redirects the outgoing connections of one process to other ports of this machine; the address that the process uses
+/// does not matter. Connections of clients to the process are not affected. So each pair of servers has a separate
+/// connection, although each server announces the same address to all others.
 pub(super) struct Redirect {
     file: PathBuf,
     library: PathBuf,
@@ -32,13 +32,13 @@ impl Redirect {
         redirect
     }
 
-    /// From now on, a connection to the first port of a pair goes to the second port.
+    /// From now on, for each pair of ports, a connection to the first port goes to the second port.
     pub(super) fn set(&self, pairs: impl IntoIterator<Item = (u16, u16)>) {
         let mut text = String::new();
         for (port, other) in pairs {
             writeln!(text, "{port} {other}").expect("a string takes all");
         }
-        // A concurrent reader sees either the old or the new file.
+        // The rename is atomic: a concurrent reader sees either the old or the new file.
         let new = self.file.with_extension("new");
         let written = fs::write(&new, text).and_then(|()| fs::rename(&new, &self.file));
         written.expect("a private directory takes a file");

@@ -33,7 +33,8 @@ impl RedisServer {
         Self::start_node(node)
     }
 
-    /// Starts a server that also accepts encrypted connections of clients with a certificate of its authority.
+    /// Starts a server that also accepts encrypted connections, of clients with a certificate signed by the server's
+    /// authority.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -43,7 +44,7 @@ impl RedisServer {
         Self::start_with_tls("server")
     }
 
-    /// Starts a server that presents the certificate of its authority as its own.
+    /// Starts a server that presents the certificate of the authority itself as its own certificate.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -63,7 +64,7 @@ impl RedisServer {
         Self::start_with_certificates(new_node(&[]), self.node.instance().directory(), "server")
     }
 
-    /// Starts a server that presents this certificate, from a new authority.
+    /// Starts a server that presents this certificate. The certificate comes from a new authority.
     #[cfg(feature = "tls")]
     fn start_with_tls(certificate: &str) -> Self {
         let node = new_node(&[]);
@@ -107,8 +108,8 @@ impl RedisServer {
         self.node.socket()
     }
 
-    /// Like [`restart`](Self::restart), but does not wait until the server has read its data. The server listens before
-    /// that.
+    /// Like [`restart`](Self::restart), but does not wait until the server has read its data. A server listens already
+    /// while it reads its data.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -117,10 +118,10 @@ impl RedisServer {
         self.node.wait_until_listening();
     }
 
-    /// Shuts the server down in order, so that it saves its data.
+    /// Shuts the server down cleanly, so that it saves its data.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn stop(&mut self) {
         self.node.instance_mut().stop();
     }

@@ -15,28 +15,29 @@ use super::{
 
 /// The number of slots.
 pub(super) const SLOTS: u16 = 16_384;
-/// How long a change of ownership may take if other changes are in its way: several times the 5 s of a planned change.
+/// How long a change of ownership may take if other changes delay it: several times the 5 s that a planned change may
+/// take.
 pub(super) const CHANGE_LIMIT: Duration = Duration::from_secs(30);
-/// The distance of a node's bus port from its port, where the bus port cannot be chosen (before 7.0).
+/// Before 7.0 the bus port cannot be chosen. It is the node's port plus this number.
 const BUS_DISTANCE: u16 = 10_000;
 
 /// The options of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub struct RedisClusterOptions<'a> {
-    /// How many masters share the slots: the nodes from 0 on.
+    /// The number of masters that share the slots. They are the nodes from 0 on.
     pub masters: usize,
-    /// How many replicas there are: the nodes after the masters, assigned to the masters in turn.
+    /// The number of replicas. They are the nodes after the masters; each replica in turn gets the next master.
     pub replicas: usize,
     /// How long a node may fail to answer before it is considered down (`cluster-node-timeout`).
     pub node_timeout: Duration,
-    /// The password for clients and between nodes.
+    /// The password that clients and other nodes need.
     pub password: Option<&'a str>,
     /// Further arguments of `redis-server`.
     pub arguments: &'a [&'a str],
     /// Whether each node has a separate clock.
     pub clocks: bool,
-    /// Whether nodes also accept encrypted connections of clients with a certificate of their authority, and encrypt
-    /// the connections between them.
+    /// Whether nodes also accept encrypted connections, of clients with a certificate signed by the nodes' authority,
+    /// and encrypt the connections between them.
     #[cfg(feature = "tls")]
     pub tls: bool,
 }
@@ -60,19 +61,19 @@ impl Default for RedisClusterOptions<'_> {
 /// How a replica takes over from its master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RedisFailover {
-    /// The master agrees and loses nothing.
+    /// With the agreement of the master. No data is lost.
     Plain,
     /// Without the agreement of the master, but with that of the other masters.
     Force,
-    /// Without any agreement: there are two owners until the others learn of the change.
+    /// Without the agreement of any node: slots have two owners until the other nodes learn of the change.
     Takeover,
 }
 
-/// A private Redis Cluster. The first nodes are masters, then come their replicas, then added nodes. The connections
-/// between nodes go through the test's process.
+/// A private Redis Cluster. The node numbers are in this order: masters, their replicas, added nodes. The connections
+/// between nodes go through proxies in the test's process.
 pub struct RedisCluster {
     pub(super) group: RedisGroup,
-    /// The node ids.
+    /// The cluster's id of each node, by node number.
     pub(super) ids: Vec<String>,
     /// The numbers of the nodes that were removed from the cluster.
     pub(super) removed: BTreeSet<usize>,
@@ -163,10 +164,10 @@ impl RedisCluster {
     }
 
     /// Waits until all nodes that are neither killed, paused nor cut off agree on ids, masters and slots, and serve,
-    /// and replicas follow their masters.
+    /// and until replicas follow their masters.
     ///
     /// # Panics
-    /// If they do not come to agree, for instance because a slot has no owner.
+    /// If the nodes do not agree in time, for instance because a slot has no owner.
     pub fn wait_until_stable(&self) {
         poll_until("a cluster that agrees", || self.is_stable().then_some(()));
     }
@@ -177,12 +178,12 @@ impl RedisCluster {
         self.group.is_master(node)
     }
 
-    /// Makes a replica the master in place of its master, as an operator does (`CLUSTER FAILOVER`), and waits until it
-    /// reports that it is a master.
+    /// Makes a replica the master in place of its present master, as an operator does (`CLUSTER FAILOVER`). Waits until
+    /// the replica reports that it is a master.
     ///
     /// # Errors
-    /// The error of the replica. Or the replica did not refuse, but did not become a master: its master does not
-    /// answer, or the others gave it no vote.
+    /// The error of the replica; or a text that says that the replica accepted the command but did not become a master,
+    /// because its master does not answer or the other masters gave it no vote.
     pub fn failover(&mut self, replica: usize, how: RedisFailover) -> Result<(), String> {
         let words: &[&str] = match how {
             RedisFailover::Plain => &["CLUSTER", "FAILOVER"],
@@ -190,14 +191,14 @@ impl RedisCluster {
             RedisFailover::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
         };
         self.group.answer(replica, &[words])?;
-        // This also works for a replica that is cut off, which may take over nevertheless.
+        // This reads the role also of a replica that is cut off, because such a replica may become a master too.
         let role = || self.group.answer(replica, &[&["ROLE"]]).ok();
         let promoted = poll_for(CHANGE_LIMIT, || role().filter(|role| role[0] == "master"));
         promoted.map(drop).ok_or_else(|| format!("node {replica} is no master after {CHANGE_LIMIT:?}"))
     }
 
-    /// Kills a node. It keeps its view of the cluster, and the data that it saved: none, unless the arguments ask for
-    /// persistence.
+    /// Kills a node. The node keeps its view of the cluster, and the data that it saved. It saved no data unless the
+    /// arguments ask for persistence.
     pub fn kill(&mut self, node: usize) {
         self.group.kill(node);
     }
@@ -213,7 +214,7 @@ impl RedisCluster {
     /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(node);
     }
@@ -221,18 +222,18 @@ impl RedisCluster {
     /// Resumes a node's process. The node catches up by itself.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(node);
     }
 
-    /// Cuts a node off from the others, until [`heal`](Self::heal): connections between them end. Its clients still
-    /// reach it. A master serves them for as long as the node timeout.
+    /// Cuts a node off from the other nodes, until [`heal`](Self::heal): the connections between them end. Its clients
+    /// still reach it. If it is a master, it serves them until the node timeout has passed.
     pub fn cut(&mut self, node: usize) {
         self.group.cut(node);
     }
 
-    /// Like [`cut`](Self::cut), only between two nodes, until one of them is healed.
+    /// Like [`cut`](Self::cut), but only cuts the two nodes off from each other, until one of them is healed.
     pub fn cut_between(&mut self, nodes: [usize; 2]) {
         self.group.cut_between(nodes);
     }
@@ -258,7 +259,7 @@ impl RedisCluster {
         self.group.command(node, words)
     }
 
-    /// Like [`command`](Self::command), with any reply, also a redirection to another node.
+    /// Like [`command`](Self::command), but returns any reply, including a redirection to another node.
     ///
     /// # Errors
     /// The error of the node, or the reason why there is no answer.
@@ -285,7 +286,7 @@ impl RedisCluster {
         self.group.indices().filter(|node| !self.removed.contains(node))
     }
 
-    /// The view of all nodes that a present node has.
+    /// The view of the cluster that a node has. `None`: the node is killed, paused or cut off, or does not answer.
     pub(super) fn view(&self, node: usize) -> Option<Vec<KnownNode>> {
         self.group.query(node, &["CLUSTER", "NODES"]).map(|lines| parse_nodes(&lines))
     }
@@ -304,12 +305,12 @@ impl RedisCluster {
         let index = self.group.add_node(node, self.password.as_deref(), &[bus_port]);
         self.group.start(index);
         self.ids.push(self.command(index, &["CLUSTER", "MYID"]).concat());
-        // Gives each node a different epoch, because nodes would have to resolve equal ones.
+        // Gives each node a different epoch. Nodes with equal epochs would have to resolve the conflict first.
         let epoch = self.group.len().to_string();
         self.command(index, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
     }
 
-    /// Makes a master the owner of its share of the slots: all masters get equally many.
+    /// Makes a master the owner of its share of the slots. All masters get equally many slots.
     fn assign_slot_share(&self, node: usize, masters: usize) {
         let first_slot = |index: usize| usize::from(SLOTS) * index / masters;
         let slots: Vec<_> = (first_slot(node)..first_slot(node + 1)).map(|slot| slot.to_string()).collect();
@@ -324,14 +325,15 @@ impl RedisCluster {
         self.command(node, &["CLUSTER", "MEET", "127.0.0.1", &port.to_string(), &bus_port.to_string()]);
     }
 
-    /// Makes a node without slots a replica, as soon as it knows its master.
+    /// Waits until a node without slots knows its future master, and makes the node a replica of it.
     pub(super) fn make_replica(&self, node: usize, master: usize) {
         poll_until("a replica that knows its master", || {
             self.group.answer(node, &[&["CLUSTER", "REPLICATE", &self.ids[master]]]).ok()
         });
     }
 
-    /// Whether all present nodes know the same members with the same roles, and serve.
+    /// Whether all nodes that are neither killed, paused nor cut off know the same members with the same roles, and
+    /// serve.
     fn is_stable(&self) -> bool {
         let present: Vec<_> = self.members().filter(|&node| self.group.is_present(node)).collect();
         let members: BTreeSet<_> = self.members().map(|node| &self.ids[node]).collect();
@@ -355,7 +357,7 @@ impl RedisCluster {
             && present.iter().all(|&node| self.serves(node))
     }
 
-    /// Whether a node reports that the cluster is up, and follows its master if it is a replica.
+    /// Whether a node reports that the cluster is up, and is a master or is connected to its master.
     pub(super) fn serves(&self, node: usize) -> bool {
         let info = self.group.query(node, &["CLUSTER", "INFO"]).unwrap_or_default();
         let is_master_or_follows = || self.group.is_master(node) || self.group.master_port(node).is_some();
@@ -374,8 +376,8 @@ fn arguments(options: RedisClusterOptions<'_>) -> Vec<String> {
     arguments.into_iter().map(str::to_owned).collect()
 }
 
-/// The bus port (the port for other nodes of the cluster): a free port, which before 7.0 has a fixed distance from the
-/// node's port.
+/// Chooses the bus port (the port for other nodes of the cluster). It is a free port; before 7.0 it has a fixed
+/// distance from the node's port, so the node's port may change.
 fn choose_bus_port(node: &mut RedisNode) -> u16 {
     if has_bus_port_option(&node.program()) {
         let bus_port = free_port();

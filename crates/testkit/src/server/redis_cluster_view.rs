@@ -1,6 +1,6 @@
-//! The view of all nodes that a node of a Redis Cluster has (`CLUSTER NODES`).
+//! The view of the cluster that one node has (`CLUSTER NODES`).
 
-/// What one node of a cluster knows about another: a line of `CLUSTER NODES`.
+/// What one node of a cluster knows about a node: one line of `CLUSTER NODES`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct KnownNode {
     pub(super) id: String,
@@ -11,7 +11,7 @@ pub(super) struct KnownNode {
     pub(super) master: String,
     /// The first and last slot of each range that it owns.
     slots: Vec<(u16, u16)>,
-    /// Slots that are being moved to or from it.
+    /// Slots that are being moved to or from the node.
     pub(super) moving: Vec<MovingSlot>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Role {
     slots: Vec<(u16, u16)>,
 }
 
-/// A slot that is being moved, and the id of the other node.
+/// A slot that is being moved, and the id of the node at the other end of the move.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum MovingSlot {
     /// The slot moves to the node with this id.
@@ -41,7 +41,7 @@ impl KnownNode {
         self.flags.iter().any(|other| other == flag)
     }
 
-    /// The part on which all nodes must agree.
+    /// The part of this line that must be the same in the views of all nodes.
     pub(super) fn role(&self) -> Role {
         Role { id: self.id.clone(), master: self.master.clone(), slots: self.slots.clone() }
     }

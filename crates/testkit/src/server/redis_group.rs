@@ -14,19 +14,19 @@ use super::{
     redis_wire::{RedisAnswer, RedisConnection},
 };
 
-/// How long the processes may take to agree. The usual timing needs some seconds. A busy machine may need more than 30
-/// s, for which a Sentinel is inactive after it missed two seconds.
+/// How long the processes may take to agree. With the default timing they need some seconds. A busy machine may need
+/// more than 30 s: a Sentinel that missed two seconds is inactive for 30 s.
 const STABLE_LIMIT: Duration = Duration::from_secs(120);
-/// The time limit of a query, after which a test asks again.
+/// The time limit of a query. A query without an answer is repeated.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
-/// The time limit of a command, which the test sends once.
+/// The time limit of a command. A command is sent only once.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A group of Redis processes. Clients use the processes' own ports; the connections between processes go through
 /// proxies.
 pub(super) struct RedisGroup {
     links: Vec<Link>,
-    /// Pairs between which nothing passes, beside the members that are cut off.
+    /// Pairs of members between which nothing passes. Members that are cut off from all others are not in this list.
     cut_pairs: Vec<[usize; 2]>,
     processes: Vec<RedisProcess>,
     redirect_library: PathBuf,
@@ -79,7 +79,7 @@ impl RedisGroup {
         index
     }
 
-    /// Lets the others reach a member by one more port, which it announces as its own.
+    /// Lets the others reach a member by one more port, which the member announces as its own port.
     pub(super) fn add_announced_port(&self, member: usize, port: u16) {
         let own_port = self.port(member);
         for other in self.indices().filter(|other| *other != member) {
@@ -109,7 +109,7 @@ impl RedisGroup {
         self.node(member).port
     }
 
-    /// The ports of a member for other members: its own port, and the last of the others.
+    /// The ports of a member for other members: its own port, and the last of its further ports.
     pub(super) fn ports(&self, member: usize) -> [u16; 2] {
         let ports = &self.processes[member].ports;
         [ports[0], *ports.last().expect("the first is its port")]
@@ -125,7 +125,7 @@ impl RedisGroup {
         self.processes[member].member.is_present()
     }
 
-    /// Starts a member with its data and waits until it has read it. If it runs, it is restarted.
+    /// Starts a member with its data and waits until it has read the data. A running member is restarted.
     pub(super) fn start(&mut self, member: usize) {
         let RedisProcess { member, .. } = &mut self.processes[member];
         member.start();
@@ -150,7 +150,7 @@ impl RedisGroup {
         self.update_links();
     }
 
-    /// Like [`cut`](Self::cut), only between two members, until one of them is healed.
+    /// Like [`cut`](Self::cut), but only cuts the two members off from each other, until one of them is healed.
     pub(super) fn cut_between(&mut self, members: [usize; 2]) {
         self.cut_pairs.push(members);
         self.update_links();
@@ -177,12 +177,12 @@ impl RedisGroup {
         answer.unwrap_or_else(|error| Err(format!("no answer: {error}")))
     }
 
-    /// Like [`answer`](Self::answer), for a command that must not fail.
+    /// Like [`answer`](Self::answer) for one command, but panics if the command fails.
     pub(super) fn command(&self, member: usize, words: &[&str]) -> Vec<String> {
         self.answer(member, &[words]).unwrap_or_else(|error| panic!("{words:?}: {error}"))
     }
 
-    /// The reply of a present member to a question. `None`: there is no reply.
+    /// The reply of a member to a query. `None`: the member is killed, paused or cut off, or does not answer.
     pub(super) fn query(&self, member: usize, words: &[&str]) -> Option<Vec<String>> {
         let present = self.is_present(member);
         present.then(|| self.exchange(member, &[words], QUERY_TIMEOUT).ok()?.ok()).flatten()
@@ -221,13 +221,14 @@ impl RedisGroup {
         self.links.extend(ports.iter().map(new_link));
     }
 
-    /// The ports by which a member calls the others, and the proxy port for each.
+    /// Pairs of ports: a port to which a member connects to reach another member, and the port of the proxy for this
+    /// connection.
     fn routes(&self, member: usize) -> impl Iterator<Item = (u16, u16)> {
         let links = self.links.iter().filter(move |link| link.from == member);
         links.map(|link| (link.port, link.proxy.port()))
     }
 
-    /// Sends the connections of a member to the others through its proxies.
+    /// Redirects the connections of a member to the others, so that they go through the proxies.
     fn redirect_to_proxies(&self, member: usize) {
         self.set_redirect(member, self.routes(member));
     }
@@ -253,7 +254,7 @@ impl RedisGroup {
 /// Polls until `poll` returns a value, and returns that value.
 ///
 /// # Panics
-/// If that takes far too long.
+/// If `poll` returns no value within [`STABLE_LIMIT`].
 pub(super) fn poll_until<T>(what: &str, poll: impl FnMut() -> Option<T>) -> T {
     poll_for(STABLE_LIMIT, poll).unwrap_or_else(|| panic!("{what}: not after {STABLE_LIMIT:?}"))
 }

@@ -6,7 +6,7 @@ impl RedisCluster {
     /// Adds a master without slots and returns its number.
     ///
     /// # Panics
-    /// If it cannot be started, or the others do not learn of it.
+    /// If the node cannot be started, or the others do not learn of it.
     pub fn add(&mut self) -> usize {
         let node = self.group.len();
         let present: Vec<_> = self.members().filter(|&other| self.group.is_present(other)).collect();
@@ -14,17 +14,17 @@ impl RedisCluster {
         present.iter().for_each(|&other| self.meet(node, other));
         poll_until("the new node in the cluster", || {
             let is_known_by_all = present.iter().all(|&other| self.is_known(other, node));
-            // A cluster that is down before does not become complete by the new node.
+            // If no node served before, the new node does not make the cluster complete, so it need not serve.
             let serves = self.serves(node) || !present.iter().any(|&other| self.serves(other));
             (is_known_by_all && serves).then_some(())
         });
         node
     }
 
-    /// Like [`add`](Self::add), as a replica of this master.
+    /// Like [`add`](Self::add), but the new node is a replica of this master.
     ///
     /// # Panics
-    /// If it cannot be started, or does not follow.
+    /// If the node cannot be started, or does not follow the master.
     pub fn add_replica(&mut self, master: usize) -> usize {
         let node = self.add();
         self.make_replica(node, master);
@@ -50,18 +50,19 @@ impl RedisCluster {
         });
     }
 
-    /// Makes a node announce another address than its own, and waits until the others know it. Nodes still reach each
-    /// other. Clients do not if nothing listens there, for instance at 127.9.9.9.
+    /// Makes a node announce another address than its own, and waits until the others know this address. The nodes
+    /// still reach each other. Clients do not reach the node if nothing listens at the address, for instance at
+    /// 127.9.9.9.
     ///
     /// # Panics
-    /// If the others do not learn of it.
+    /// If the others do not learn of the address.
     pub fn announce_address(&mut self, node: usize, address: &str) {
         self.announce(node, "cluster-announce-ip", address, |announced| {
             announced.starts_with(&format!("{address}:"))
         });
     }
 
-    /// Like [`announce_address`](Self::announce_address), for another port.
+    /// Like [`announce_address`](Self::announce_address), but for a port.
     ///
     /// # Panics
     /// If the others do not learn of it.
@@ -72,8 +73,8 @@ impl RedisCluster {
         });
     }
 
-    /// Like [`announce_address`](Self::announce_address), for a name (since 7.0). Makes all nodes send names to clients
-    /// in place of addresses, and `?` for nodes without a name.
+    /// Like [`announce_address`](Self::announce_address), but for a name (since 7.0). Also makes all nodes send clients
+    /// the names of nodes in place of the addresses, and `?` for a node without a name.
     ///
     /// # Panics
     /// If the others do not learn of it.
@@ -92,8 +93,8 @@ impl RedisCluster {
         self.view(by).is_some_and(|view| view.iter().any(|known| known.id == *id && !known.is("handshake")))
     }
 
-    /// Sets the option by which a node announces `value`, and waits until the others know an announcement that passes
-    /// `is_announced`.
+    /// Sets the option by which a node announces `value`, and waits until the others know an announcement that
+    /// `is_announced` accepts.
     fn announce(&self, node: usize, option: &str, value: &str, is_announced: impl Fn(&str) -> bool) {
         self.command(node, &["CONFIG", "SET", option, value]);
         let announces = |known: &KnownNode| known.id == self.ids[node] && is_announced(&known.announced);

@@ -23,9 +23,9 @@ pub struct RedisNode {
     instance: Instance,
     /// The port that it listens on.
     pub(super) port: u16,
-    /// The arguments beside directory and port.
+    /// The arguments other than the directory and the port.
     pub(super) arguments: Vec<String>,
-    /// The configuration file. The process reads it first, and writes its own changes to it.
+    /// The configuration file. The process reads it at its start, and writes later changes of its configuration to it.
     config_file: Option<PathBuf>,
     clock: Option<WallClock>,
     redirect: Option<Redirect>,
@@ -56,12 +56,12 @@ impl RedisNode {
         self.config_file = Some(file);
     }
 
-    /// Gives it a separate clock.
+    /// Gives the node a separate clock.
     pub(super) fn add_clock(&mut self) {
         self.clock = Some(WallClock::new(self.instance.directory()));
     }
 
-    /// Makes its outgoing connections redirectable.
+    /// Prepares the node so that its outgoing connections can be redirected.
     pub(super) fn add_redirect(&mut self, library: &Path) {
         self.redirect = Some(Redirect::new(self.instance.directory(), library));
     }
@@ -81,14 +81,15 @@ impl RedisNode {
         self.instance.directory().join("redis.sock")
     }
 
-    /// Waits until it listens, which it does before it has read its data.
+    /// Waits until the node listens. A node listens already while it reads its data.
     pub(super) fn wait_until_listening(&mut self) {
         let port = self.port;
         self.instance.wait_until(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
     }
 
-    /// The path of the server. If only Debian's `redis-check-rdb` is installed, uses that: it is the same program,
-    /// which acts according to its name. So no package is needed that starts a service.
+    /// The path of the server. If only Debian's `redis-check-rdb` is installed, this is its path: it is the same
+    /// program, which acts according to the name by which it is started. So tests do not need the package that starts a
+    /// service.
     pub(super) fn program(&self) -> String {
         if let Some(other) = ["redis-server", "valkey-server"].iter().find_map(|name| system::program(name)) {
             return other;
@@ -153,7 +154,7 @@ impl Node for RedisNode {
     }
 }
 
-/// Whether the server answers in any way and has read its data. It listens before that.
+/// Whether the server answers, even with an error, and has read its data. A server listens before it has read its data.
 fn has_loaded(port: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::redis_node::RedisNode;
 
-/// The number of Sentinels in a majority, and the quorum.
+/// The number of Sentinels in a majority. It is also the quorum.
 pub(super) const MAJORITY: usize = 2;
 /// The name of the master in the Sentinels' configuration.
 pub(super) const MASTER: &str = "mymaster";
@@ -14,18 +14,18 @@ pub(super) const MASTER: &str = "mymaster";
 pub struct RedisSentinelOptions<'a> {
     /// How long a node may fail to answer before a Sentinel considers it down.
     pub down_after: Duration,
-    /// How long a fail-over may wait for replicas. After a failed one, the next is tried after twice this time.
+    /// How long a fail-over may wait for replicas. After a failed fail-over, the next one begins after twice this time.
     pub failover_timeout: Duration,
-    /// The password for clients, for Sentinels and between nodes.
+    /// The password that clients, Sentinels and other nodes need.
     pub password: Option<&'a str>,
-    /// The password for clients of Sentinels and between Sentinels.
+    /// The password that clients and other Sentinels need at a Sentinel.
     pub sentinel_password: Option<&'a str>,
     /// Further arguments of `redis-server` for the nodes.
     pub arguments: &'a [&'a str],
     /// Whether each node has a separate clock.
     pub clocks: bool,
-    /// Whether nodes and Sentinels also accept encrypted connections of clients with a certificate of their authority.
-    /// Sentinels still report the ports without encryption.
+    /// Whether nodes and Sentinels also accept encrypted connections, of clients with a certificate signed by their
+    /// authority. Sentinels still report the ports without encryption.
     #[cfg(feature = "tls")]
     pub tls: bool,
 }
@@ -45,7 +45,7 @@ impl Default for RedisSentinelOptions<'_> {
     }
 }
 
-/// A node, which at first follows the master with this port, if there is one.
+/// A node with data. If `master` is a port, the node at first follows the master at this port.
 pub(super) fn data_node(master: Option<u16>, options: RedisSentinelOptions<'_>) -> RedisNode {
     let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
     if let Some(password) = options.password {

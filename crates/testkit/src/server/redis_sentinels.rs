@@ -11,12 +11,12 @@ use super::{
 
 /// The number of nodes with data.
 const NODES: usize = 3;
-/// The number of Sentinels: the smallest number that survives the loss of one.
+/// The number of Sentinels: the smallest number at which a majority is left when one Sentinel is lost.
 const SENTINELS: usize = 3;
 
-/// A private Redis of three nodes, a master and two replicas, and three Sentinels that replace a lost master. Node 0 is
-/// the first master. Nodes save their configuration, as in production: a killed node returns in its last role, and
-/// Sentinels make it a replica some ten seconds later.
+/// A private Redis: a master, two replicas, and three Sentinels, which replace a lost master. At first, node 0 is the
+/// master. Nodes save their configuration, as in production. So a killed node that is restarted has its last role
+/// again; if another node has become the master, Sentinels make it a replica some ten seconds later.
 pub struct RedisSentinels {
     /// The nodes, then the Sentinels.
     group: RedisGroup,
@@ -37,7 +37,7 @@ impl RedisSentinels {
         Self::start_with(RedisSentinelOptions::default())
     }
 
-    /// Starts the nodes and Sentinels, and waits until all know each other.
+    /// Starts the nodes and the Sentinels, and waits until all of them know each other.
     ///
     /// # Panics
     /// If the servers cannot be started.
@@ -97,7 +97,7 @@ impl RedisSentinels {
         format!("redis+sentinel://{user}{hosts}/{MASTER}")
     }
 
-    /// The name of the current master for Sentinels.
+    /// The name by which Sentinels know the current master.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         MASTER
@@ -139,19 +139,19 @@ impl RedisSentinels {
         self.group.directory().join(name)
     }
 
-    /// Waits until a majority of all Sentinels names the same master, and returns it. Sentinels that are killed, paused
-    /// or cut off do not count. The master must be present and report that it is a master.
+    /// Waits until a majority of all Sentinels names the same master, and returns the number of this master. Sentinels
+    /// that are killed, paused or cut off name none. The master itself must be present and report that it is a master.
     ///
     /// # Panics
-    /// If there is none, for instance because fewer than two Sentinels are left.
+    /// If there is no such master, for instance because fewer than two Sentinels are left.
     #[must_use]
     pub fn master(&self) -> usize {
         poll_until("a master", || self.agreed_master())
     }
 
-    /// Waits until all processes that are neither killed, paused nor cut off are in their normal state: a master,
-    /// replicas that follow it, and Sentinels that consider all of them up. After a fail-over this takes some ten
-    /// seconds, until the old master has become a replica.
+    /// Waits until all processes that are neither killed, paused nor cut off are in their normal state: there is a
+    /// master, the replicas follow it, and the Sentinels consider all of these nodes up. After a fail-over this takes
+    /// some ten seconds, until the old master has become a replica.
     ///
     /// # Panics
     /// If they do not reach that state.
@@ -167,8 +167,8 @@ impl RedisSentinels {
         self.group.member_with_port(answer.get(1)?)
     }
 
-    /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`), waits until a majority of Sentinels
-    /// names it, and returns it. The old master accepts writes for some ten seconds more.
+    /// Makes another node the master, as an operator does (`SENTINEL FAILOVER`). Waits until a majority of Sentinels
+    /// names this node, and returns its number. The old master accepts writes for some ten seconds more.
     ///
     /// # Panics
     /// If no other node can become the master.
@@ -177,11 +177,11 @@ impl RedisSentinels {
         let member = (NODES..self.group.len()).find(|&member| self.group.is_present(member));
         let sentinel_member = member.expect("a majority of Sentinels is there");
         poll_until("another master", || {
-            // A fail-over may fail for lack of a vote on a busy machine. Then it is started again.
+            // On a busy machine a fail-over may get too few votes and fail. Then it is started again.
             if self.master_named_by(sentinel_member - NODES) == Some(old_master) {
                 match self.group.answer(sentinel_member, &[&["SENTINEL", "FAILOVER", MASTER]]) {
                     Ok(_) => {}
-                    // The Sentinel does not know the replicas yet, or has not ended the last fail-over.
+                    // The Sentinel does not know the replicas yet, or is still busy with the previous fail-over.
                     Err(error) if ["NOGOODSLAVE", "INPROG"].iter().any(|code| error.starts_with(code)) => {}
                     Err(error) => panic!("SENTINEL FAILOVER: {error}"),
                 }
@@ -190,8 +190,8 @@ impl RedisSentinels {
         })
     }
 
-    /// Makes a replica the master and the master its replica without Sentinels (`FAILOVER`, since 6.2), and waits until
-    /// both have changed. No connection ends. Sentinels do not learn of it and may undo it.
+    /// Exchanges the roles of a replica and the master without Sentinels (`FAILOVER`, since 6.2), and waits until both
+    /// have changed their roles. No connection ends. Sentinels are not told of the change, and may undo it.
     ///
     /// # Panics
     /// If the master refuses, or there is none.
@@ -202,7 +202,7 @@ impl RedisSentinels {
             let words = ["FAILOVER", "TO", "127.0.0.1", &port, "TIMEOUT", "10000"];
             match self.group.answer(data_member(master), &[&words]) {
                 Ok(_) => Some(()),
-                // The replica has not confirmed to the master yet that it has all data.
+                // The replica has not confirmed yet to the master that it has all data.
                 Err(error) if error.contains("is not online") => None,
                 Err(error) => panic!("FAILOVER: {error}"),
             }
@@ -212,8 +212,8 @@ impl RedisSentinels {
         });
     }
 
-    /// Makes a node a second master by force (`REPLICAOF NO ONE`). Sentinels make it a replica again some ten seconds
-    /// later.
+    /// Makes a node a second master by force (`REPLICAOF NO ONE`). Sentinels make the node a replica again some ten
+    /// seconds later.
     ///
     /// # Panics
     /// If it does not answer.
@@ -221,7 +221,7 @@ impl RedisSentinels {
         self.command(node, &["REPLICAOF", "NO", "ONE"]);
     }
 
-    /// Kills a node. It keeps the data that it saved: none, unless the arguments ask for persistence.
+    /// Kills a node. The node keeps the data that it saved. It saved no data unless the arguments ask for persistence.
     pub fn kill(&mut self, node: usize) {
         self.group.kill(data_member(node));
     }
@@ -237,7 +237,7 @@ impl RedisSentinels {
     /// Suspends a node's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn pause(&mut self, node: usize) {
         self.group.pause(data_member(node));
     }
@@ -245,13 +245,13 @@ impl RedisSentinels {
     /// Resumes a node's process. A former master still acts as a master until Sentinels reconfigure it.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the node was killed and not restarted.
     pub fn resume(&mut self, node: usize) {
         self.group.resume(data_member(node));
     }
 
-    /// Cuts a node off from the Sentinels and the other nodes, until [`heal`](Self::heal): connections between them
-    /// end. Its clients still reach it. A master does not learn that it was replaced.
+    /// Cuts a node off from the Sentinels and the other nodes, until [`heal`](Self::heal): the connections between them
+    /// end. Its clients still reach it. A master that is cut off does not learn that another node replaced it.
     pub fn cut(&mut self, node: usize) {
         self.group.cut(data_member(node));
     }
@@ -266,7 +266,7 @@ impl RedisSentinels {
         self.group.heal(data_member(node));
     }
 
-    /// Like [`kill`](Self::kill), for a Sentinel. It keeps its state.
+    /// Like [`kill`](Self::kill), for a Sentinel. The Sentinel keeps its state.
     pub fn kill_sentinel(&mut self, sentinel: usize) {
         self.group.kill(NODES + sentinel);
     }
@@ -282,22 +282,22 @@ impl RedisSentinels {
     /// Like [`pause`](Self::pause), for a Sentinel.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the Sentinel was killed and not restarted.
     pub fn pause_sentinel(&mut self, sentinel: usize) {
         self.group.pause(NODES + sentinel);
     }
 
-    /// Resumes a Sentinel's process. A Sentinel that missed more than two seconds answers, but takes no part in
+    /// Resumes a Sentinel's process. A Sentinel that was paused for more than two seconds answers, but takes no part in
     /// fail-overs for thirty seconds (TILT).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the Sentinel was killed and not restarted.
     pub fn resume_sentinel(&mut self, sentinel: usize) {
         self.group.resume(NODES + sentinel);
     }
 
-    /// Cuts a Sentinel off from the other Sentinels and the nodes, until [`heal_sentinel`](Self::heal_sentinel). Its
-    /// clients still reach it, and it still names the master that it knew.
+    /// Cuts a Sentinel off from the other Sentinels and the nodes, until [`heal_sentinel`](Self::heal_sentinel).
+    /// Clients still reach the Sentinel. It still names the master that it knew before.
     pub fn cut_sentinel(&mut self, sentinel: usize) {
         self.group.cut(NODES + sentinel);
     }
@@ -323,7 +323,7 @@ impl RedisSentinels {
         self.group.command(data_member(node), words)
     }
 
-    /// Like [`command`](Self::command), with any reply.
+    /// Like [`command`](Self::command), but returns any reply.
     ///
     /// # Errors
     /// The error of the node, or the reason why there is no answer.
@@ -339,7 +339,7 @@ impl RedisSentinels {
         self.group.command(NODES + sentinel, words)
     }
 
-    /// Like [`sentinel_command`](Self::sentinel_command), with any reply.
+    /// Like [`sentinel_command`](Self::sentinel_command), but returns any reply.
     ///
     /// # Errors
     /// The error of the Sentinel, or the reason why there is no answer.
@@ -366,7 +366,7 @@ impl RedisSentinels {
             && sentinels.all(|sentinel| self.sees_up(sentinel, &port, replicas.clone().count()))
     }
 
-    /// Whether a Sentinel considers this master up, and this number of replicas.
+    /// Whether a Sentinel considers this master up, and considers this number of its replicas up.
     fn sees_up(&self, sentinel: usize, master: &str, replicas: usize) -> bool {
         let ask = |what| self.group.query(NODES + sentinel, &["SENTINEL", what, MASTER]).unwrap_or_default();
         let values = |reply: &[String], name: &str| -> Vec<String> {

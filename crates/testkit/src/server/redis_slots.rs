@@ -7,7 +7,7 @@ use super::{
     redis_group::poll_until,
 };
 
-/// The time limit of one step in milliseconds, after which the node gives up.
+/// The time limit in milliseconds of one `MIGRATE`, after which the node gives up.
 const STEP_LIMIT: &str = "10000";
 
 impl RedisCluster {
@@ -22,8 +22,8 @@ impl RedisCluster {
         replies.next().and_then(|lines| lines.concat().parse().ok()).expect("a node answers")
     }
 
-    /// Waits until all nodes that are neither killed, paused nor cut off agree that one of them owns a slot, and
-    /// returns the owner.
+    /// Waits until all nodes that are neither killed, paused nor cut off name the same owner of a slot, and returns
+    /// this owner.
     ///
     /// # Panics
     /// If they do not agree, for instance because the slot has no owner.
@@ -38,8 +38,8 @@ impl RedisCluster {
         })
     }
 
-    /// The owner of a slot in the view of a node. `None`: the slot has no owner there, or the node is killed, paused or
-    /// cut off.
+    /// The owner of a slot in the view of a node. `None`: the slot has no owner in this view, or the node is killed,
+    /// paused or cut off.
     #[must_use]
     pub fn owner_by(&self, node: usize, slot: u16) -> Option<usize> {
         let view = self.view(node)?;
@@ -56,11 +56,12 @@ impl RedisCluster {
         self.keys_up_to(node, slot, usize::MAX).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Moves a slot with all its keys, as operators do before Valkey 9 and Redis 8.4, and waits until all nodes know
-    /// it.
+    /// Moves a slot with all its keys, in the steps that operators use before Valkey 9 and Redis 8.4. Waits until all
+    /// nodes know the new owner.
     ///
     /// # Errors
-    /// The error of a node; the slot then stays open. Or the nodes do not agree afterwards.
+    /// The error of a node; then the move of the slot is not ended. Or a text that says that the nodes do not agree
+    /// afterwards.
     ///
     /// # Panics
     /// If the slot has no owner.
@@ -70,11 +71,12 @@ impl RedisCluster {
         self.close_slot(slot)
     }
 
-    /// Moves a slot with all its keys in one step (`CLUSTER MIGRATESLOTS`, Valkey 9), and waits until all nodes know
-    /// it.
+    /// Moves a slot with all its keys in one step (`CLUSTER MIGRATESLOTS`, Valkey 9). Waits until all nodes know the
+    /// new owner.
     ///
     /// # Errors
-    /// The error of the owner, for instance that it has no such command. Or the nodes do not agree afterwards.
+    /// The error of the present owner, for instance that it has no such command. Or a text that says that the nodes do
+    /// not agree afterwards.
     ///
     /// # Panics
     /// If the slot has no owner.
@@ -85,8 +87,8 @@ impl RedisCluster {
         self.wait_for_owner(slot, to)
     }
 
-    /// Begins to move a slot: the new owner imports keys, and the old owner redirects requests for keys that it does
-    /// not have.
+    /// Begins to move a slot, which is then *open*: the new owner imports keys, and the old owner redirects requests
+    /// for keys that it does not have.
     ///
     /// # Errors
     /// The error of a node.
@@ -94,7 +96,7 @@ impl RedisCluster {
     /// # Panics
     /// If the slot has no owner.
     pub fn open_slot(&mut self, slot: u16, to: usize) -> Result<(), String> {
-        // Shortly after a move, an older message of a node may briefly undo the agreed state.
+        // Shortly after an earlier move, a delayed message of a node may undo for a moment what the nodes agreed on.
         let opened = poll_for(CHANGE_LIMIT, || match self.try_open(slot, to) {
             Err(error) if error.contains("not the owner") => None,
             answer => Some(answer),
@@ -109,10 +111,11 @@ impl RedisCluster {
         self.answer(from, &["CLUSTER", "SETSLOT", &number, "MIGRATING", &self.ids[to]]).map(drop)
     }
 
-    /// Moves at most `max` keys of an open slot and returns how many it moved.
+    /// Moves at most `max` keys of an open slot to the new owner, and returns how many keys it moved.
     ///
     /// # Errors
-    /// The error of the old owner, such as `BUSYKEY` if the new owner has the key already. Or the slot is not open.
+    /// The error of the old owner, such as `BUSYKEY` if the new owner has the key already. Or a text that says that the
+    /// slot is not open.
     pub fn move_keys(&mut self, slot: u16, max: usize) -> Result<usize, String> {
         let (from, to) = self.old_and_new_owner(slot)?;
         let keys = self.keys_up_to(from, slot, max)?;
@@ -128,19 +131,20 @@ impl RedisCluster {
         Ok(keys.len())
     }
 
-    /// Ends the move of an open slot to its new owner, and waits until all nodes know it. An old owner without other
-    /// slots becomes a replica of the new one.
+    /// Ends the move of an open slot to its new owner, and waits until all nodes know the new owner. If the old owner
+    /// has no other slots, it becomes a replica of the new owner.
     ///
     /// # Errors
-    /// The old owner still has keys, or the slot is not open; nothing has changed then. Or the error of a node, or the
-    /// nodes do not agree afterwards.
+    /// A text that says that the old owner still has keys or that the slot is not open; in these cases nothing has
+    /// changed. Or the error of a node, or a text that says that the nodes do not agree afterwards.
     pub fn close_slot(&mut self, slot: u16) -> Result<(), String> {
         let (from, to) = self.old_and_new_owner(slot)?;
-        // The new owner would take the slot even then.
+        // The new owner would take the slot even if the old owner still has keys.
         if let Some(key) = self.keys_up_to(from, slot, 1)?.first() {
             return Err(format!("the old owner of slot {slot} still has {key}"));
         }
-        // The new owner comes first: if this test cannot reach the others, they learn of it from the new owner.
+        // The new owner gets the command first: if this test cannot reach the other nodes, they learn of the new owner
+        // from the new owner itself.
         let words = ["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &self.ids[to]];
         self.answer(to, &words)?;
         match self.answer(from, &words) {
@@ -160,30 +164,31 @@ impl RedisCluster {
         reached.ok_or_else(|| format!("slot {slot} is not node {to}'s for all after {CHANGE_LIMIT:?}"))
     }
 
-    /// Removes the owner of a slot (`CLUSTER DELSLOTS` at all nodes), and waits until all nodes know it.
+    /// Takes a slot away from its owner (`CLUSTER DELSLOTS` at all nodes), and waits until all nodes know that the slot
+    /// has no owner.
     ///
     /// # Panics
-    /// If they do not learn of it.
+    /// If the nodes do not learn of it.
     pub fn unassign_slot(&mut self, slot: u16) {
         let owner = self.owner(slot);
         let number = slot.to_string();
         let others: Vec<_> =
             self.members().filter(|&node| node != owner && self.group.is_present(node)).collect();
         poll_until("a slot without an owner", || {
-            // The owner comes first, because the others would learn of the slot from it again.
+            // The owner gets the command first, because other nodes would learn again from it that it owns the slot.
             let nodes = std::iter::once(owner).chain(others.iter().copied());
             let knows_owner =
                 |&node: &usize| self.view(node).is_none_or(|view| view.iter().any(|known| known.owns(slot)));
             let knowing_nodes: Vec<_> = nodes.filter(knows_owner).collect();
             for &node in &knowing_nodes {
-                // The node may have learned of it meanwhile.
+                // The command fails if the node has learned meanwhile that the slot has no owner.
                 let _ = self.answer(node, &["CLUSTER", "DELSLOTS", &number]);
             }
             knowing_nodes.is_empty().then_some(())
         });
     }
 
-    /// Gives a slot without an owner to a node, and waits until all nodes know it.
+    /// Gives a slot without an owner to a node, and waits until all nodes know the owner.
     ///
     /// # Panics
     /// If the slot has an owner, or the nodes do not learn of it.

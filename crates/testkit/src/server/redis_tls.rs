@@ -12,7 +12,7 @@ pub(super) enum Bus {
     Encrypted,
 }
 
-/// Gives a node that is not started yet a port for encrypted connections of clients with a certificate of its
+/// Gives a node that is not started yet a port for encrypted connections, of clients with a certificate signed by its
 /// authority. The node presents the `certificate`.
 pub(super) fn encrypt(node: &mut RedisNode, certificates: &Path, certificate: &str, bus: Bus) -> u16 {
     let port = free_port();

@@ -6,8 +6,8 @@ use std::{
     time::Duration,
 };
 
-/// The reply to a command: its lines, with nested arrays flattened and nil as an empty line; or the error of the
-/// server.
+/// The reply to a command. `Ok`: its lines; the items of nested arrays become lines of one list, and nil becomes an
+/// empty line. `Err`: the error of the server.
 pub type RedisAnswer = Result<Vec<String>, String>;
 
 /// The end of a line.
@@ -56,7 +56,7 @@ impl RedisConnection {
             "$" => lines.extend(self.read_text(number()?)?.lines().map(str::to_owned)),
             "*" => {
                 for _ in 0..number()? {
-                    // One error among several replies, as in a transaction.
+                    // An error as one of the replies in an array, as in a transaction.
                     if let Err(error) = self.read_reply(lines)? {
                         lines.push(error);
                     }
@@ -67,7 +67,7 @@ impl RedisConnection {
         Ok(Ok(()))
     }
 
-    /// Reads a text of this length and its line end. Nil has a negative length.
+    /// Reads a text of this length and the line end after it. Nil has a negative length.
     fn read_text(&mut self, length: i64) -> io::Result<String> {
         let Ok(length) = usize::try_from(length) else { return Ok("\n".to_owned()) };
         let mut text = vec![0; length + LINE_END.len()];

@@ -13,21 +13,22 @@ use std::{
 
 use super::gate::{Gate, pump};
 
-/// The length of a request without the name of the user.
+/// The length of a request without the name of the user, which follows.
 const REQUEST_BYTES: usize = 8;
 /// The answers to a granted and to a refused request.
 const GRANTED: [u8; 8] = [0, 0x5a, 0, 0, 0, 0, 0, 0];
 const REFUSED: [u8; 8] = [0, 0x5b, 0, 0, 0, 0, 0, 0];
 
-/// A SOCKS proxy (version 4): the caller names the port to connect to. Every address that a program learns leads
-/// through it.
+/// A SOCKS proxy (version 4). In each request the caller names the port to connect to. So the proxy also carries
+/// connections to addresses that a program learns while it runs.
 pub(super) struct SocksProxy {
     /// The port that it listens on.
     pub(super) port: u16,
     closed: Arc<AtomicBool>,
 }
 
-/// The route to a server, a port of this machine. A closed gate holds data and also new connections.
+/// The route to a server: the server's port on this machine, and the gate of the route. While the gate holds bytes, new
+/// connections wait too.
 pub(super) type Route = (u16, Arc<Gate>);
 
 impl SocksProxy {

@@ -35,7 +35,7 @@ impl<N: Node> Standalone<N> {
         self.node.wait_until_serving();
     }
 
-    /// Kills the server. Everything that it has written stays.
+    /// Kills the server. All data that it has written stays.
     pub fn kill(&mut self) {
         self.node.instance_mut().kill();
     }
@@ -43,7 +43,7 @@ impl<N: Node> Standalone<N> {
     /// Suspends the server's process until [`resume`](Self::resume).
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn pause(&self) {
         self.node.instance().signal(Signal::SIGSTOP);
     }
@@ -51,7 +51,7 @@ impl<N: Node> Standalone<N> {
     /// Resumes the server's process.
     ///
     /// # Panics
-    /// If it is not running.
+    /// If the server was killed or stopped, and not restarted.
     pub fn resume(&self) {
         self.node.instance().signal(Signal::SIGCONT);
     }
@@ -74,7 +74,8 @@ impl<N: Node> Standalone<N> {
 }
 
 impl<N: DataDirectory> Standalone<N> {
-    /// Kills the server and deletes its data. After a [`restart`](Self::restart) it is empty, with the same address.
+    /// Kills the server and deletes its data. After a [`restart`](Self::restart) the server has no data, at the same
+    /// address.
     ///
     /// # Panics
     /// If its data cannot be deleted.
@@ -90,8 +91,8 @@ impl<N: DataDirectory> Standalone<N> {
         self.node.instance_mut().save();
     }
 
-    /// Kills the server and restores the [saved](Self::save) data, like an operator with an old backup. After a
-    /// [`restart`](Self::restart) its revisions or transaction numbers have gone backwards.
+    /// Kills the server and restores the [saved](Self::save) data, like an operator who restores an old backup. After a
+    /// [`restart`](Self::restart), the server's revisions or transaction numbers are smaller than before.
     ///
     /// # Panics
     /// If nothing was saved.

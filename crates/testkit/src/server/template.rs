@@ -9,24 +9,24 @@ use std::{
 
 use super::directory;
 
-/// The template of the initial data of one kind of server, which `program` creates. Another program, or another version
-/// of it, has another template.
+/// The stored initial data of one kind of server, which `program` created. Each program, and each version of it, has
+/// its own stored data.
 pub(super) struct DataTemplate<'a> {
     pub(super) name: &'a str,
     pub(super) program: &'a Path,
 }
 
 impl DataTemplate<'_> {
-    /// Fills `data`, which does not exist yet, with the result of `create`.
+    /// Fills `data`, a directory that does not exist yet, with the result of `create`.
     ///
-    /// `create` runs once for each version of the program and each user. Its result is kept in cargo's directory for
-    /// files of tests. Parallel callers wait.
+    /// `create` runs once for each version of the program and each user. Its result is kept in the directory in which
+    /// cargo lets tests keep files. Parallel callers wait.
     ///
     /// # Panics
     /// If the program does not exist, or the disk is full.
     pub(super) fn copy_to(&self, data: &Path, create: impl FnOnce(&Path)) {
         let Some(cargo_tmp) = cargo_tmp() else {
-            // The test program is not in cargo's target directory.
+            // The test program is not in cargo's target directory, so there is no place to keep the result.
             return create(data);
         };
         fs::create_dir_all(&cargo_tmp).expect("a directory of cargo's can be written to");
@@ -51,7 +51,7 @@ impl DataTemplate<'_> {
     }
 }
 
-/// Cargo's directory for files of tests, found from the path of this program.
+/// Cargo's directory for files of tests. It is found from the path of this test program.
 fn cargo_tmp() -> Option<PathBuf> {
     let program = env::current_exe().ok()?;
     let target = program.ancestors().find(|directory| directory.join("CACHEDIR.TAG").is_file())?;

@@ -37,7 +37,8 @@ impl ZookeeperServer {
         Self::start_node(node)
     }
 
-    /// Starts a server that accepts encrypted connections of clients with a certificate of its authority.
+    /// Starts a server that accepts encrypted connections, of clients with a certificate signed by the server's
+    /// authority.
     ///
     /// # Panics
     /// If the server cannot be started.
@@ -70,7 +71,7 @@ impl ZookeeperServer {
         Self::start_node(node)
     }
 
-    /// The URL; for an encrypted server with the host name of its certificate.
+    /// The URL. For an encrypted server it has the host name of the server's certificate.
     #[must_use]
     pub fn url(&self) -> String {
         match self.node.secure_port {
@@ -79,8 +80,8 @@ impl ZookeeperServer {
         }
     }
 
-    /// Kills the server and sets the child counter of a node. After a [`restart`](Self::restart) the next sequential
-    /// child gets this number.
+    /// Kills the server and sets the child counter of a node. After a [`restart`](Self::restart), the next sequential
+    /// child below the node gets this number.
     ///
     /// # Panics
     /// If there is no such node.

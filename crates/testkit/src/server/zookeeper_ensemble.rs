@@ -11,15 +11,15 @@ use super::{
     zookeeper_node::ZookeeperNode,
 };
 
-/// A private ZooKeeper of three nodes, which never waits until its data is on disk. A tick is 500 ms. A node that is
+/// A private ZooKeeper of three nodes, which never wait until their data is on disk. A tick is 500 ms. A node that is
 /// cut off gets no notice that its connections are gone: it finds out after ten ticks, and answers its clients until
-/// then. Messages in flight when it was cut off arrive when it is healed.
+/// then. Messages that are in flight when the node is cut off arrive when it is healed.
 pub type ZookeeperEnsemble = Cluster<ZookeeperNode>;
 
 /// The link between two nodes.
 pub struct GateLink {
     ends: [usize; 2],
-    /// Controls both directions.
+    /// The gate for the messages of both directions.
     gate: Arc<Gate>,
 }
 
@@ -68,7 +68,8 @@ impl ClusterNode for ZookeeperNode {
     const SCHEME: &'static str = "zookeeper";
     type Link = GateLink;
 
-    /// The leader with the newest transaction. A former leader may not know yet that it was replaced.
+    /// Of the nodes that report that they lead, the one with the newest transaction. A former leader may not know yet
+    /// that another node replaced it.
     fn leader(present: &[(usize, &Self)]) -> Option<usize> {
         let statuses: Vec<_> =
             present.iter().filter_map(|(index, node)| Some((index, node.status()?))).collect();
@@ -94,7 +95,7 @@ impl Link for GateLink {
 
 impl Drop for GateLink {
     fn drop(&mut self) {
-        // Ends the threads that still wait.
+        // Ends the threads that still wait at the gate.
         self.gate.set(Passage::Lost);
     }
 }
@@ -118,7 +119,7 @@ fn configuration(ports: &[[u16; 2]], socks_proxy: &SocksProxy, lines: &[&str]) -
     let servers = ports.iter().enumerate();
     config_lines
         .extend(servers.map(|(node, [follow, elect])| format!("server.{node}=127.0.0.1:{follow}:{elect}")));
-    // All its connections go through the proxy, also those on this machine.
+    // All connections of the node go through the proxy, including those to addresses of this machine.
     config_lines.push(format!("-DsocksProxyPort={}", socks_proxy.port));
     let socks = ["-DsocksProxyHost=127.0.0.1", "-DsocksProxyVersion=4", "-DsocksNonProxyHosts="];
     config_lines.extend(socks.iter().chain(lines).map(|&line| line.to_owned()));

@@ -16,12 +16,13 @@ use super::{
     standalone::DataDirectory,
 };
 
-/// The time limit of a question.
+/// The time limit of a four-letter command.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-/// The time limit of a question to a server that may be starting or electing. Such a server may never answer an early
-/// request.
+/// The time limit of a four-letter command to a server that may be starting or may be in an election. Such a server may
+/// never answer a request that arrives too early.
 const EARLY_LIMIT: Duration = Duration::from_millis(200);
-/// The configuration of every test server. A tick is the unit of all its times, and sessions end at a tick.
+/// The configuration lines that every test server has. A tick is the unit of all times in the configuration, and
+/// sessions end at a tick.
 const USUAL: [&str; 10] = [
     "clientPortAddress=127.0.0.1",
     "dataDir=./data",
@@ -31,13 +32,13 @@ const USUAL: [&str; 10] = [
     "maxClientCnxns=0",
     "admin.enableServer=false",
     "4lw.commands.whitelist=*",
-    // The digest of `super:secret`, whose owner has all rights.
+    // The digest of the user `super` with the password `secret`, who has all rights.
     "DigestAuthenticationProvider.superDigest=super:lK75jTNcA+U9vtVEw5vB51mj/w4=",
-    // During an election, notifications are repeated at growing intervals, at most this long.
+    // During an election, nodes repeat their messages at growing intervals. This is the longest interval.
     "fastleader.maxNotificationInterval=1000",
 ];
 
-/// ZooKeeper's library, and dependencies that it does not name.
+/// ZooKeeper's library, and the libraries that it needs but does not name.
 const LIBRARIES: [&str; 3] = ["zookeeper", "netty-codec", "netty-resolver"];
 
 /// One ZooKeeper.
@@ -57,9 +58,9 @@ pub struct ZookeeperNode {
 
 /// The status that a serving node reports.
 pub(super) struct Status {
-    /// Whether it leads others.
+    /// Whether the node is the leader of other nodes.
     pub(super) leads: bool,
-    /// Its newest transaction.
+    /// The number of its newest transaction.
     pub(super) zxid: u64,
 }
 

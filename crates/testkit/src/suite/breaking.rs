@@ -71,7 +71,7 @@ async fn breaking_another_token_finds_nothing(fixture: &Fixture<'_>) -> Outcome 
 
 async fn a_hold_that_cannot_be_broken_stays(fixture: &Fixture<'_>) -> Outcome {
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
-    // The claim does not end on SIGTERM, so an engine that can only send signals cannot break it.
+    // The claim does not end on SIGTERM. So an engine that breaks holds only by signals cannot break it.
     let claim = Claim { stops_on_term: false, ..fixture.claim(&fixture.name(""), Mode::Exclusive) };
     let grant = client_a.acquire(&claim).await?;
     for force in [false, true] {
@@ -97,7 +97,7 @@ async fn a_broken_hold_is_lost_and_blocks_until_its_release(fixture: &Fixture<'_
     client_b.claim_blocked(&waiter).await?;
     let answers = client_a.engine.renew(&[hold_of(&claim, &grant)]).await;
     expect_match!(&answers[..], [Renewed::Lost(Loss::Broken)] => (), "the renewal of a hold that was broken");
-    // The release of the holder confirms that it has stopped.
+    // The release by the holder confirms that the holder has stopped.
     client_a.release(&claim, Some(&grant)).await?;
     let next = client_b.ask_until_granted(&waiter).await?;
     expect_match!(next.previous, Previous::Broken | Previous::Unknown => (), "after a hold that was broken");
@@ -133,8 +133,8 @@ async fn a_forced_break_frees_at_once(fixture: &Fixture<'_>) -> Outcome {
     client_b.release_hold(&next_claim, &next).await
 }
 
-/// A token that belongs to no block up to that of this grant. Where a server numbers the claims itself, all blocks have
-/// one size, whatever number of tokens a claim asked for.
+/// A token that is in neither the block of this grant nor an earlier block. If a server numbers the claims itself, all
+/// blocks have one size, even if a claim asked for fewer tokens.
 fn next_block(grant: &Grant) -> u64 {
     let last = grant.token.number + u64::from(grant.tokens) - 1;
     let size = u64::from(HAND_OVER_TOKENS);
@@ -159,7 +159,7 @@ async fn a_forced_break_ends_an_unconfirmed_grant(fixture: &Fixture<'_>) -> Outc
     let Contended { client_a, client_b, holder, grant, waiter } = fixture.contended().await?;
     client_a.release_hold(&holder, &grant).await?;
     let view = client_a.engine.show(&waiter.name).await.map_err(|error| format!("show: {error:?}"))?;
-    // An engine may grant only when a claim asks. Then there is no hold to break yet.
+    // Some engines grant a claim only when it asks. On such an engine there is no hold to break yet.
     if let Some(token) = view.holders.first().and_then(|holder| holder.token) {
         let answer = client_a.engine.break_hold(&waiter.name, token, true).await;
         expect_match!(answer, Ok(Broken::Done) => (), "breaking a grant that was pushed");

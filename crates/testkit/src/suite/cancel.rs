@@ -58,7 +58,7 @@ async fn a_release_dropped_at_any_poll_can_be_sent_again(fixture: &Fixture<'_>) 
     Err(format!("a release needs more than {MAX_POLLS} polls").into())
 }
 
-/// Polls a future up to `polls` times, whenever it is woken, and then drops it. Returns whether it completed.
+/// Polls a future up to `polls` times, whenever it was woken, and then drops it. Returns whether the future completed.
 async fn poll_times<T>(mut future: BoxFuture<'_, T>, polls: usize) -> bool {
     let mut polled = 0;
     poll_fn(move |context| {

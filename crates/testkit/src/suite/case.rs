@@ -21,7 +21,7 @@ pub(super) struct Case {
 pub(super) enum Stop {
     /// The engine broke a rule.
     Fail(String),
-    /// The case does not apply, as it found while running.
+    /// The case does not apply. The reason was found while the case ran.
     Skip(String),
 }
 
@@ -34,7 +34,7 @@ impl From<String> for Stop {
     }
 }
 
-/// A [`Case`] of a function. `skip` is a function that returns from the profile why the case does not apply.
+/// A [`Case`] of a function. `skip` is a function from the profile to the reason why the case does not apply.
 macro_rules! case {
     ($run:ident) => {
         case!($run, skip = |_| None)

@@ -138,7 +138,7 @@ async fn inline_verbs_complete_at_their_first_poll(fixture: &Fixture<'_>) -> Out
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     client.add_to_clean_up(&claim);
     let engine = &client.engine;
-    // On a thread without a runtime, as core calls inline engines from blocking callers.
+    // The verbs run on a thread without a runtime, as they do when a blocking caller uses an inline engine.
     let answered = std::thread::scope(|scope| {
         let verbs = || {
             let grant = match crate::dropper::poll_once(engine.claim(&claim, How::Create))? {

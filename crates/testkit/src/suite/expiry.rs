@@ -99,7 +99,7 @@ async fn the_hint_gives_the_end_of_the_lease(fixture: &Fixture<'_>) -> Outcome {
     let grant = client_a.acquire(&claim).await?;
     let ttl = expect_match!(grant.ttl, Some(ttl) => ttl, "the grant of a lease has no ttl");
     let hint = client_b.claim_blocked(&Claim { ttl, ..fixture.claim(&claim.name, Mode::Exclusive) }).await?;
-    // The hint may be absent. If present, it must not be later than the expiry by more than the grace time.
+    // An engine need not give a hint. If it gives one, the time until the next ask is at most twice the lease time.
     ensure!(
         hint.ask_in.is_none_or(|ask_in| ask_in <= ttl * 2),
         "a lease of {ttl:?} has the hint {:?}",

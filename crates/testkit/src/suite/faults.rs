@@ -1,4 +1,4 @@
-//! Behaviour of a disturbed system. The harness states which disturbances it can produce.
+//! How engines behave when the system is disturbed. The harness states which disturbances it can produce.
 
 use leasehold_core::{Mode, Notification, Renewed};
 

@@ -18,21 +18,22 @@ use crate::{
     suite::case::{Stop, expect_match},
 };
 
-/// The lease time of cases that need no expiry: far longer than any case runs.
+/// The lease time of cases that need no expiry: far longer than such a case takes on a machine that is not slow.
 const LONG: Duration = Duration::from_secs(30);
-/// The lease time of cases that wait for the expiry, if the engine allows it. On a machine that is too slow for it, the
-/// case runs again with a longer time.
+/// The lease time of cases that wait for the expiry, if the engine allows such a short lease. If the machine is too
+/// slow for it, the case runs again with a longer time.
 const SHORT: Duration = Duration::from_secs(1);
-/// The time after a ttl until a lapsed hold must be gone. Engines may count in coarse ticks.
+/// How long after the end of its ttl a lapsed hold may still be there. Engines may count in coarse ticks.
 const GRACE: Duration = Duration::from_millis(250);
-/// How much of an engine's request timeout a machine may withhold. Engines wait for 3 s or longer.
+/// A machine that withholds more time than this may have caused the timeout of a request. Engines wait 3 s or longer
+/// for an answer.
 const WITHHELD: Duration = Duration::from_millis(500);
-/// The most asks of a claim before its case fails. Polled engines need several asks.
+/// The largest number of asks of one claim; after them the case fails. Polled engines need several asks.
 const MAX_ASKS: usize = 200;
-/// The most tries for a name that must be free because a lease ended. A server that gets no time may expire leases
-/// late; such a server also answers the tries late.
+/// The largest number of tries for a name that must be free because a lease ended. A server that gets no processor time
+/// may expire leases late; such a server also answers the tries late.
 const MAX_TRIES: usize = 100;
-/// The pause between two of these tries.
+/// The pause between two such tries.
 const TRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The setup of one case.
@@ -42,13 +43,13 @@ pub(super) struct Fixture<'a> {
     prefix: String,
     /// The claims that the case made, which are released at its end.
     claims_made: RefCell<Vec<(Arc<dyn Engine>, Claim)>>,
-    /// The factor by which short times are longer than usual.
+    /// The factor by which the short times of this try are longer than usual.
     time_factor: u32,
     /// The shortest lease or minimum hold time of the case.
     shortest: Cell<Option<Duration>>,
-    /// Started with the case.
+    /// Measures from the start of the case.
     stopwatch: Stopwatch,
-    /// For how long the case let time pass.
+    /// How much time the case has let pass on purpose.
     advanced: Cell<Duration>,
     /// Whether an answer or a connection did not come in time.
     had_timeout: Cell<bool>,
@@ -83,8 +84,8 @@ impl<'a> Fixture<'a> {
         }
     }
 
-    /// Whether the machine was so slow that a short time may have ended too early, or withheld much of the time for an
-    /// answer that did not come.
+    /// Whether the failure of the case may be due to a slow machine: a short time may have ended before the case was
+    /// ready, or an answer did not come in time and the machine withheld much of that time.
     pub(super) fn was_slow(&self) -> bool {
         let own_time = self.stopwatch.elapsed().saturating_sub(self.advanced.get());
         let withheld = self.stopwatch.elapsed().saturating_sub(self.stopwatch.given());
@@ -143,7 +144,7 @@ impl<'a> Fixture<'a> {
         Claim { ttl, claim_time: ttl, ..self.claim(name, mode) }
     }
 
-    /// A time for whose end the case waits.
+    /// The length of a time for whose end the case waits: longer in a repeated try on a slow machine.
     pub(super) fn short_time(&self, time: Duration) -> Duration {
         let time = time * self.time_factor;
         self.shortest.set(Some(self.shortest.get().map_or(time, |shortest| shortest.min(time))));
@@ -155,7 +156,7 @@ impl<'a> Fixture<'a> {
         self.harness.max_waiters()
     }
 
-    /// How long to wait for an event that may never happen.
+    /// How long to wait for a notification that may never come.
     pub(super) fn patience(&self) -> Duration {
         self.harness.patience()
     }
@@ -190,7 +191,7 @@ impl<'a> Fixture<'a> {
     }
 
     /// Releases every claim of the case by its id, and returns the failures. The clients live as long as the fixture,
-    /// because some of them end lapsed holds on the server.
+    /// because on some engines a client itself ends lapsed holds on the server.
     pub(super) async fn clean_up(&self) -> Vec<String> {
         let claims_made = self.claims_made.borrow().clone();
         let mut failures = Vec::new();
@@ -204,7 +205,7 @@ impl<'a> Fixture<'a> {
     }
 }
 
-/// A name with a holder and a waiter: the start of most cases about the queue and notifications.
+/// A name with a holder and a waiter. Most cases about the queue and notifications begin with it.
 pub(super) struct Contended<'a> {
     /// The client of the holder.
     pub(super) client_a: Client<'a>,
@@ -234,7 +235,7 @@ impl Client<'_> {
         self.engine.claim(claim, how).await
     }
 
-    /// Adds this claim to the clean-up.
+    /// Adds this claim to the claims that are released at the end of the case.
     pub(super) fn add_to_clean_up(&self, claim: &Claim) {
         let mut claims_made = self.fixture.claims_made.borrow_mut();
         if !claims_made.iter().rev().any(|(_, known)| known.id == claim.id) {
@@ -269,7 +270,8 @@ impl Client<'_> {
         Ok(hint)
     }
 
-    /// Asks for a blocked claim, and fails the case unless the claim is granted after some polls at the latest.
+    /// Asks for a blocked claim repeatedly, with a pause of one poll interval. Fails the case unless the claim is
+    /// granted within [`MAX_ASKS`] asks.
     pub(super) async fn ask_until_granted(&self, claim: &Claim) -> Outcome<Grant> {
         let mut how = How::Ask;
         for _ in 0..MAX_ASKS {
@@ -301,7 +303,7 @@ impl Client<'_> {
         ))
     }
 
-    /// Releases a claim, with its token if it holds.
+    /// Releases a claim. If the claim holds, the release has its token.
     pub(super) async fn release(&self, claim: &Claim, grant: Option<&Grant>) -> Outcome<Released> {
         self.send_release(&release_of(claim, grant)).await
     }
@@ -329,8 +331,8 @@ impl Client<'_> {
         }
     }
 
-    /// Sends a claim of a name whose lease has ended, and fails the case unless the claim is granted after some tries
-    /// at the latest.
+    /// Sends a claim of a name whose lease has ended, and repeats it while the name is taken. Fails the case unless the
+    /// claim is granted within [`MAX_TRIES`] tries.
     pub(super) async fn acquire_soon(&self, claim: &Claim) -> Outcome<Grant> {
         for _ in 1..MAX_TRIES {
             if let Answer::Held(grant) = self.send_claim(claim, How::Create).await? {
@@ -341,7 +343,7 @@ impl Client<'_> {
         self.acquire(claim).await
     }
 
-    /// Like [`expect_free`](Self::expect_free), after the end of a lease.
+    /// Like [`expect_free`](Self::expect_free), for a name whose lease has ended: the claim is repeated.
     pub(super) async fn expect_free_soon(&self, name: &Name) -> Outcome<Grant> {
         let claim = self.fixture.try_claim(name, Mode::Exclusive);
         let grant = self.acquire_soon(&claim).await?;

@@ -6,7 +6,7 @@ use leasehold_core::{BoxFuture, Engine, Name};
 
 use crate::rig::{AT_ONCE, PATIENCE};
 
-/// How long to wait until nothing is left on the system: queue entries end after a minute at the latest.
+/// How long to wait until nothing is left on the system. The last queue entries end after a minute.
 const AT_REST_LIMIT: Duration = Duration::from_secs(80);
 /// The interval between two checks of what is left.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
@@ -24,13 +24,14 @@ pub trait Harness: Sync {
     /// Disturbs the system. `false`: the harness cannot, and nothing happened.
     fn disturb(&self, kind: Disturbance) -> BoxFuture<'_, bool>;
 
-    /// How many cases may run in parallel, which shortens a run if time really passes. Each case has names of its own,
-    /// but all share the clock: letting time pass for one case must have no other effect on the others.
+    /// How many cases may run in parallel. Parallel cases shorten a run if time really passes. Each case uses its own
+    /// names, but all cases share the clock: when time passes for one case, this must have no other effect on the other
+    /// cases.
     fn parallel_cases(&self) -> usize {
         AT_ONCE
     }
 
-    /// How many claims wait on one name in the largest case. The default is the load of one name in a flash sale.
+    /// How many claims wait on one name in the largest case. The default is the load on one name in a flash sale.
     fn max_waiters(&self) -> usize {
         1_000
     }
@@ -40,15 +41,15 @@ pub trait Harness: Sync {
         true
     }
 
-    /// How long, in real time, a notification may take before it counts as lost. Only a lost notification takes so
-    /// long.
+    /// How long, in real time, a notification may take before it counts as lost. It is so long that only a lost
+    /// notification exceeds it.
     fn patience(&self) -> Duration {
         PATIENCE
     }
 
-    /// What is left on the system (keys, entries, files, ...) after everything that can lapse has lapsed. Called after
-    /// each case, or after all parallel cases, when every claim is released; it must then be empty. Each item is a text
-    /// that contains the name that it belongs to.
+    /// What is left on the system (keys, entries, files, ...) after everything that can lapse has lapsed. The suite
+    /// calls it after each case, or after all parallel cases. Then every claim is released, so nothing may be left.
+    /// Each item is a text that contains the name that the item belongs to.
     fn leftovers(&self) -> BoxFuture<'_, Vec<String>>;
 }
 
@@ -62,8 +63,8 @@ pub enum Disturbance {
     Cut,
 }
 
-/// Calls `look` until nothing is left or all queue entries have had time to end. Returns what is left then. For
-/// [`Harness::leftovers`] of harnesses with a server.
+/// Calls `look` until nothing is left, or until all queue entries have had time to end. Returns what is left then.
+/// Harnesses with a server call it in [`Harness::leftovers`].
 pub async fn wait_for_no_leftovers(look: impl Fn() -> Vec<String>) -> Vec<String> {
     let limit = tokio::time::Instant::now() + AT_REST_LIMIT;
     loop {
@@ -75,8 +76,8 @@ pub async fn wait_for_no_leftovers(look: impl Fn() -> Vec<String>) -> Vec<String
     }
 }
 
-/// The number of waiters in the largest case for an engine where each claim reads all others, so that a large number
-/// takes minutes: `few`, or the value of the variable `LEASEHOLD_CROWD`, as in nightly runs.
+/// The number of waiters in the largest case for an engine where each claim reads all other claims: there a large
+/// number would take minutes. Returns `few`, or the value of the variable `LEASEHOLD_CROWD`, which nightly runs set.
 #[must_use]
 pub fn max_waiters_or(few: usize) -> usize {
     std::env::var("LEASEHOLD_CROWD").ok().and_then(|count| count.parse().ok()).unwrap_or(few)

@@ -21,7 +21,7 @@ async fn a_ping_is_answered_and_creates_nothing(fixture: &Fixture<'_>) -> Outcom
     let (client_a, client_b) = (fixture.client().await, fixture.client().await);
     let ping =
         async |client: &Client<'_>| client.engine.ping().await.map_err(|error| format!("ping: {error:?}"));
-    // Before the first request, while a name is held, and after use.
+    // The client pings before its first request, while a name is held, and after use.
     ping(&client_a).await?;
     let claim = fixture.claim(&fixture.name(""), Mode::Exclusive);
     let grant = client_a.acquire(&claim).await?;

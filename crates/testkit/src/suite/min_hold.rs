@@ -18,12 +18,12 @@ pub(super) const CASES: &[Case] = &[
     case!(a_release_without_a_hold_starts_no_minimum_hold, skip = needs_min_hold),
 ];
 
-/// The minimum hold time of the cases, if the machine is quick enough.
+/// The minimum hold time of the cases, unless the machine is too slow for it.
 const MIN_HOLD: Duration = Duration::from_secs(1);
-/// The time after the minimum hold until the name must be free.
+/// How long after the end of the minimum hold the name may still be taken.
 const GRACE: Duration = Duration::from_millis(250);
 
-/// How many waiters are granted the name in turn, and the minimum hold time of each.
+/// How many waiters are granted the name one after the other, and the minimum hold time of each of them.
 const WAITERS: usize = 8;
 const MIN_HOLD_EACH: Duration = Duration::from_millis(100);
 /// How late each grant may be. Polled engines poll several times a second.
@@ -100,7 +100,7 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
             "a release with a minimum hold"
         );
         let (index, next_grant) = loop {
-            // Counted in steps, which take longer on a slow machine.
+            // The time is counted in steps, which take longer than their length on a slow machine.
             let (expected, passed) = (WAITERS - queue.len() + 1, now.since(Instant::from_nanos(0)));
             ensure!(
                 passed <= (MIN_HOLD_EACH + LATE) * expected as u32,
@@ -120,12 +120,12 @@ async fn each_waiter_is_granted_when_the_minimum_hold_ends(fixture: &Fixture<'_>
     last_holder.1.release_hold(&last_holder.0, &grant).await
 }
 
-/// A claim that waits as core lets it wait.
+/// A claim that waits in the way in which core makes claims wait.
 struct Waiter<'a> {
     claim: Claim,
     client: &'a Client<'a>,
     wait: Wait,
-    /// When it asks next, without a notification.
+    /// When it asks next if no notification comes.
     due: Instant,
 }
 

@@ -99,7 +99,7 @@ async fn a_hold_of_several_permits_counts_them_all(fixture: &Fixture<'_>) -> Out
     client_b.acquire(&fixture.try_claim(&name, permits(3, 3))).await.map(drop)
 }
 
-/// I13: a try blocks no other claim, except with what it is granted.
+/// I13: a try must not block another claim, except by the hold that the try is granted.
 async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     for (suffix, mode) in [("-permits", permits(1, 3)), ("-readers", Mode::Shared)] {
@@ -114,7 +114,8 @@ async fn concurrent_tries_that_fit_are_all_granted(fixture: &Fixture<'_>) -> Out
     Ok(())
 }
 
-/// I13, with two tries at once: one wants more permits than are left, the other does not.
+/// I13, with two tries at the same time: one wants more permits than are left, and the other wants no more than are
+/// left.
 async fn a_refused_try_does_not_block_a_smaller_one(fixture: &Fixture<'_>) -> Outcome {
     let clients = [fixture.client().await, fixture.client().await, fixture.client().await];
     let [holder, large, small] = &clients;

@@ -159,7 +159,8 @@ async fn a_cancelled_waiter_hands_over_its_grant(fixture: &Fixture<'_>) -> Outco
     let (leaving, staying) = (fixture.claim(&name, Mode::Exclusive), fixture.claim(&name, Mode::Exclusive));
     client_a.claim_blocked(&leaving).await?;
     client_b.claim_blocked(&staying).await?;
-    // The grant, or the wake-up, is in flight to the first waiter when it gives up, so the waiter cannot know.
+    // When the waiter gives up, its grant or its wake-up is in flight, so the waiter does not know whether it is
+    // granted.
     client_a.release_hold(&holder, &grant).await?;
     expect_match!(
         client_a.release(&leaving, None).await?,
@@ -179,7 +180,7 @@ async fn a_dead_waiter_does_not_block_the_queue(fixture: &Fixture<'_>) -> Outcom
     let waiter = fixture.claim(&name, Mode::Exclusive);
     client_b.claim_blocked(&waiter).await?;
     client_a.release_hold(&holder, &grant).await?;
-    // The dead waiter was granted, and its claim time ends without a confirmation.
+    // The dead waiter was granted the name, and its claim time ends without a confirmation.
     let silent = fixture.short_lease_claim(&name, Mode::Exclusive);
     fixture.advance(silent.claim_time * 2).await;
     client_b.ask_until_granted(&waiter).await.map(drop)
@@ -219,7 +220,8 @@ async fn a_thousand_claims_wait_on_one_name(fixture: &Fixture<'_>) -> Outcome {
     Ok(())
 }
 
-/// On a slow machine, lets the holder and the waiters ask again before their leases end.
+/// If much of the lease time has passed, as on a slow machine, lets the holder and the waiters ask again before their
+/// leases end.
 async fn keep_alive(
     (holder, client): (&Claim, &Client<'_>),
     waiters: &[(&Claim, &Client<'_>)],

@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
     case!(an_unused_hold_does_not_hide_the_end_before_it),
 ];
 
-/// R9 requires tombstones only if requests can overtake each other.
+/// R9 requires tombstones only if a request can arrive after a later one.
 fn cannot_be_late(profile: &Profile) -> Option<&'static str> {
     let applied_at_once = profile.inline && profile.life == Life::Process;
     applied_at_once.then_some("no request can arrive late: verbs are applied when they are called")
@@ -200,7 +200,7 @@ async fn a_late_release_spares_the_next_holder(fixture: &Fixture<'_>) -> Outcome
     let old = fixture.claim(&name, Mode::Exclusive);
     let old_grant = client_a.acquire(&old).await?;
     client_a.release_hold(&old, &old_grant).await?;
-    // The same client: an engine must not confuse a claim with its owner, client or session.
+    // The new claim is of the same client: an engine must not confuse a claim with its owner, client or session.
     let new = fixture.claim(&name, Mode::Exclusive);
     let grant = client_a.acquire(&new).await?;
     for token in [Some(&old_grant), None] {

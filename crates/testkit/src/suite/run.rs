@@ -22,11 +22,11 @@ use crate::limits::{OPEN_FILES, raise_open_files};
 
 /// The time limit of a case: far more than the longest case needs on a slow server, so that a hang becomes a failure.
 const CASE_LIMIT: Duration = Duration::from_secs(300);
-/// The factors for short times, one for each try, while a machine is too slow for them.
+/// The factors for short times. If a machine is too slow for a try of a case, the next try uses the next factor.
 const TIME_FACTORS: [u32; 4] = [1, 2, 4, 8];
 
-/// The clients of this many parallel cases stay alive until the leftovers were checked: some clients end lapsed holds
-/// on the server, but a server takes only a limited number of connections.
+/// How many fixtures of finished parallel cases are kept, with their clients, until the leftovers were checked. On some
+/// engines a client itself ends lapsed holds on the server, but a server takes only a limited number of connections.
 const LIVE_FIXTURES: usize = 4;
 
 /// Runs every case that applies to the engine, and prints a report with the skipped cases and their reasons.
@@ -40,7 +40,7 @@ pub fn engine(harness: &dyn Harness) -> Report {
     report
 }
 
-/// The same without printing and panicking, for tests of the suite itself.
+/// Like [`engine`], but prints nothing and does not panic at failures. For tests of the suite itself.
 ///
 /// # Panics
 /// If no runtime can be built.
@@ -66,7 +66,7 @@ struct SuiteRun<'a> {
     profile: Profile,
     /// A random number in all names of this run.
     run_id: u64,
-    /// Whether cases may run in parallel, each with its own clients.
+    /// Whether the limit of open files lets cases run in parallel, each with its own clients.
     enough_files: bool,
     report: Report,
 }
@@ -83,7 +83,8 @@ impl SuiteRun<'_> {
         }
         let parallel = if self.enough_files { self.harness.parallel_cases() } else { 1 };
         if parallel > 1 {
-            // A case that runs in parallel must not disturb the system and uses only its own names.
+            // These cases run alone, because they disturb the system or use names that are not their own. A case that
+            // runs in parallel does neither.
             let must_run_alone =
                 |case: &&Case| faults::CASES.iter().chain(names::CASES).any(|alone| alone.name == case.name);
             let (sequential_cases, parallel_cases): (Vec<_>, Vec<_>) =
@@ -99,8 +100,8 @@ impl SuiteRun<'_> {
         }
     }
 
-    /// Runs cases in parallel, up to `parallel` of them; most of them wait for time to pass. Leftovers are checked when
-    /// all are over.
+    /// Runs cases in parallel, up to `parallel` of them at a time; most of them wait for time to pass. Checks leftovers
+    /// when all cases are over.
     async fn run_in_parallel(&mut self, cases: &[&Case], parallel: usize) {
         let this = &*self;
         let fixtures = RefCell::new(VecDeque::new());
@@ -120,7 +121,8 @@ impl SuiteRun<'_> {
         let mut leftovers = self.leftovers().await;
         drop(fixtures);
         for (case, outcome) in outcomes {
-            // Engines encode names differently, but no engine changes the letters of a case name.
+            // Engines encode names differently, but no engine changes letters, so an encoded name contains the name of
+            // its case.
             let (case_leftovers, others) = leftovers.into_iter().partition(|text| text.contains(case.name));
             leftovers = others;
             self.record_result(case, outcome, &case_leftovers);
@@ -141,8 +143,8 @@ impl SuiteRun<'_> {
         }
     }
 
-    /// Runs a case. If it failed and the machine was too slow for short times, runs it again with longer times. The
-    /// fixture of the last try lives until the leftovers were checked.
+    /// Runs a case. If it failed and the machine was too slow for its short times, runs it again with longer times. The
+    /// fixture of the last try is returned, so that it lives until the leftovers were checked.
     async fn run_until_quick(&self, case: &Case) -> ((Outcome, Duration), Fixture<'_>) {
         let begin = Instant::now();
         let mut time_factors = TIME_FACTORS.into_iter().peekable();

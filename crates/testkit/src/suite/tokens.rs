@@ -98,7 +98,8 @@ async fn a_grant_carries_no_more_tokens_than_asked_for(fixture: &Fixture<'_>) ->
     client.release_hold(&claim, &grant).await
 }
 
-/// The token of the later grant must be after the whole block of the earlier one. Returns the later grant.
+/// Fails the case unless the token of the later grant comes after the whole block of the earlier one. Returns the later
+/// grant.
 fn check_token_grew(earlier: Grant, later: Grant) -> Outcome<Grant> {
     ensure!(
         earlier.token.lineage == later.token.lineage,

@@ -1,12 +1,12 @@
 //! I3 and I13: one order of grants, releases and expiries explains all answers to the users of a lock, including
 //! "taken".
 //!
-//! The answers of a lock overlap in time: an acquire is called, and returns a while later. The lock is correct if there
-//! is an order of begins and ends of holds, one after the other, in which each step happens within its time and every
+//! The requests to a lock overlap in time: an acquire returns some time after its call. The lock is correct if there is
+//! an order of begins and ends of holds, one after the other, in which each step happens within its time and every
 //! answer is true (linearizability). This module searches for such an order, after Wing and Gong (1993) and Lowe
 //! (2017). A violation is an answer that is true in no order.
 //!
-//! Each step has a window, the times between which it happens:
+//! Each step has a window: the earliest and the latest time at which it can happen.
 //!
 //! - A hold begins between the call of its acquire and the return.
 //! - A hold that was released with a certain answer ends between the call of the release and the answer.
@@ -43,7 +43,7 @@ pub(super) fn check(index: &HistoryIndex<'_>) -> [Verdict; 2] {
         let holds = window::holds(index, &attempts);
         holds.iter().for_each(|_| order.checked());
         let ordered = judge(&holds, &[], &mut max_orders, &mut order);
-        // If the holds have no order, refusals prove nothing.
+        // If the holds have no order, the refusals cannot be judged.
         if ordered {
             let refusals = window::refusals(index, &attempts, || taken.checked());
             judge(&holds, &refusals, &mut max_orders, &mut taken);

@@ -12,24 +12,24 @@ use super::{
     window::{Hold, Refusal},
 };
 
-/// How many orders of one lock are followed at once. A hundred clients need a handful. Beyond the bound the search on
-/// the lock is given up, so that the duration of a check is bounded.
+/// The limit of the orders of one lock that are followed at the same time. The history of a hundred clients needs a
+/// handful. When a search exceeds the limit, it is given up, so that the duration of a check is bounded.
 const MAX_ORDERS: usize = 20_000;
 
 /// An answer that no order explains.
 pub(super) struct Conflict {
     pub(super) kind: ConflictKind,
-    /// The refusal that last excluded orders. Without this refusal an order might exist.
+    /// The newest refusal that excluded orders. Without this refusal there might be an order.
     pub(super) assumed_refusal: Option<usize>,
 }
 
-/// Numbers are indices of holds and refusals.
+/// A conflict. The numbers are indices of holds and refusals.
 pub(super) enum ConflictKind {
-    /// A hold that was granted while the others were held.
+    /// A hold that was granted while the holds of the list were active.
     Overlap(usize, Vec<usize>),
     /// A hold that was granted after a hold with the same or a larger token.
     TokenOrder(usize, usize),
-    /// A refusal without any hold in its way.
+    /// A refused try that no hold explains.
     Unjustified(usize),
 }
 
@@ -44,8 +44,8 @@ pub(super) struct SearchResult {
 /// The search was given up.
 pub(super) struct Undecided;
 
-/// A point of the history, with the index of the hold or refusal. At the same instant, calls sort before returns,
-/// because the two overlap.
+/// A point in time of the history, with the index of the hold or refusal. At the same instant, calls sort before
+/// returns, because then the two requests overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HistoryPoint {
     /// An acquire that was granted was called.
@@ -66,9 +66,10 @@ pub(super) struct Search<'s, 'b, 'h> {
     /// Refused tries that were called and have not returned.
     pub(super) open_tries: Vec<usize>,
     orders: BTreeSet<Order>,
-    /// For each lineage, the hold with the largest token that returned: of the exclusive holds, and of all holds.
+    /// For each lineage, two holds whose acquires have returned: the exclusive hold with the largest token, and the
+    /// hold of any mode with the largest token.
     pub(super) newest: HashMap<&'h str, (Option<usize>, Option<usize>)>,
-    /// The refusal that last excluded orders.
+    /// The newest refusal that excluded orders.
     assumed_refusal: Option<usize>,
     result: SearchResult,
 }
@@ -151,9 +152,9 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
             .collect();
     }
 
-    /// Tries earlier begins: of acquires that may have begun long before they returned, if that may justify a refusal
-    /// or if the hold may have ended before the return. For every other acquire, the latest possible begin is the best
-    /// choice.
+    /// Adds orders in which a pending acquire has begun its hold already at `at`. This is needed only if the hold may
+    /// justify an open refusal, or may end before the acquire returns. For every other acquire, the latest possible
+    /// begin is the best choice.
     fn explore(&mut self, at: u64) -> Result<(), Undecided> {
         let may_have_lapsed = |hold: &usize| self.holds[*hold].may_lapse_before_return;
         if self.open_tries.is_empty() && !self.pending.iter().any(may_have_lapsed) {
@@ -180,7 +181,8 @@ impl<'s, 'b, 'h> Search<'s, 'b, 'h> {
         Ok(())
     }
 
-    /// An acquire returned: in every order its hold has begun by now. Orders in which it cannot have begun are dropped.
+    /// An acquire returned, so its hold has begun by now in every order. Orders in which the hold cannot have begun are
+    /// dropped.
     fn end_acquire(&mut self, hold: usize, at: u64) {
         let mut orders = BTreeSet::new();
         for order in &self.orders {

@@ -15,7 +15,7 @@ pub(super) struct Order {
 }
 
 impl Search<'_, '_, '_> {
-    /// The orders in which `hold` begins next, by the time `at`.
+    /// The orders in which `hold` begins next, at `at` or earlier.
     pub(super) fn orders_with_begin(&self, order: &Order, hold: usize, at: u64) -> Vec<Order> {
         if self.token_conflict(order, hold).is_some() {
             return Vec::new();
@@ -29,8 +29,8 @@ impl Search<'_, '_, '_> {
             self.mark_justified(&mut next);
             return vec![next];
         }
-        // Of permits with the same limit, some holds must end first. Of those with the same count, the hold with the
-        // earliest latest end goes first. All other blockers must end.
+        // If permits with the same limit are in the way, some of them must end first: among holds with the same count,
+        // the one with the earliest latest end. All other blockers must end.
         let must_end =
             |&&other: &&usize| mode(hold).limit().is_none() || mode(other).limit() != mode(hold).limit();
         let mut ending = blockers.iter().find(must_end).map_or(blockers.clone(), |&first| vec![first]);
@@ -45,7 +45,7 @@ impl Search<'_, '_, '_> {
         ending.into_iter().flat_map(after_end_of).collect()
     }
 
-    /// The holds that prevent `hold`.
+    /// The current holds that prevent `hold` from beginning.
     pub(super) fn blockers(&self, order: &Order, hold: usize) -> Vec<usize> {
         let mode = self.holds[hold].attempt.mode;
         if self.hold_counts(order).admits(mode) {
@@ -63,7 +63,7 @@ impl Search<'_, '_, '_> {
         order.held.iter().map(|&hold| self.holds[hold].attempt.mode).collect()
     }
 
-    /// Whether the tokens put `other` before `hold`, or put neither of the two before the other.
+    /// Whether the tokens allow that `other` comes before `hold`: they put it there, or say nothing about the two.
     fn precedes(&self, other: usize, hold: usize) -> bool {
         let (first, second) = (&self.holds[other], &self.holds[hold]);
         let (Some((lineage, token)), Some((other_lineage, other_token))) = (first.token, second.token) else {
@@ -75,8 +75,8 @@ impl Search<'_, '_, '_> {
             && can_conflict(first.attempt.mode, second.attempt.mode)
     }
 
-    /// A hold that breaks the token order: it should have begun before `hold` and has not, or has begun and should not
-    /// have.
+    /// A hold whose token contradicts the begin of `hold` now: by the order of tokens it begins before `hold` but has
+    /// not begun yet, or it begins after `hold` but has begun already.
     pub(super) fn token_conflict(&self, order: &Order, hold: usize) -> Option<usize> {
         let (lineage, _) = self.holds[hold].token?;
         let waiting = self

@@ -11,14 +11,15 @@ use crate::{
     history::AttemptId,
 };
 
-/// A hold. Re-entries by its owner belong to it.
+/// A hold. Re-entries by its owner are part of it.
 pub(super) struct Hold<'b, 'h> {
     pub(super) attempt: &'b AttemptHistory<'h>,
     pub(super) begin: RangeInclusive<u64>,
     pub(super) end: RangeInclusive<u64>,
-    /// Its key in the order of grants. `None`: its token implies no order.
+    /// The lineage and the number of its token, for the order of grants. `None`: its token implies no order.
     pub(super) token: Option<(&'h str, u64)>,
-    /// Its lease may have ended before its acquire returned, so the hold may have begun and ended meanwhile.
+    /// The lease of the hold may have ended before the acquire returned. So the hold may have begun and ended between
+    /// the call and the return.
     pub(super) may_lapse_before_return: bool,
     /// The server may have forgotten the hold before its acquire returned.
     pub(super) may_be_forgotten: bool,
@@ -47,7 +48,7 @@ pub(super) fn holds<'b, 'h>(
         let outer = attempt.outer_attempt.and_then(|id| hold_of_attempt.get(&id)).filter(same_grant).copied();
         hold_of_attempt.insert(attempt.id, outer.unwrap_or(holds.len()));
         if let Some(hold) = outer {
-            // The hold ends when the last of its users leaves, unless the server forgot it.
+            // Several attempts share this hold. It ends when the last of them releases it, unless the server forgot it.
             let hold = &mut holds[hold];
             let from = if index.may_be_forgotten_since(hold.attempt).is_some() { 0 } else { from };
             let until =
@@ -70,8 +71,9 @@ pub(super) fn holds<'b, 'h>(
     holds
 }
 
-/// The latest end of a minimum hold that the first of two users asked for: the process applies it with the release of
-/// the last user.
+/// Two attempts of one process share a hold, and the attempt that releases first asks for a minimum hold. The process
+/// applies the minimum hold when the other attempt releases. Returns the latest end of this minimum hold, or 0 if there
+/// is none.
 fn min_hold_after_the_last(index: &HistoryIndex<'_>, mut attempts: [&AttemptHistory<'_>; 2]) -> u64 {
     attempts.sort_by_key(|attempt| attempt.release.map_or(u64::MAX, |release| release.at));
     let [Some(first), Some(last)] = attempts.map(|attempt| attempt.release) else { return 0 };
@@ -98,7 +100,8 @@ fn end_window(index: &HistoryIndex<'_>, attempt: &AttemptHistory<'_>) -> (u64, u
     (from, index.latest_end(attempt).max(from))
 }
 
-/// The refusals of one lock that only a hold can justify. `checked` is called for every refusal.
+/// The refusals of one lock that no queued claim justifies, so that only a hold can justify them. `checked` is called
+/// for every refusal of the lock.
 pub(super) fn refusals<'b, 'h>(
     index: &HistoryIndex<'h>,
     attempts: &[&'b AttemptHistory<'h>],
@@ -116,8 +119,9 @@ pub(super) fn refusals<'b, 'h>(
     refusals
 }
 
-/// Where exclusion is not promised, a released hold may return with an old state of the server. Where the server's
-/// clock is set back, a lapsed hold may return.
+/// Whether a hold that had ended may have returned and caused the refusal. If the run does not promise exclusion, a
+/// released hold may return with an older state of the server. If the server's clock was set back, a lapsed hold may
+/// return.
 fn refused_by_returned_hold(
     index: &HistoryIndex<'_>,
     attempts: &[&AttemptHistory<'_>],
@@ -132,8 +136,8 @@ fn refused_by_returned_hold(
     holds_may_return && storm.is_some_and(|storm| storm.0 <= at)
 }
 
-/// Whether an attempt from before `at` left something that had to lapse: a hold that was not freed, a minimum hold, or
-/// the queue entry of a killed process.
+/// Whether an attempt that was called before `at` left something that ends only by lapsing: a hold that was not freed,
+/// a minimum hold, or the queue entry of a killed process.
 fn had_to_lapse(attempt: &AttemptHistory<'_>, at: u64) -> bool {
     let freed = matches!(attempt.answer, Some((_, Outcome::Freed | Outcome::NotHeld)));
     let has_min_hold = attempt.release.is_some_and(|release| release.min_hold.is_some());
@@ -141,7 +145,8 @@ fn had_to_lapse(attempt: &AttemptHistory<'_>, at: u64) -> bool {
     attempt.invoked < at && was_there && (has_min_hold || !freed)
 }
 
-/// The attempts that were or may have been queued: waiters, and attempts without a grant until nothing of them is left.
+/// The times in which attempts were or may have been queued. A waiter counts until its grant; an attempt without a
+/// grant counts until nothing of it is left.
 struct QueueModel {
     begins: Vec<u64>,
     ends: Vec<u64>,
@@ -150,7 +155,8 @@ struct QueueModel {
 impl QueueModel {
     fn of(index: &HistoryIndex<'_>, attempts: &[&AttemptHistory<'_>]) -> Self {
         let spans = attempts.iter().filter_map(|attempt| match (attempt.grant, attempt.failure) {
-            // With several tries, an earlier try may have been granted and its answer lost.
+            // If the attempt makes several tries, an earlier try may have been granted, and its answer may have been
+            // lost.
             (Some(_), _) if attempt.tries_once() => None,
             (Some(grant), _) => Some((attempt.invoked, grant.at)),
             (None, Some((_, Failure::Taken))) if attempt.is_try() => None,

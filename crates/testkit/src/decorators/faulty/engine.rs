@@ -48,8 +48,8 @@ impl Faulty {
                 self.apply(&request).await;
                 first
             }
-            // A reordered request does not release the requests that wait to be overtaken. Otherwise each of two in a
-            // row would release the other.
+            // A reordered request overtakes no waiting request: it waits with them for a later call. Otherwise two
+            // reordered requests in a row would overtake each other.
             Some(Fault::Reordered) => return self.wait_to_be_overtaken(request).await.unwrap_or(unknown),
             Some(Fault::SessionGone) => {
                 self.lose_session().await;
@@ -92,7 +92,8 @@ impl Faulty {
             self.state().overtaken.extract_if(.., |(held, _)| held.verb() == verb).collect();
         for (request, answer) in overtaken {
             let reply = self.apply(&request).await;
-            // The caller may have given up. Its request was in flight and is applied nevertheless.
+            // If the caller has given up, nobody gets the answer. The request was in flight, so it is applied
+            // nevertheless.
             drop(answer.send(reply));
         }
     }
@@ -116,7 +117,7 @@ impl Faulty {
         }
     }
 
-    /// One inspection over the network: its request or answer is lost, or it passes.
+    /// One inspection over the network: its request or its answer is lost, or both pass.
     async fn look<T>(&self, looking: BoxFuture<'_, Result<T, EngineError>>) -> Result<T, EngineError> {
         if self.state().gone {
             return Err(EngineError::new(leasehold_core::Fault::Retry, NO_SESSION));

@@ -22,10 +22,10 @@ pub use plan::{Fault, Rates};
 use plan::Plan;
 use wire::{Reply, Request};
 
-/// How many requests may be held back. A test that holds back more has forgotten to deliver them.
+/// How many requests may be held back. A test that holds back more forgot to deliver them.
 const MAX_HELD: usize = 100_000;
 
-/// An engine behind a faulty network. Clone the `Arc` to keep control of it.
+/// An engine behind a faulty network. A test keeps a clone of the `Arc` to control the network.
 ///
 /// Late requests arrive when [`deliver_late`](Self::deliver_late) is called; with a seed, they arrive before one of the
 /// next calls. A test must deliver them within the engine's `request_life`, because the contract covers no later
@@ -34,12 +34,12 @@ pub struct Faulty {
     inner: Arc<dyn Engine>,
     profile: Profile,
     state: Mutex<FaultyState>,
-    /// Woken when there is a notification to deliver that the inner engine does not have.
+    /// Notified when the decorator itself has a notification to deliver.
     wake: Notify,
 }
 
-/// A request, the number of the call before which it arrives (with a seed), and the time after which it is dropped: no
-/// network delays a request for longer than the engine's `request_life`.
+/// A late request, the number of the call before which it arrives (with a seed), and the time after which it is
+/// dropped: no network delays a request for longer than the engine's `request_life`.
 type Late = (Request, Option<u64>, Instant);
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct FaultyState {
     late: Vec<Late>,
     /// Requests that wait until another call of their verb overtakes them.
     overtaken: Vec<(Request, oneshot::Sender<Reply>)>,
-    /// Claims that may exist on the engine, and that a lost session ends.
+    /// Claims that may exist on the engine. The loss of the session ends them.
     live: HashMap<ClaimId, (Name, Mode)>,
     notification: NotificationState,
 }
@@ -70,7 +70,7 @@ impl Faulty {
         Self::with_plan(inner, Plan::default())
     }
 
-    /// A network with faults drawn from `seed` at these rates. Planned faults come first.
+    /// A network with faults drawn from `seed` at these rates. If a call has a planned fault, no fault is drawn for it.
     #[must_use]
     pub fn seeded(inner: Arc<dyn Engine>, seed: u64, rates: Rates) -> Self {
         Self::with_plan(inner, Plan::seeded(seed, rates))
@@ -82,7 +82,8 @@ impl Faulty {
         Self { inner, profile, state, wake: Notify::new() }
     }
 
-    /// Plans `fault` for the next call of `verb`. Several planned faults apply one after the other.
+    /// Plans `fault` for the next call of `verb`. If several faults are planned for a verb, each of its calls meets the
+    /// next one.
     pub fn next(&self, verb: Verb, fault: Fault) {
         self.state().plan.push(verb, fault);
     }
@@ -114,7 +115,7 @@ impl Faulty {
         self.wake.notify_one();
     }
 
-    /// Ends the session: its claims are lost on the engine, and every call fails until [`heal`](Self::heal).
+    /// Ends the session: its claims end on the engine, and every call fails until [`heal`](Self::heal).
     pub async fn lose_session(&self) {
         let live = {
             let mut state = self.state();

@@ -8,8 +8,8 @@ use super::{Fault, Faulty};
 use crate::decorators::Verb;
 
 impl Faulty {
-    /// The next batch that gets through. Dropping the future loses nothing: there is no await between taking a batch
-    /// and returning or storing it.
+    /// The next batch that gets through. If this future is dropped, no batch is lost: there is no await between taking
+    /// a batch from the engine and returning or storing it.
     pub(super) async fn next_notifications(&self) -> Vec<Notification> {
         loop {
             let ready = self.take_ready();

@@ -17,10 +17,12 @@ pub enum Fault {
     /// The request is applied twice, and the caller gets the first answer. Notifications: the batch comes twice.
     /// Inspections: pass.
     Duplicated,
-    /// The request is applied after the next call of its verb, for which its caller waits. It is applied even if the
-    /// caller gives up. Notifications: the batch comes after the next one. Inspections: pass.
+    /// The request waits until the next call of its verb was applied, and is applied then; its caller waits for that.
+    /// The request is applied even if the caller gives up. Notifications: the batch comes after the next batch.
+    /// Inspections: pass.
     Reordered,
-    /// The request is not applied, and the session with all its claims is lost until it is healed.
+    /// The request is not applied. The session ends, and with it all its claims; every call fails until the session is
+    /// healed.
     SessionGone,
 }
 
@@ -85,7 +87,7 @@ impl Plan {
         self.calls
     }
 
-    /// The call before which a late request arrives. `None`: when the test delivers it.
+    /// The number of the call before which a late request arrives. `None`: it arrives when the test delivers it.
     pub(super) fn arrival(&mut self) -> Option<u64> {
         let calls = self.calls;
         self.rng.as_mut().map(|(rng, _)| calls + 1 + rng.roll(LATEST))
@@ -111,7 +113,7 @@ impl Rates {
     }
 }
 
-/// `SplitMix64` (Steele, Lea, Flood 2014): small, and the same on every machine.
+/// `SplitMix64` (Steele, Lea, Flood 2014): a small generator with the same numbers on every machine.
 #[derive(Debug)]
 struct Rng(u64);
 

@@ -1,4 +1,4 @@
-//! Requests in flight. They are owned, so that they outlive their callers.
+//! Requests in flight. They own their data, so that they outlive their callers.
 
 use leasehold_core::{Answer, Claim, Engine, EngineError, Fault, Hold, How, Release, Released, Renewed};
 
