@@ -1,8 +1,8 @@
-// Measures how often the mutex of etcd's Go client (concurrency.Mutex) locks and unlocks one name, as a comparison.
+// Measures how often the mutex of etcd's Go client (concurrency.Mutex) locks and unlocks, as a comparison.
 //
-// It is started as `etcd_mutex_pairs PORT` and reads lines of `TASKS MILLIS`: all tasks lock one name, each with a
-// session of its own. It answers each line with two figures: pairs per second, and the longest wait of a task in
-// milliseconds. It ends at the end of its input.
+// It is started as `etcd_mutex_pairs PORT` and reads lines of `free TASKS MILLIS` (each task has its own name) or
+// `line TASKS MILLIS` (all tasks lock leasehold's name "line"); each task has a session of its own. It answers each line
+// with two figures: pairs per second, and the longest wait of a task in milliseconds. It ends at the end of its input.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 
 const (
 	ttlSeconds = 30
-	prefix     = "/locks/line"
+	oneName    = "/locks/line"
 )
 
 type result struct {
@@ -29,18 +29,27 @@ type result struct {
 func main() {
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"127.0.0.1:" + os.Args[1]}})
 	must(err)
-	var mutexes []*concurrency.Mutex
+	var sessions []*concurrency.Session
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
+		var what string
 		var tasks, millis int
-		_, err := fmt.Sscan(lines.Text(), &tasks, &millis)
+		_, err := fmt.Sscan(lines.Text(), &what, &tasks, &millis)
 		must(err)
-		for len(mutexes) < tasks {
+		for len(sessions) < tasks {
 			session, err := concurrency.NewSession(client, concurrency.WithTTL(ttlSeconds))
 			must(err)
-			mutexes = append(mutexes, concurrency.NewMutex(session, prefix))
+			sessions = append(sessions, session)
 		}
-		measure(mutexes[:tasks], time.Duration(millis)*time.Millisecond)
+		var mutexes []*concurrency.Mutex
+		for task, session := range sessions[:tasks] {
+			name := oneName
+			if what == "free" {
+				name = fmt.Sprintf("/locks/go-%d", task)
+			}
+			mutexes = append(mutexes, concurrency.NewMutex(session, name))
+		}
+		measure(mutexes, time.Duration(millis)*time.Millisecond)
 	}
 }
 

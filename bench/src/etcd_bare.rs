@@ -15,9 +15,9 @@ use tonic_prost::ProstCodec;
 use crate::{
     Failure,
     etcd_messages::{
-        ASCENDING, BY_CREATE_REVISION, CompactionRequest, Compare, DESCENDING, DeleteRange, EmptyResponse,
-        KeyRequest, LeaseGrantRequest, LeaseGrantResponse, LockRequest, LockResponse, Put, RESULT_LESS,
-        Range, RangeResponse, RequestOp, TARGET_MOD, TARGET_VALUE, Txn, TxnResponse, Watch, WatchResponse,
+        CompactionRequest, Compare, DeleteRange, EmptyResponse, KeyRequest, LeaseGrantRequest,
+        LeaseGrantResponse, LockRequest, LockResponse, Put, RESULT_LESS, RangeResponse, RequestOp,
+        TARGET_MOD, TARGET_VALUE, Txn, TxnResponse, Watch, WatchResponse,
     },
 };
 
@@ -80,32 +80,18 @@ impl Bare {
         let dir = format!("/locks/{name}");
         let key = bytes(format!("{dir}/00000000000000000000000000000001"));
         let epoch = bytes(format!("leasehold//locks/lease/{:x}", self.lease));
-        let range = |key, range_end| Range { key, range_end, ..Range::default() };
-        let all_keys = range(bytes(format!("{dir}/")), bytes(format!("{dir}0")));
-        let permits = range(bytes(format!("{dir}/~p")), bytes(format!("{dir}/~q")));
-        let absent = Compare::created_at(key.clone(), 0);
         let epoch_unchanged =
-            Compare { target: TARGET_MOD, key: epoch.clone(), mod_revision: Some(0), ..Compare::default() };
-        let no_permits =
-            Compare { range_end: permits.range_end.clone(), ..Compare::created_at(permits.key.clone(), 0) };
-        let put = Put { key: key.clone(), value: b"a 1 30000 user@host:12345".to_vec(), lease: self.lease };
-        let queue = Range {
-            limit: 2,
-            sort_order: DESCENDING,
-            sort_target: BY_CREATE_REVISION,
-            keys_only: true,
-            ..all_keys.clone()
+            Compare { target: TARGET_MOD, key: epoch, mod_revision: Some(0), ..Compare::default() };
+        let no_bare_key = Compare::created_at(bytes(dir.clone()), 0);
+        let no_keys = Compare {
+            range_end: bytes(format!("{dir}0")),
+            ..Compare::created_at(bytes(format!("{dir}/")), 0)
         };
-        let failure = [
-            range(key.clone(), Vec::new()),
-            Range { keys_only: true, ..range(epoch, Vec::new()) },
-            Range { limit: 1, keys_only: true, ..permits },
-            Range { limit: 1, sort_order: ASCENDING, sort_target: BY_CREATE_REVISION, ..all_keys },
-        ];
+        let put = Put { key: key.clone(), value: b"a 1 30000 user@host:12345".to_vec(), lease: self.lease };
         self.commit(Txn {
-            compare: vec![absent, epoch_unchanged, no_permits],
-            success: vec![RequestOp::put(put), RequestOp::range(queue)],
-            failure: failure.map(RequestOp::range).to_vec(),
+            compare: vec![epoch_unchanged, no_bare_key, no_keys],
+            success: vec![RequestOp::put(put)],
+            failure: Vec::new(),
         })
         .await?;
         let no_min_hold = Compare {

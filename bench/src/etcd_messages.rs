@@ -63,10 +63,6 @@ pub(crate) const TARGET_VALUE: i32 = 3;
 /// A value of [`Compare::result`]: the field of the key must be less than the given value. With the value 0 it must be
 /// equal.
 pub(crate) const RESULT_LESS: i32 = 2;
-/// Values of [`Range::sort_order`] and [`Range::sort_target`].
-pub(crate) const ASCENDING: i32 = 1;
-pub(crate) const DESCENDING: i32 = 2;
-pub(crate) const BY_CREATE_REVISION: i32 = 2;
 
 /// A condition of a transaction.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -107,10 +103,6 @@ pub(crate) struct RequestOp {
 }
 
 impl RequestOp {
-    pub(crate) fn range(range: Range) -> Self {
-        Self { range: Some(range), ..Self::default() }
-    }
-
     pub(crate) fn put(put: Put) -> Self {
         Self { put: Some(put), ..Self::default() }
     }

@@ -13,20 +13,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-use leasehold::Locks;
+use leasehold::{Connect, Keeper, Locks};
 use leasehold_testkit::server::{EtcdServer, ZookeeperServer, go_program};
 
 use crate::{
     Failure, child,
     comparison::{Comparison, quantile},
     foreign::{ForeignProgram, recipe_path},
-    pairs::per_second,
+    pairs::{pairs, per_second},
     zookeeper_recipes::curator,
 };
 
 /// How long one measurement takes.
 const MEASUREMENT_TIME: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 5;
+const GO: &str = "Go concurrency.Mutex";
 /// The name. The foreign programs use the path `/locks/line` for it.
 const NAME: &str = "line";
 /// The number of tasks of the busy process.
@@ -45,7 +46,9 @@ pub(crate) fn etcd() -> Result<(), Failure> {
         command.arg(server.port().to_string());
         ForeignProgram::start(command)
     };
-    compare(&url, "Go concurrency.Mutex", &mut [go()?, go()?], "")?;
+    let mut programs = [go()?, go()?];
+    compare(&url, GO, &mut programs, "line ")?;
+    free(&url, &mut programs[0])?;
     for (processes, tasks) in [(2, 1), (2, 8)] {
         watches(server.port(), &url, processes, tasks)?;
     }
@@ -94,6 +97,25 @@ fn compare(
         .candidate("one task of leasehold", || beside_busy(url, || Ok(together(url, 1, 1)?.1)))
         .candidate(theirs, || beside_busy(url, || Ok(figures(&programs[0].answer(&request(order, 1))?)?.1)))
         .run()
+}
+
+/// Compares how often tasks with a name each acquire and release.
+fn free(url: &str, program: &mut ForeignProgram) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let locks_on_thread = Locks::connect(url)?;
+    let locks_on_runtime = Connect::default().keeper(Keeper::on(runtime.handle().clone())).connect(url)?;
+    for tasks in [1, 16, 64] {
+        println!("  free names, {tasks} tasks");
+        Comparison::new("pairs/s")
+            .rounds(2 * ROUNDS)
+            .candidate(GO, || Ok(figures(&program.answer(&request("free ", tasks))?)?.0))
+            .candidate("leasehold", || pairs(&runtime, MEASUREMENT_TIME, tasks, &locks_on_thread))
+            .candidate("leasehold, keeper on the tasks' runtime", || {
+                pairs(&runtime, MEASUREMENT_TIME, tasks, &locks_on_runtime)
+            })
+            .run()?;
+    }
+    Ok(())
 }
 
 /// Starts processes with this number of tasks each. Returns the number of sections that they complete in a second, and

@@ -1,8 +1,8 @@
 //! Measures when the machine did not run a process although no fault stopped it, as happens on a busy machine. The
 //! checker accepts a recorded stall as an excuse, for exactly as long as it lasted.
 //!
-//! A client measures its own process. The process of the round measures what all clients share: its own process with
-//! the proxies, the servers, and the disk of the servers.
+//! A client measures its own process. The process of the round measures the delays that affect all clients at once:
+//! those of its own process, which has the proxies, of the servers, and of the servers' disk.
 
 use std::{
     fs::{self, File},
@@ -61,8 +61,8 @@ impl Heartbeat {
         heartbeat
     }
 
-    /// Begins to measure what all clients share. Children of this process that run `program` are clients. All other
-    /// children are servers; their data is on the disk of the directory `disk`, if there is one.
+    /// Begins to measure the delays that affect all clients at once. Children of this process that run `program` are
+    /// clients. All other children are servers; their data is on the disk of the directory `disk`, if there is one.
     ///
     /// # Errors
     /// When no file can be written in that directory.

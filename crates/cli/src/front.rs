@@ -165,8 +165,9 @@ impl Front {
                 Some(WaitStatus::Exited(pid, code)) if pid == self.guardian => {
                     // The system reports only the low eight bits of the code.
                     return Ok(match self.messages().split_first() {
-                        Some((&BECOME_CMD, claim)) => {
-                            Outcome::BecomeCmd(String::from_utf8_lossy(claim).into_owned())
+                        // An outer run holds the lock already: the guardian sent the id of the claim of that hold.
+                        Some((&BECOME_CMD, claim_id)) => {
+                            Outcome::BecomeCmd(String::from_utf8_lossy(claim_id).into_owned())
                         }
                         _ => Outcome::Code(code as u8),
                     });

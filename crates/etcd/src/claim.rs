@@ -75,6 +75,9 @@ impl Client {
     /// Creates the key of the claim and returns the answer for its position.
     async fn create_key(&self, claim: &Claim) -> Result<Answer, EngineError> {
         let (mut first_blocker, mut free_at) = (FirstBlocker::WithValue, None);
+        // A claim that may queue first expects a free name: the transaction for that is smaller.
+        let mut expects_free =
+            claim.may_queue && claim.mode.limit().is_none() && !self.contended_names.has(&claim.name);
         for tries in 0..MAX_TRIES {
             let (session, key) = self.register(claim).await?;
             let now = self.now();
@@ -92,6 +95,7 @@ impl Client {
                 key,
                 self.prefix(),
                 (ttl, first_blocker, free_at),
+                expects_free,
             );
             let in_flight = self.in_flight.start(claim.id, self.next_request_number(), now);
             let (conn, reply) = match self.call(request).await {
@@ -127,7 +131,13 @@ impl Client {
             };
             in_flight.complete();
             if reply.succeeded {
-                return self.on_key_created(claim, &dir, &conn, reply, ttl).await;
+                let proves_free = expects_free || proves_free(claim);
+                return self.on_key_created(claim, &dir, &conn, reply, ttl, proves_free).await;
+            }
+            if expects_free {
+                self.contended_names.add(&claim.name);
+                expects_free = false;
+                continue;
             }
             match self.on_key_not_created(claim, &dir, &session, epoch, reply).await? {
                 NextStep::Answer(answer) => return Ok(answer),
@@ -186,12 +196,19 @@ impl Client {
         conn: &Conn,
         mut reply: TxnResponse,
         ttl: Duration,
+        proves_free: bool,
     ) -> Result<Answer, EngineError> {
         let revision = reply.revision();
+        if proves_free {
+            let position = QueuePosition::default();
+            let claim_reply = ClaimReply { revision, read_revision: revision, ttl, position };
+            return self.record_position(claim, dir, conn, claim_reply);
+        }
         let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
         self.read_new_min_holds(&ahead, dir, (claim.mode, revision));
         let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
         let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision)).with_foreign(foreign);
+        self.contended_names.set(&claim.name, position.blocker.is_some());
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
             self.withdraw(claim).await?;
             return Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already"));
@@ -288,6 +305,9 @@ impl Client {
 /// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
 /// sent again on condition that no key was added since the read. In this way the key of a try refuses another try only
 /// once it is the key of a hold (I13).
+///
+/// `expects_free`: creates the key only if nothing is ahead of the claim, and reads nothing. Such a transaction costs
+/// the server and the log less; if it creates nothing, the claim is sent again without it.
 fn creation_txn(
     dir: &Dir,
     claim: &Claim,
@@ -295,14 +315,20 @@ fn creation_txn(
     key: Vec<u8>,
     prefix: &str,
     (ttl, first_blocker, free_at): (Duration, FirstBlocker, Option<i64>),
+    expects_free: bool,
 ) -> Txn {
     let epoch_key = keys::epoch_key(prefix, session.id);
     let other_kind_spans = dir.other_kinds(claim.mode);
-    let mut conditions = vec![compare::created(&key, 0), compare::changed(&epoch_key, epoch)];
-    conditions.extend(other_kind_spans.iter().map(compare::empty));
+    let mut conditions = vec![compare::changed(&epoch_key, epoch)];
     let blockers = dir.blockers(claim.mode);
     let bare_key = dir.bare_key();
-    if !claim.may_queue {
+    let proves_free = expects_free || proves_free(claim);
+    // If no key may be in the directory, the key of the claim and those of another kind need no condition of their own.
+    if !(proves_free && claim.mode == Mode::Exclusive) {
+        conditions.push(compare::created(&key, 0));
+        conditions.extend(other_kind_spans.iter().map(compare::empty));
+    }
+    if expects_free || !claim.may_queue {
         conditions.push(compare::created(&bare_key, 0));
         conditions.push(match free_at {
             None => compare::empty(&blockers),
@@ -322,15 +348,17 @@ fn creation_txn(
         reads.push(Range::key(&bare_key).keys_only().into());
     }
     let put = Put { key, value: record.text(), lease: session.id };
-    Txn {
-        compare: conditions,
-        success: vec![
-            put.into(),
-            blockers_range(dir, claim.mode).into(),
-            Range::key(&bare_key).keys_only().into(),
-        ],
-        failure: reads,
+    let mut success = vec![put.into()];
+    if !proves_free {
+        success.push(blockers_range(dir, claim.mode).into());
+        success.push(Range::key(&bare_key).keys_only().into());
     }
+    Txn { compare: conditions, success, failure: if expects_free { Vec::new() } else { reads } }
+}
+
+/// Whether the conditions of this claim prove that nothing is ahead of it, so that it holds once its key is created.
+fn proves_free(claim: &Claim) -> bool {
+    !claim.may_queue && claim.mode.limit().is_none()
 }
 
 /// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time. So

@@ -18,6 +18,7 @@ use crate::{
     claims::{Claims, KeysInUse},
     config::Config,
     conn::Conn,
+    contention::ContendedNames,
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
     error::{classify, unreadable, wants_login},
@@ -51,6 +52,7 @@ pub(crate) struct Client {
     claims: Mutex<Claims>,
     /// The keys that belong to a claim now.
     pub(crate) keys_in_use: KeysInUse,
+    pub(crate) contended_names: ContendedNames,
     /// The newest revision in a reply.
     newest_revision: AtomicI64,
     /// Numbers the requests that create keys: such requests may overtake each other, even on one connection.
@@ -82,6 +84,7 @@ impl Client {
             wake_maintenance: Arc::default(),
             claims: Mutex::default(),
             keys_in_use: KeysInUse::default(),
+            contended_names: ContendedNames::default(),
             newest_revision: AtomicI64::new(0),
             request_counter: AtomicU64::new(0),
             maintenance_started: AtomicBool::new(false),

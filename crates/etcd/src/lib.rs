@@ -9,6 +9,7 @@ mod claims;
 mod client;
 mod config;
 mod conn;
+mod contention;
 mod dial;
 mod engine;
 mod error;

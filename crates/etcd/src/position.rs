@@ -15,6 +15,7 @@ use crate::{
 };
 
 /// What is ahead of a claim.
+#[derive(Default)]
 pub(crate) struct QueuePosition {
     /// What the claim waits for; `None`: nothing blocks the claim.
     pub(crate) blocker: Option<Blocker>,

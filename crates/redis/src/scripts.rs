@@ -227,8 +227,9 @@ impl Item {
         self
     }
 
-    /// Declares the side keys with these letters as keys of the command. `key` is a buffer for one key.
-    fn declare(&self, side_letters: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
+    /// Declares the side keys as keys of the command. Each kind of side key has a letter. `key` is a buffer for one
+    /// key.
+    fn declare(&self, side_key_letters: &[u8], key: &mut Vec<u8>, command: &mut Cmd) {
         let mut parts = self.parts();
         let (Some(lock), Some(side_key_prefix)) = (parts.next(), parts.next()) else { return };
         key.clear();
@@ -236,7 +237,7 @@ impl Item {
         // The place of the letter.
         key.push(0);
         key.extend_from_slice(lock);
-        for &letter in side_letters {
+        for &letter in side_key_letters {
             key[side_key_prefix.len()] = letter;
             command.arg(key.as_slice());
         }
@@ -322,12 +323,12 @@ impl Script {
         }
         let item_bytes: usize = items.clone().map(|item| item.bytes.len()).sum();
         let item_count = items.clone().count();
-        let (side_letters, lock_count) =
+        let (side_key_letters, lock_count) =
             (self.side_keys(destination, layout), if self == Self::Names { 0 } else { item_count });
-        let key_count = usize::from(self.has_counter()) + lock_count * (1 + side_letters.len());
+        let key_count = usize::from(self.has_counter()) + lock_count * (1 + side_key_letters.len());
         // The length of a side key: the prefix of the side keys, one letter, and the lock key.
         let side_key_bytes = |item: &Item| item.ends.get(1).map_or(0, |&end| end as usize + 1);
-        let side_bytes = items.clone().map(side_key_bytes).sum::<usize>() * side_letters.len();
+        let side_bytes = items.clone().map(side_key_bytes).sum::<usize>() * side_key_letters.len();
         // Room for all arguments, and for their bytes.
         let mut command = Cmd::with_capacity(item_count * 3 + key_count + 4, item_bytes + side_bytes + 128);
         let digest = layout.digest(self).unwrap_or_else(|| DIGESTS[self as usize].as_str());
@@ -338,9 +339,9 @@ impl Script {
         for item in items.clone().take(lock_count) {
             command.arg(item.parts().next());
         }
-        if !side_letters.is_empty() {
+        if !side_key_letters.is_empty() {
             let mut key = Vec::with_capacity(ITEM_BYTES);
-            items.clone().for_each(|item| item.declare(side_letters, &mut key, &mut command));
+            items.clone().for_each(|item| item.declare(side_key_letters, &mut key, &mut command));
         }
         for argument in items.flat_map(|item| item.parts().skip(1)) {
             command.arg(argument);

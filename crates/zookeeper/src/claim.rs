@@ -296,7 +296,7 @@ impl Client {
         Answer::Gone
     }
 
-    /// Deletes the node of a claim that does not wait. Until the server confirms the deletion, the claim stays in the
+    /// Deletes the node of a try that was not granted. Until the server confirms the deletion, the claim stays in the
     /// claim table.
     pub(crate) async fn withdraw(
         &self,

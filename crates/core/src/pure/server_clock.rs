@@ -44,12 +44,12 @@ pub struct ServerClock {
 
 impl ServerClock {
     /// Adds an answer: the server's clock read `server_time`, the request was sent at `sent_at` and the answer arrived
-    /// at `now`. R3: if more time passed on the server than can have passed here, its clock was set forward, and leases
-    /// may have ended early; returns by how much at least.
+    /// at `now`. R3: if more time passed on the server than can have passed here, the server's clock was set
+    /// forward, and leases may have ended early. Then this returns a lower bound of that step, and the caller puts all
+    /// holds in doubt that rely on older answers. So the detection restarts from this answer.
     ///
-    /// The detection of steps then restarts from this answer, because no hold is valid by an older answer any more.
-    /// After a clock was set back, an answer gives a lower upper bound than all before, so the detection restarts from
-    /// it without further code.
+    /// Each answer gives an upper bound of the server's time at a moment of ours. After the server's clock was set
+    /// back, the newest bound is the smallest one, so the detection restarts from it without further code.
     pub fn learn(&mut self, sent_at: Instant, now: Instant, server_time: Duration) -> Option<Duration> {
         let new = Reading { sent_at, received_at: now, server_time };
         self.repeated.take_if(|repeated| now >= repeated.until);

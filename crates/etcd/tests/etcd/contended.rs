@@ -56,7 +56,9 @@ fn processes_that_take_turns_make_no_watch_for_each_turn() {
 /// I7: a watch that is behind gets its events only ten times a second, so a waiter with such a watch is granted late.
 #[test]
 fn no_claim_waits_on_a_watch_that_is_behind() {
-    let rig = Rig::new();
+    let mut rig = Rig::new();
+    // Each section is a claim at the server.
+    rig.config = rig.config.clone().hand_over(false);
     let clients = [rig.locks(), rig.locks()];
     scope(|scope| {
         let tasks: Vec<_> = (0..4)

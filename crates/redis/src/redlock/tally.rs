@@ -68,8 +68,9 @@ pub(super) enum Decision {
     Undecided,
     /// The claim holds, with this block of tokens: its first token, and their number.
     Held { first_token: u64, tokens: u32, previous: Previous },
-    /// A majority has the lock: this block must be written on the nodes that voted. `tokens` is the number of tokens of
-    /// a block that some nodes already have; `None` for a new block.
+    /// A majority granted the lock to this claim: the block that begins with `first_token` must be written on the nodes
+    /// that voted. `tokens` is the number of tokens of this block if an earlier attempt has written it on some nodes
+    /// already; `None` if the block is new.
     Write { first_token: u64, tokens: Option<u32> },
     /// Other locks are in the way. Asking again may succeed after this time, if it is known.
     Taken(Option<Duration>),

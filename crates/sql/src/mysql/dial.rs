@@ -23,7 +23,7 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
         return connect(config.opts().await?).await;
     }
     match &config.encryption {
-        Encryption::Off => plain(config).await,
+        Encryption::Off => unencrypted(config).await,
         #[cfg(feature = "tls")]
         Encryption::Required(tls) => tls::encrypted(config, tls).await,
         #[cfg(feature = "tls")]
@@ -33,7 +33,7 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
 
 /// Connects without TLS. A connection to another machine goes through a relay, which refuses when the server asks for
 /// the whole password.
-pub(super) async fn plain(config: &Config) -> Result<mysql_async::Conn, Failed> {
+pub(super) async fn unencrypted(config: &Config) -> Result<mysql_async::Conn, Failed> {
     let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
     let endpoint = (config.endpoint.host.as_str(), config.endpoint.port);
     let addresses: Vec<_> =

@@ -11,7 +11,7 @@ use mysql_async::{ClientIdentity, IoError, SslOpts};
 
 use super::{
     config::Config,
-    dial::{attempt, connect, plain},
+    dial::{attempt, connect, unencrypted},
     error::connect_error,
 };
 use crate::database::Failed;
@@ -31,7 +31,7 @@ pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async:
         // Only the second case is an error here.
         tls_opts(tls)?;
     }
-    let connected = plain(config).await;
+    let connected = unencrypted(config).await;
     config.last_was_unencrypted.store(connected.is_ok(), Ordering::Relaxed);
     connected
 }

@@ -60,8 +60,8 @@ impl RedisCluster {
     /// nodes know the new owner.
     ///
     /// # Errors
-    /// The error of a node; then the move of the slot is not ended. Or a text that says that the nodes do not agree
-    /// afterwards.
+    /// The error of a node, after which the move of the slot stays unfinished; or a message that the nodes do not agree
+    /// on the owner of the slot after the move.
     ///
     /// # Panics
     /// If the slot has no owner.

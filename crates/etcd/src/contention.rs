@@ -1,0 +1,56 @@
+//! The names that other claims wanted when this client last claimed them.
+
+use std::{collections::HashSet, sync::Mutex};
+
+use leasehold_core::Name;
+
+use crate::lock_mutex;
+
+/// The most names that are remembered. When there are more, all are forgotten: the next claim of each costs one more
+/// request.
+const MAX_NAMES: usize = 4096;
+
+/// Names for which a claim does not expect to be alone.
+#[derive(Default)]
+pub(crate) struct ContendedNames(Mutex<HashSet<Name>>);
+
+impl ContendedNames {
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        lock_mutex(&self.0).contains(name)
+    }
+
+    /// Records that another claim wanted the name.
+    pub(crate) fn add(&self, name: &Name) {
+        let mut names = lock_mutex(&self.0);
+        if names.len() >= MAX_NAMES {
+            names.clear();
+        }
+        names.insert(name.clone());
+    }
+
+    /// Records whether another claim was ahead of a claim of the name.
+    pub(crate) fn set(&self, name: &Name, is_contended: bool) {
+        if is_contended {
+            self.add(name);
+        } else {
+            lock_mutex(&self.0).remove(name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contended_names_are_remembered_up_to_a_bound() {
+        let names = ContendedNames::default();
+        let name = |number: usize| Name::new(&number.to_string()).unwrap();
+        names.set(&name(0), true);
+        assert!(names.has(&name(0)) && !names.has(&name(1)));
+        names.set(&name(0), false);
+        assert!(!names.has(&name(0)));
+        (0..=MAX_NAMES).for_each(|number| names.add(&name(number)));
+        assert!(names.has(&name(MAX_NAMES)) && !names.has(&name(0)));
+    }
+}
