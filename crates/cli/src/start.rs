@@ -50,7 +50,7 @@ fn interpreter(script: &Path) -> Option<String> {
 }
 
 /// The failure if CMD could not be started.
-pub(crate) fn not_started(plan: &Run, error: std::io::Error) -> Failure {
+pub(crate) fn start_failure(plan: &Run, error: std::io::Error) -> Failure {
     let (program, name) = (plan.program.display(), plan.name.as_str());
     let message = |what: &str| format!("cannot run {program} under lock {name:?}: {what}");
     let error_text = error.to_string();
@@ -90,7 +90,7 @@ pub(crate) fn start(
     event_loop: &EventLoop,
     front_link: &FrontLink,
 ) -> Result<Child, Failure> {
-    let failed = |error: std::io::Error| not_started(plan, error);
+    let failed = |error: std::io::Error| start_failure(plan, error);
     let mut leaf = make_leaf(plan, locks, event_loop, front_link)?;
     let terminal = Terminal::find(front_link.group());
     let Spawned { pid, move_error } = spawn(Spawn {

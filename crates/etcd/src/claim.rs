@@ -24,17 +24,17 @@ const MAX_TRIES: u32 = 64;
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
 /// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
-/// `FIRST_OTHER_KIND_STEP` on one read for each range of keys of another kind of lock (or of another limit). The read
+/// `FIRST_OTHER_KIND_OP` on one read for each range of keys of another kind of lock (or of another limit). The read
 /// of the oldest key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without
 /// a queue.
-const KEY_STEP: usize = 0;
-const EPOCH_STEP: usize = 1;
-const FIRST_OTHER_KIND_STEP: usize = 2;
+const KEY_OP: usize = 0;
+const EPOCH_OP: usize = 1;
+const FIRST_OTHER_KIND_OP: usize = 2;
 
 /// The indexes of the reads in a transaction that created the key: the keys ahead, and the key of clients without a
 /// queue.
-const AHEAD_STEP: usize = 1;
-const BARE_KEY_STEP: usize = 2;
+const AHEAD_OP: usize = 1;
+const BARE_KEY_OP: usize = 2;
 
 /// What to do with a claim whose key was not created.
 enum NextStep {
@@ -204,9 +204,9 @@ impl Client {
             let claim_reply = ClaimReply { revision, read_revision: revision, ttl, position };
             return self.record_position(claim, dir, conn, claim_reply);
         }
-        let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
+        let ahead = reply.range(AHEAD_OP).ok_or_else(unreadable)?;
         self.read_new_min_holds(&ahead, dir, (claim.mode, revision));
-        let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let foreign = reply.range(BARE_KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         let position = QueuePosition::read(dir, claim.mode, &ahead, Some(revision)).with_foreign(foreign);
         self.contended_names.set(&claim.name, position.blocker.is_some());
         if position.ahead.is_some_and(|ahead| ahead as usize > MAX_WAITERS) {
@@ -231,7 +231,7 @@ impl Client {
         mut reply: TxnResponse,
     ) -> Result<NextStep, EngineError> {
         const AGAIN: NextStep = NextStep::Again { free_at: None };
-        let own_key = reply.range(KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let own_key = reply.range(KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own_key) = own_key {
             if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
                 if let Some(entry) = self.claims().get(claim.id) {
@@ -249,13 +249,13 @@ impl Client {
             return self.recheck(claim, revision).await.map(NextStep::Answer);
         }
         let stored_epoch =
-            reply.range(EPOCH_STEP).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
+            reply.range(EPOCH_OP).ok_or_else(unreadable)?.kvs.pop().map_or(0, |kv| kv.mod_revision);
         if stored_epoch != epoch {
             session.set_epoch(stored_epoch);
             return Ok(AGAIN);
         }
         let other_kinds = dir.other_kinds(claim.mode).len();
-        for step in FIRST_OTHER_KIND_STEP..FIRST_OTHER_KIND_STEP + other_kinds {
+        for step in FIRST_OTHER_KIND_OP..FIRST_OTHER_KIND_OP + other_kinds {
             if let Some(other) = reply.range(step).ok_or_else(unreadable)?.kvs.pop() {
                 self.forget_if_settled(claim);
                 return Err(kind_mismatch(claim, dir.mode(&other.key)));
@@ -265,12 +265,12 @@ impl Client {
             // No condition can have failed, yet the key was not created.
             return Err(unreadable());
         }
-        let first_ahead = reply.range(FIRST_OTHER_KIND_STEP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
+        let first_ahead = reply.range(FIRST_OTHER_KIND_OP + other_kinds).ok_or_else(unreadable)?.kvs.pop();
         if claim.mode.limit().is_some() {
-            let all_ahead = reply.range(FIRST_OTHER_KIND_STEP + other_kinds + 1).ok_or_else(unreadable)?;
+            let all_ahead = reply.range(FIRST_OTHER_KIND_OP + other_kinds + 1).ok_or_else(unreadable)?;
             let position = QueuePosition::read(dir, claim.mode, &all_ahead, None);
             let foreign =
-                reply.range(FIRST_OTHER_KIND_STEP + other_kinds + 2).ok_or_else(unreadable)?.kvs.pop();
+                reply.range(FIRST_OTHER_KIND_OP + other_kinds + 2).ok_or_else(unreadable)?.kvs.pop();
             if position.with_foreign(foreign).blocker.is_none() {
                 return Ok(NextStep::Again { free_at: Some(reply.revision()) });
             }

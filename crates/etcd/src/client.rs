@@ -116,6 +116,7 @@ impl Client {
 
     /// Sends a request. Sends it once more if the server refused it only because the client has to log in again.
     pub(crate) async fn call<R: UnaryRequest>(&self, request: R) -> Result<(Arc<Conn>, R::Answer), Failed> {
+        // A smaller revision in the answer shows that the server was restored from older data.
         let newest_revision = self.newest_revision.load(Ordering::Relaxed);
         let mut conn = self.link.conn().await.map_err(Failed::NotSent)?;
         // Only a client with a login may have to log in again.

@@ -16,9 +16,9 @@ use crate::{
 };
 
 /// The indexes of the reads: the claim's own key, the keys ahead, and the key of clients without a queue.
-const OWN_STEP: usize = 0;
-const AHEAD_STEP: usize = 1;
-const BARE_KEY_STEP: usize = 2;
+const OWN_OP: usize = 0;
+const AHEAD_OP: usize = 1;
+const BARE_KEY_OP: usize = 2;
 
 impl Client {
     /// Reads the position of a claim whose key was created at `revision`. This is also a sign of life of a claim that
@@ -47,14 +47,14 @@ impl Client {
         let reads = vec![Range::key(&key).into(), ahead.into(), bare_key.into()];
         let (conn, mut reply) = self.ask(Txn { success: reads, ..Txn::default() }).await?;
         let read_revision = reply.revision();
-        let own_key = reply.range(OWN_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let own_key = reply.range(OWN_OP).ok_or_else(unreadable)?.kvs.pop();
         let own_key = own_key.filter(|own_key| own_key.create_revision == revision);
         if own_key.is_none_or(|own_key| is_ended_record(&own_key.value)) {
             return Ok(self.mark_gone(claim));
         }
-        let ahead = reply.range(AHEAD_STEP).ok_or_else(unreadable)?;
+        let ahead = reply.range(AHEAD_OP).ok_or_else(unreadable)?;
         self.read_new_min_holds(&ahead, &dir, (claim.mode, revision));
-        let foreign = reply.range(BARE_KEY_STEP).ok_or_else(unreadable)?.kvs.pop();
+        let foreign = reply.range(BARE_KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         let is_foreign = foreign.is_some();
         let position = QueuePosition::read(&dir, claim.mode, &ahead, None).with_foreign(foreign);
         if knows_all_ahead && !is_foreign && position.blocker.is_some() {

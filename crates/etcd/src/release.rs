@@ -23,7 +23,7 @@ use crate::{
 /// then.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 /// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
-const KEY_STEP: usize = 0;
+const KEY_OP: usize = 0;
 
 impl Client {
     pub(crate) async fn release(&self, releases: &[Release]) -> Vec<Released> {
@@ -156,15 +156,12 @@ impl Client {
             let unreadable = || Failed::NotSent(unreadable());
             return if reply.succeeded {
                 reply
-                    .deleted(KEY_STEP)
+                    .deleted(KEY_OP)
                     .and_then(|mut keys| keys.pop())
                     .map(Deleted::Done)
                     .ok_or_else(unreadable)
             } else {
-                reply
-                    .range(KEY_STEP)
-                    .map(|mut range| Deleted::NotDone(range.kvs.pop()))
-                    .ok_or_else(unreadable)
+                reply.range(KEY_OP).map(|mut range| Deleted::NotDone(range.kvs.pop())).ok_or_else(unreadable)
             };
         }
     }

@@ -289,7 +289,7 @@ fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, Eng
             ))
         }
         "full" => Err(EngineError::new(Fault::Refused, "the queue is full: too many claims wait already")),
-        "counter" => Err(EngineError::new(Fault::Misconfigured, layout.unusable_counter())),
+        "counter" => Err(EngineError::new(Fault::Misconfigured, layout.counter_error_text())),
         "layout" => Err(unknown_layout()),
         _ => Err(script_error(reply)),
     }

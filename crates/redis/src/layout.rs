@@ -118,7 +118,7 @@ impl Layout {
     }
 
     /// The error message for a token counter with a foreign value.
-    pub(crate) const fn unusable_counter(self) -> &'static str {
+    pub(crate) const fn counter_error_text(self) -> &'static str {
         match self {
             Self::Plain => {
                 "the key of the newest token, leasehold:{}t and the prefix, has a foreign value: delete it, and tokens continue above the server's clock"

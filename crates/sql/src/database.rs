@@ -10,7 +10,7 @@ use leasehold_core::{BoxFuture, Claim, EngineError, Fault, Guarantee, Hold, Line
 use crate::{
     connection_slots::ConnectionSlots,
     row::ClientId,
-    step::{Changes, PeerNotification, Snapshot, Verb},
+    step::{Changes, ClientNotification, Snapshot, Verb},
 };
 
 /// A note in the guarantee of every server: the server's own clock ends the leases.
@@ -218,7 +218,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
     /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
     /// second. Not called where the database notifies clients.
-    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>>;
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>>;
 
     /// Completes when something changed since the last completion. Never completes where the database cannot report
     /// changes.

@@ -114,15 +114,15 @@ mod rows {
             1 => Value::Integer(number(take(bytes, 8))),
             2 => Value::Integer(number(take(bytes, 1))),
             3 => Value::Real(f64::from_bits(number(take(bytes, 8)).cast_unsigned())),
-            4 => Value::Text(String::from_utf8_lossy(text(bytes)).into_owned()),
-            _ => Value::Blob(text(bytes).to_vec()),
+            4 => Value::Text(String::from_utf8_lossy(take_text(bytes)).into_owned()),
+            _ => Value::Blob(take_text(bytes).to_vec()),
         }
     }
 
     /// Takes a text: one byte for its length, then its bytes.
-    fn text<'a>(bytes: &mut &'a [u8]) -> &'a [u8] {
-        let length = take(bytes, 1).first().map_or(0, |length| usize::from(*length));
-        take(bytes, length)
+    fn take_text<'a>(input: &mut &'a [u8]) -> &'a [u8] {
+        let length = take(input, 1).first().map_or(0, |length| usize::from(*length));
+        take(input, length)
     }
 
     /// Takes bytes as a big-endian number.

@@ -95,22 +95,22 @@ pub(crate) enum Reply {
 
 /// A notification to the client of a claim.
 #[derive(Clone, Debug)]
-pub(crate) struct PeerNotification {
+pub(crate) struct ClientNotification {
     pub(crate) client: ClientId,
     pub(crate) id: ClaimId,
-    pub(crate) message: PeerMessage,
+    pub(crate) message: ClientMessage,
 }
 
-impl PeerNotification {
+impl ClientNotification {
     /// Whether the notification reports a grant.
     pub(crate) fn is_grant(&self) -> bool {
-        matches!(self.message, PeerMessage::Granted { .. })
+        matches!(self.message, ClientMessage::Granted { .. })
     }
 }
 
 /// The content of a notification.
 #[derive(Clone, Debug)]
-pub(crate) enum PeerMessage {
+pub(crate) enum ClientMessage {
     /// The claim was granted at this time of the database.
     Granted { grant: Grant, since: i64 },
     /// An operator broke the hold.
@@ -129,7 +129,7 @@ pub(crate) struct Changes {
     pub(crate) put_claims: Vec<ClaimRow>,
     /// The claims whose rows are deleted.
     pub(crate) dropped_claims: Vec<ClaimId>,
-    pub(crate) notifications: Vec<PeerNotification>,
+    pub(crate) notifications: Vec<ClientNotification>,
 }
 
 impl Changes {
@@ -192,17 +192,17 @@ impl Snapshot {
                 let broken = lock_state.break_hold(*token, *force, &mut step);
                 let (id, client) = broken.as_ref().map_or((None, None), |hold| (Some(hold.id), hold.client));
                 if let (Some(id), Some(client)) = (id, client) {
-                    let message = PeerMessage::Broken { name: name.clone() };
-                    notifications.push(PeerNotification { client, id, message });
+                    let message = ClientMessage::Broken { name: name.clone() };
+                    notifications.push(ClientNotification { client, id, message });
                 }
                 Reply::Broken(if broken.is_some() { Broken::Done } else { Broken::NotHeld })
             }
         };
         let pushed_grants = std::mem::take(&mut step.pushed);
-        notifications.extend(pushed_grants.into_iter().map(|pushed| PeerNotification {
+        notifications.extend(pushed_grants.into_iter().map(|pushed| ClientNotification {
             client: pushed.client,
             id: pushed.id,
-            message: PeerMessage::Granted { grant: pushed.grant, since: self.now },
+            message: ClientMessage::Granted { grant: pushed.grant, since: self.now },
         }));
         // Reports the time until the next end of a hold to the claims near the head of the queue: to all of them if
         // that time is now shorter than before this step, else only to the claims that were not near the head before.
@@ -213,10 +213,10 @@ impl Snapshot {
                 claim_to_queue.is_none_or(|(id, _)| id != watcher.0)
                     && (ends_sooner || !informed_watchers.contains(watcher))
             });
-            let to_notification = |(id, client)| PeerNotification {
+            let to_notification = |(id, client)| ClientNotification {
                 client,
                 id,
-                message: PeerMessage::HoldEnds { remaining_micros },
+                message: ClientMessage::HoldEnds { remaining_micros },
             };
             notifications.extend(uninformed_watchers.map(to_notification));
         }
@@ -266,7 +266,7 @@ impl Snapshot {
     fn changes_to(
         &self,
         reply: Reply,
-        notifications: Vec<PeerNotification>,
+        notifications: Vec<ClientNotification>,
         mut saved_state: Saved<ClientId>,
         newest_token: i64,
         tombstones: &Tombstones,

@@ -20,7 +20,7 @@ use crate::{
     connection_slots,
     database::{Failed, QueueEntry, Timed},
     row::{duration_micros, kind_of},
-    step::{PeerMessage, PeerNotification},
+    step::{ClientMessage, ClientNotification},
 };
 
 /// How many times a queue entry is extended within its life.
@@ -40,16 +40,16 @@ pub(crate) struct WaitingClaims {
     /// Claims that may be entering the queue right now, each with a notification that arrived before the answer to the
     /// claim, if one did.
     /// Locked before `entries`.
-    arriving: Mutex<HashMap<ClaimId, Option<PeerNotification>>>,
+    arriving: Mutex<HashMap<ClaimId, Option<ClientNotification>>>,
     /// Claims that waited and were granted, until they are released: they are no fast-path holds.
     granted: Mutex<HashSet<ClaimId>>,
 }
 
 impl Client {
     /// Handles a notification to this client.
-    pub(crate) fn handle_notification(&self, notification: &PeerNotification) {
+    pub(crate) fn handle_notification(&self, notification: &ClientNotification) {
         match &notification.message {
-            PeerMessage::Granted { grant, since } => {
+            ClientMessage::Granted { grant, since } => {
                 let Some(entry) = self.entry_or_defer(notification) else { return };
                 let since = self.local_time_not_after(*since);
                 self.note_held(notification.id);
@@ -65,13 +65,13 @@ impl Client {
                     since,
                 });
             }
-            PeerMessage::HoldEnds { remaining_micros } => {
+            ClientMessage::HoldEnds { remaining_micros } => {
                 if let Some(entry) = lock_unpoisoned(&self.waiting.entries).get_mut(&notification.id) {
                     entry.near_head = true;
                 }
                 self.schedule_check(Duration::from_micros(u64::try_from(*remaining_micros).unwrap_or(0)));
             }
-            PeerMessage::Broken { name } => {
+            ClientMessage::Broken { name } => {
                 self.mailbox.push(Notification::Lost {
                     name: name.clone(),
                     id: notification.id,
@@ -221,7 +221,7 @@ impl Client {
     }
 
     /// The queue entry of the notified claim. If the claim has no entry yet, stores the notification until it has one.
-    fn entry_or_defer(&self, notification: &PeerNotification) -> Option<QueueEntry> {
+    fn entry_or_defer(&self, notification: &ClientNotification) -> Option<QueueEntry> {
         let mut arriving = lock_unpoisoned(&self.waiting.arriving);
         let entry = lock_unpoisoned(&self.waiting.entries).get(&notification.id).cloned();
         if entry.is_none()
@@ -248,7 +248,7 @@ impl<'a> Arrival<'a> {
     }
 
     /// Takes the notification that arrived meanwhile.
-    pub(crate) fn take_deferred(&self) -> Option<PeerNotification> {
+    pub(crate) fn take_deferred(&self) -> Option<ClientNotification> {
         lock_unpoisoned(&self.client.waiting.arriving).get_mut(&self.claim).and_then(Option::take)
     }
 }

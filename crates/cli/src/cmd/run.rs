@@ -17,7 +17,7 @@ use crate::{
     progress::{Steps, UnansweredRenewals},
     signals::{Signals, interrupts_wait},
     spawn::become_cmd,
-    start::{lock_is_inherited, not_started, start},
+    start::{lock_is_inherited, start, start_failure},
     supervise::{End, Supervisor},
 };
 
@@ -47,7 +47,7 @@ pub(crate) fn run(plan: Run) -> Result<u8, Failure> {
                 let variables = hold.map(Hold::variables).unwrap_or_default();
                 let error =
                     become_cmd(&plan.program, &plan.arguments, variables, plan.pass_url, initial_mask);
-                Err(not_started(&plan, error))
+                Err(start_failure(&plan, error))
             }
         },
     }

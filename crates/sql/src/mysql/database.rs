@@ -37,7 +37,7 @@ use crate::{
         replica_guarantee,
     },
     row::{ClientId, duration_micros, kind_of, previous_of},
-    step::{Changes, PeerMessage, PeerNotification, Snapshot, Verb},
+    step::{Changes, ClientMessage, ClientNotification, Snapshot, Verb},
 };
 
 /// How many times a request is tried before its caller gets an error.
@@ -224,7 +224,7 @@ impl Database for Mysql {
         Box::pin(std::future::ready(()))
     }
 
-    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>> {
         Box::pin(async move {
             if self.pool.broke_since_last_call() {
                 // A connection broke during another request. The error makes core ask for the state of all claims,
@@ -254,10 +254,10 @@ impl Database for Mysql {
                 };
                 let (since, remaining_micros) = (columns.next()?, columns.next()?);
                 let message = match kind_of(state) {
-                    Some(EntryKind::MinHold) => PeerMessage::HoldEnds { remaining_micros },
-                    _ => PeerMessage::Granted { grant, since },
+                    Some(EntryKind::MinHold) => ClientMessage::HoldEnds { remaining_micros },
+                    _ => ClientMessage::Granted { grant, since },
                 };
-                notifications.extend(id.map(|id| PeerNotification { client, id, message }));
+                notifications.extend(id.map(|id| ClientNotification { client, id, message }));
             }
             Ok(notifications)
         })

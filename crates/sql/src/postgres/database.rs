@@ -26,7 +26,7 @@ use crate::{
         replica_guarantee,
     },
     row::{ClientId, duration_micros, first_token, previous_code},
-    step::{Changes, PeerNotification, Snapshot, Verb},
+    step::{Changes, ClientNotification, Snapshot, Verb},
 };
 
 /// How many times inspection waits for tables that others keep locked, each time for the lock timeout of a statement.
@@ -345,7 +345,7 @@ impl Database for Postgres {
         })
     }
 
-    fn poll_grants(&self, _: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, _: ClientId) -> DbFuture<'_, Vec<ClientNotification>> {
         Box::pin(std::future::ready(Ok(Vec::new())))
     }
 

@@ -6,7 +6,7 @@ use leasehold_core::{ClaimId, Grant, Lineage, Name, Token};
 
 use crate::{
     row::{ClientId, duration_micros, previous_code, previous_of},
-    step::{PeerMessage, PeerNotification},
+    step::{ClientMessage, ClientNotification},
 };
 
 /// The channel of a client.
@@ -15,21 +15,21 @@ pub(crate) fn channel(client: ClientId) -> String {
 }
 
 /// Encodes a notification.
-pub(crate) fn write(notification: &PeerNotification) -> String {
-    let PeerNotification { id, message, .. } = notification;
+pub(crate) fn write(notification: &ClientNotification) -> String {
+    let ClientNotification { id, message, .. } = notification;
     match message {
-        PeerMessage::Granted { grant, since } => {
+        ClientMessage::Granted { grant, since } => {
             let Grant { token, tokens, ttl, previous } = grant;
             let ttl = duration_micros(ttl.unwrap_or(Duration::MAX));
             format!("granted {id} {} {tokens} {ttl} {} {since}", token.number, previous_code(*previous))
         }
-        PeerMessage::Broken { name } => format!("broken {id} {name}"),
-        PeerMessage::HoldEnds { remaining_micros } => format!("over {id} {remaining_micros}"),
+        ClientMessage::Broken { name } => format!("broken {id} {name}"),
+        ClientMessage::HoldEnds { remaining_micros } => format!("over {id} {remaining_micros}"),
     }
 }
 
 /// Decodes a notification; `None` for text that leasehold did not write.
-pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<PeerNotification> {
+pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<ClientNotification> {
     let (word, rest) = text.split_once(' ')?;
     let (id, rest) = rest.split_once(' ')?;
     let id = ClaimId::read(id)?;
@@ -44,11 +44,11 @@ pub(crate) fn read(text: &str, client: ClientId, lineage: Lineage) -> Option<Pee
                 ttl: Some(Duration::from_micros(ttl)),
                 previous: previous_of(i16::try_from(previous).ok()?),
             };
-            PeerMessage::Granted { grant, since: i64::try_from(next()?).ok()? }
+            ClientMessage::Granted { grant, since: i64::try_from(next()?).ok()? }
         }
-        "over" => PeerMessage::HoldEnds { remaining_micros: rest.parse().ok()? },
-        "broken" => PeerMessage::Broken { name: Name::new(rest).ok()? },
+        "over" => ClientMessage::HoldEnds { remaining_micros: rest.parse().ok()? },
+        "broken" => ClientMessage::Broken { name: Name::new(rest).ok()? },
         _ => return None,
     };
-    Some(PeerNotification { client, id, message })
+    Some(ClientNotification { client, id, message })
 }

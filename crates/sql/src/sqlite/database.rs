@@ -25,7 +25,7 @@ use crate::{
     client::lock_unpoisoned,
     database::{Database, DbFuture, Failed, FastGrant, LookResult, QueueEntry, Refreshed, Timed},
     row::{ClientId, previous_code},
-    step::{Changes, PeerNotification, Reply, Snapshot, Verb},
+    step::{Changes, ClientNotification, Reply, Snapshot, Verb},
 };
 
 /// An SQLite database, as one client uses it.
@@ -222,10 +222,10 @@ impl Database for Sqlite {
         Box::pin(self.run(Access::Read, move |scope| look::expiries(scope, &names)))
     }
 
-    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<PeerNotification>> {
+    fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>> {
         Box::pin(async move {
             let notifications = self.run(Access::Read, move |scope| look::poll_grants(scope, client)).await?;
-            self.file_watch.note_check(notifications.iter().any(PeerNotification::is_grant));
+            self.file_watch.note_check(notifications.iter().any(ClientNotification::is_grant));
             Ok(notifications)
         })
     }

@@ -12,7 +12,7 @@ use crate::{
     database::{Failed, QueueEntry},
     row::{ClientId, kind_of, previous_of},
     runtime::wall_micros,
-    step::{PeerMessage, PeerNotification},
+    step::{ClientMessage, ClientNotification},
 };
 
 /// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
@@ -20,7 +20,7 @@ const UNUSED_MICROS: i64 = 3_600_000_000;
 
 /// The unconfirmed grants to waiting claims of a client, and the times at which names in their minimum hold time become
 /// free, where one of its claims is the head of the queue.
-pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<PeerNotification>, Failed> {
+pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<ClientNotification>, Failed> {
     let query = || {
         // `stand` 1: an unconfirmed grant; 3: the minimum hold time of a name.
         let text = format!(
@@ -34,10 +34,10 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
     let notifications = rows.into_iter().filter_map(|row| {
         if kind_of(row.stand) == Some(EntryKind::MinHold) {
             let remaining_micros = row.expires.saturating_sub(scope.now);
-            return Some(PeerNotification {
+            return Some(ClientNotification {
                 client,
                 id: row.id,
-                message: PeerMessage::HoldEnds { remaining_micros },
+                message: ClientMessage::HoldEnds { remaining_micros },
             });
         }
         let grant = Grant {
@@ -46,10 +46,10 @@ pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<Pee
             ttl: row.entry().map(|entry| entry.claim_time),
             previous: previous_of(row.previous),
         };
-        Some(PeerNotification {
+        Some(ClientNotification {
             client,
             id: row.id,
-            message: PeerMessage::Granted { grant, since: row.since },
+            message: ClientMessage::Granted { grant, since: row.since },
         })
     });
     Ok(notifications.collect())

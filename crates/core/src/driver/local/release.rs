@@ -27,6 +27,7 @@ pub(crate) enum ReleaseOutcome {
 pub(crate) struct GuardRelease<'a> {
     pub(crate) name: &'a Name,
     pub(crate) id: ClaimId,
+    /// The validity of the guard. It identifies the guard among those of its hold.
     pub(crate) validity: &'a Arc<Validity>,
     /// How the guard ended.
     pub(crate) ending: Ending,
