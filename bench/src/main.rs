@@ -16,6 +16,7 @@ mod etcd_free;
 mod etcd_handover;
 mod etcd_holds;
 mod etcd_messages;
+mod etcd_waiters;
 mod foreign;
 mod free;
 mod handover;
@@ -55,7 +56,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// A bench: its name on the command line, a text that says what it measures, and the function that runs it.
 type Bench = (&'static str, &'static str, fn() -> Result<(), Failure>);
 
-const BENCHES: [Bench; 34] = [
+const BENCHES: [Bench; 35] = [
     ("free", "acquire and release of a free lock, one task", free::bench),
     ("handover", "hand-over between two processes", handover::bench),
     ("contended", "hand-over within one process, 64 tasks on one name", contended::bench),
@@ -92,6 +93,7 @@ const BENCHES: [Bench; 34] = [
     ("etcd-free", "acquire and release of free names on etcd", etcd_free::bench),
     ("etcd-handover", "hand-over between two processes on etcd", etcd_handover::bench),
     ("etcd-contended", "one name on etcd, several tasks in each of several processes", one_name::etcd),
+    ("etcd-waiters", "10,000 names on etcd, each with one waiter", etcd_waiters::bench),
     ("etcd-holds", "10,000 holds on etcd that are renewed, for a minute", etcd_holds::bench),
     ("zookeeper-free", "acquire and release of free names on ZooKeeper", zookeeper_free::bench),
     ("zookeeper-handover", "hand-over between two processes on ZooKeeper", zookeeper_handover::bench),

@@ -241,7 +241,7 @@ fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), F
 }
 
 /// The figure in the line of etcd's metrics that begins with `name`.
-fn metric(port: u16, name: &str) -> Result<f64, Failure> {
+pub(crate) fn metric(port: u16, name: &str) -> Result<f64, Failure> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
     let mut page = String::new();

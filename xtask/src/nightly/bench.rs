@@ -20,7 +20,8 @@ pub(super) const REDIS: &[&str] = &[
 ];
 pub(super) const REDIS_GROUPS: &[&str] =
     &["cluster-free", "cluster-holds", "cluster-move", "sentinel-failover", "redlock-free"];
-pub(super) const ETCD: &[&str] = &["etcd-free", "etcd-handover", "etcd-contended", "etcd-holds"];
+pub(super) const ETCD: &[&str] =
+    &["etcd-free", "etcd-handover", "etcd-contended", "etcd-waiters", "etcd-holds"];
 pub(super) const ZOOKEEPER: &[&str] =
     &["zookeeper-free", "zookeeper-handover", "zookeeper-contended", "zookeeper-holds", "zookeeper-recipes"];
 pub(super) const POSTGRES: &[&str] = &["postgres-free", "postgres-handover", "postgres-notify"];
