@@ -9,12 +9,12 @@ use crate::{
     client::{Client, Failed},
     conn::Conn,
     error::{classify, is_database_full, is_lease_gone, is_reply_too_long, unreadable},
-    keys::{self, Dir},
+    keys::{self, Dir, Span},
     position::{ClaimReply, QueuePosition, blockers_range},
     record::{Record, RecordState},
     runtime,
     session::Session,
-    wire::{Order, Put, Range, Txn, TxnResponse, compare},
+    wire::{Order, Put, Range, RequestOp, Txn, TxnResponse, compare},
 };
 
 /// The most times that a claim is sent. It is sent again if its epoch was raised, its lease ended, or other claims
@@ -131,7 +131,7 @@ impl Client {
             };
             in_flight.complete();
             if reply.succeeded {
-                let proves_free = expects_free || proves_free(claim);
+                let proves_free = proves_free(claim, expects_free);
                 return self.on_key_created(claim, &dir, &conn, reply, ttl, proves_free).await;
             }
             if expects_free {
@@ -322,7 +322,7 @@ fn creation_txn(
     let mut conditions = vec![compare::changed(&epoch_key, epoch)];
     let blockers = dir.blockers(claim.mode);
     let bare_key = dir.bare_key();
-    let proves_free = expects_free || proves_free(claim);
+    let proves_free = proves_free(claim, expects_free);
     // If no key may be in the directory, the key of the claim and those of another kind need no condition of their own.
     if !(proves_free && claim.mode == Mode::Exclusive) {
         conditions.push(compare::created(&key, 0));
@@ -337,28 +337,44 @@ fn creation_txn(
     }
     let record =
         Record { state: RecordState::Claim, id: claim.id, hold_time: ttl, owner: claim.owner.to_string() };
-    let mut reads = vec![Range::key(&key).into(), Range::key(&epoch_key).keys_only().into()];
-    reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
-    let first_ahead = Range::between(&blockers).by_age(Order::Ascend).limit(1);
-    reads.push(
-        if first_blocker == FirstBlocker::WithValue { first_ahead } else { first_ahead.keys_only() }.into(),
-    );
-    if claim.mode.limit().is_some() {
-        reads.push(blockers_range(dir, claim.mode).into());
-        reads.push(Range::key(&bare_key).keys_only().into());
-    }
+    let failure = if expects_free {
+        Vec::new()
+    } else {
+        reads_on_failure(dir, claim.mode, (&key, &epoch_key), &other_kind_spans, first_blocker)
+    };
     let put = Put { key, value: record.text(), lease: session.id };
     let mut success = vec![put.into()];
     if !proves_free {
         success.push(blockers_range(dir, claim.mode).into());
         success.push(Range::key(&bare_key).keys_only().into());
     }
-    Txn { compare: conditions, success, failure: if expects_free { Vec::new() } else { reads } }
+    Txn { compare: conditions, success, failure }
 }
 
 /// Whether the conditions of this claim prove that nothing is ahead of it, so that it holds once its key is created.
-fn proves_free(claim: &Claim) -> bool {
-    !claim.may_queue && claim.mode.limit().is_none()
+fn proves_free(claim: &Claim, expects_free: bool) -> bool {
+    expects_free || (!claim.may_queue && claim.mode.limit().is_none())
+}
+
+/// The reads of a transaction that did not create the key: why it did not.
+fn reads_on_failure(
+    dir: &Dir,
+    mode: Mode,
+    (key, epoch_key): (&[u8], &[u8]),
+    other_kind_spans: &[Span],
+    first_blocker: FirstBlocker,
+) -> Vec<RequestOp> {
+    let mut reads = vec![Range::key(key).into(), Range::key(epoch_key).keys_only().into()];
+    reads.extend(other_kind_spans.iter().map(|span| Range::between(span).limit(1).keys_only().into()));
+    let first_ahead = Range::between(&dir.blockers(mode)).by_age(Order::Ascend).limit(1);
+    reads.push(
+        if first_blocker == FirstBlocker::WithValue { first_ahead } else { first_ahead.keys_only() }.into(),
+    );
+    if mode.limit().is_some() {
+        reads.push(blockers_range(dir, mode).into());
+        reads.push(Range::key(&dir.bare_key()).keys_only().into());
+    }
+    reads
 }
 
 /// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time. So

@@ -22,9 +22,10 @@ use crate::{
     dial::{Dialer, Link},
     engine::REQUEST_TIMEOUT,
     error::{classify, unreadable, wants_login},
-    keys::{self, Dir},
+    keys::{self, Dir, Span},
     lock_mutex,
     min_hold_expiry::MinHoldKeys,
+    push_handler::PushHandler,
     runtime,
     session::{LeaseSlot, Session, Sessions, URGENT_INTERVAL, lease_ended, whole_seconds},
     watches::{WatchStart, WatchTarget},
@@ -242,12 +243,15 @@ impl Client {
     pub(crate) fn watch_epoch_key(&self, conn: &Conn, lease: i64) {
         let key = keys::epoch_key(self.prefix(), lease);
         // A write before the start of the watch concerned earlier holds of the lease, so nothing is missed.
-        let _ = conn.watches.watch(
-            WatchTarget::Epoch(lease),
-            (key, Vec::new()),
-            WatchStart::NowOnly { read_revision: 0 },
-            self.now(),
-        );
+        let start = WatchStart::NowOnly { read_revision: 0 };
+        self.watch_target(conn, WatchTarget::Epoch(lease), (key, Vec::new()), start);
+    }
+
+    /// Watches a span for this target. Reads once if a change that the target has not seen was reported before.
+    pub(crate) fn watch_target(&self, conn: &Conn, target: WatchTarget, span: Span, start: WatchStart) {
+        if conn.watches.watch(target, span, start, self.now()) {
+            self.on_missed(target);
+        }
     }
 
     /// A reference for tasks that must not keep the client alive.

@@ -10,9 +10,7 @@ use leasehold_core::{
 use crate::{
     client::Client,
     engine::REQUEST_TIMEOUT,
-    lock_mutex,
-    push_handler::PushHandler,
-    runtime,
+    lock_mutex, runtime,
     session::SessionAction,
     watches::{WatchStart, WatchTarget},
     wire::Revoke,
@@ -63,15 +61,8 @@ impl Maintain for Client {
                 let entry =
                     self.claims().get(id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
                 let Some((key, Some(revision))) = entry else { continue };
-                let target = WatchTarget::Own(id);
-                if conn.watches.watch(
-                    target,
-                    (key, Vec::new()),
-                    WatchStart::Now { read_revision: revision },
-                    now,
-                ) {
-                    self.on_missed(target);
-                }
+                let start = WatchStart::Now { read_revision: revision };
+                self.watch_target(&conn, WatchTarget::Own(id), (key, Vec::new()), start);
             }
         }
         end_claims(self, overdue);

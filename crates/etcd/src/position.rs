@@ -9,7 +9,6 @@ use crate::{
     client::Client,
     conn::Conn,
     keys::Dir,
-    push_handler::PushHandler,
     watches::{WatchStart, WatchTarget},
     wire::{KeyValue, Order, Range, RangeResponse},
 };
@@ -157,12 +156,8 @@ impl Client {
                 (dir.all_keys(), WatchStart::After(read_revision), WatchStart::After(read_revision))
             }
         };
-        let now = self.now();
-        let _ = conn.watches.watch(WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin, now);
-        let target = WatchTarget::Blocker(claim.id);
-        if conn.watches.watch(target, span, begin, now) {
-            self.on_missed(target);
-        }
+        self.watch_target(conn, WatchTarget::Own(claim.id), (own_key, Vec::new()), own_begin);
+        self.watch_target(conn, WatchTarget::Blocker(claim.id), span, begin);
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) use bounded::read;
 pub(crate) use grpc::{Grpc, UnaryRequest};
 pub(crate) use http::Http;
 pub(crate) use kv::{
-    Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, Txn, TxnResponse, compare,
+    Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, RequestOp, Txn, TxnResponse, compare,
 };
 #[cfg(test)]
 pub(crate) use kv::{Response, ResponseOp};
