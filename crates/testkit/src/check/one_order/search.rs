@@ -48,9 +48,9 @@ pub(super) struct Undecided;
 /// returns, because then the two requests overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum HistoryPoint {
-    /// An acquire that was granted was called.
+    /// The call of an acquire that was granted later.
     AcquireCalled(usize),
-    /// A try that was refused was called.
+    /// The call of a try that was refused later.
     TryCalled(usize),
     TryRefused(usize),
     AcquireGranted(usize),
