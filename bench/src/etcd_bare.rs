@@ -1,10 +1,6 @@
 //! A bare client of etcd. It sends the requests of a program that locks only with the server's own operations.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-};
-
+use leasehold_testkit::server::etcd_metrics;
 use tokio_stream::StreamExt;
 use tonic::{
     IntoStreamingRequest, Request, Streaming, client::Grpc, codegen::http::uri::PathAndQuery,
@@ -182,10 +178,7 @@ pub(crate) fn under_way(port: u16, method: &str) -> Result<u64, Failure> {
 }
 
 fn counted(port: u16, figure: &str, method: &str) -> Result<u64, Failure> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n")?;
-    let mut text = String::new();
-    stream.read_to_string(&mut text)?;
+    let text = etcd_metrics(port)?;
     let method = format!("grpc_method=\"{method}\"");
     let lines = text.lines().filter(|line| line.starts_with(figure) && line.contains(&method));
     lines.filter_map(|line| line.rsplit(' ').next()).map(|count| Ok(count.parse::<f64>()? as u64)).sum()

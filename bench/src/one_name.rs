@@ -2,8 +2,7 @@
 //! that use the common client of that server: etcd's Go client, and Curator.
 
 use std::{
-    io::{Read, Write},
-    net::TcpStream,
+    io::Read,
     process::Command,
     sync::{
         Arc,
@@ -14,7 +13,7 @@ use std::{
 };
 
 use leasehold::{Connect, Keeper, Locks};
-use leasehold_testkit::server::{EtcdServer, ZookeeperServer, go_program};
+use leasehold_testkit::server::{EtcdServer, ZookeeperServer, etcd_metric, go_program};
 
 use crate::{
     Failure, child,
@@ -242,10 +241,5 @@ fn watches(port: u16, url: &str, processes: usize, tasks: usize) -> Result<(), F
 
 /// The figure in the line of etcd's metrics that begins with `name`.
 pub(crate) fn metric(port: u16, name: &str) -> Result<f64, Failure> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
-    let mut page = String::new();
-    stream.read_to_string(&mut page)?;
-    let figure = page.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next_back());
-    Ok(figure.ok_or("the server has no such metric")?.parse()?)
+    Ok(etcd_metric(port, name)?.ok_or("the server has no such metric")?)
 }

@@ -1,27 +1,19 @@
 //! One name under contention: several tasks in each of two clients.
 
-use std::{
-    io::{Read, Write},
-    net::TcpStream,
-    thread::scope,
-};
+use std::thread::scope;
 
 use futures_util::future::try_join_all;
 use leasehold_core::{Guard, Locks};
+use leasehold_testkit::server::etcd_metric;
 
 use crate::rig::{Rig, acquire};
 
 /// How often each task acquires the name.
 const SECTIONS: usize = 40;
 
-/// The figure in the server's metrics whose line begins with `name`.
+/// A figure of the server's metrics, which must be there.
 fn metric(port: u16, name: &str) -> f64 {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
-    let mut page = String::new();
-    stream.read_to_string(&mut page).unwrap();
-    let value = page.lines().find_map(|line| line.strip_prefix(name)?.split(' ').next_back());
-    value.unwrap_or_else(|| panic!("{page}")).parse().unwrap()
+    etcd_metric(port, name).unwrap().unwrap_or_else(|| panic!("the metrics have no {name}"))
 }
 
 /// How many watches are behind the newest revision.

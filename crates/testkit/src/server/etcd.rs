@@ -1,6 +1,10 @@
 //! A private etcd.
 
-use std::process::Output;
+use std::{
+    io::{self, Read, Write},
+    net::TcpStream,
+    process::Output,
+};
 
 #[cfg(feature = "tls")]
 use super::node::Node;
@@ -112,4 +116,26 @@ pub fn etcd_command(port: u16, arguments: &[&str]) -> Output {
 fn with_timing(addresses: &[&str], rest: &[&str]) -> Vec<String> {
     let timing = ["--heartbeat-interval=150", "--election-timeout=750"];
     [addresses, &timing, rest].concat().into_iter().map(str::to_owned).collect()
+}
+
+/// The page of metrics of the etcd on this port.
+///
+/// # Errors
+/// If the server does not answer.
+pub fn etcd_metrics(port: u16) -> io::Result<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
+}
+
+/// The number at the end of the line of the metrics that begins with `name`; `None` if there is no such line.
+///
+/// # Errors
+/// If the server does not answer.
+pub fn etcd_metric(port: u16, name: &str) -> io::Result<Option<f64>> {
+    let page = etcd_metrics(port)?;
+    let line = page.lines().find(|line| line.starts_with(name));
+    Ok(line.and_then(|line| line.rsplit(' ').next()?.parse().ok()))
 }

@@ -44,7 +44,7 @@ mod zookeeper_node;
 
 pub use clock::WallClock;
 pub use cluster::{Cluster, ClusterNode};
-pub use etcd::{EtcdServer, etcd_command};
+pub use etcd::{EtcdServer, etcd_command, etcd_metric, etcd_metrics};
 pub use etcd_cluster::EtcdCluster;
 pub use fake_server::{FakeAnswers, FakeConnection, FakeServer, non_loopback_address};
 pub use go::go_program;
