@@ -14,7 +14,7 @@ use crate::{
 };
 
 const NAMES: usize = 10_000;
-const WAIT_TIME: Duration = Duration::from_secs(20);
+const WAIT_TIME: Duration = Duration::from_secs(90);
 /// The waiters are queued when the server has this many watches for each: one of the key ahead, one of its own key.
 const WATCHES_OF_A_WAITER: f64 = 2.0;
 

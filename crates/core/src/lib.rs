@@ -46,7 +46,9 @@ pub use engines::file::{FileEngine, boot_time_ahead, network_file_system};
 pub use engines::memory;
 pub use guard::Guard;
 pub use locks::{Builder, Locks, Rw};
-pub use pure::claim_table::{ClaimEntry, ClaimState, ClaimTable, WATCHED_AFTER};
+pub use pure::claim_table::{
+    ClaimEntry, ClaimState, ClaimTable, UNWATCHED_POLL, WATCHED_AFTER, WATCHED_CLAIM_LIFE, WATCHED_POLL,
+};
 pub use pure::in_flight::{InFlight, InFlightRequest};
 pub use pure::lease::{Lease, LeaseAction, Renewal, deadline};
 pub use pure::lock_state;

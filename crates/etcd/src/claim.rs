@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_core::{Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, lock_state::MAX_WAITERS};
+use leasehold_core::{
+    Answer, Claim, ClaimId, EngineError, Fault, Hint, How, Mode, UNWATCHED_POLL, lock_state::MAX_WAITERS,
+};
 
 use crate::{
     claims::{Blocker, KeyOnLease, State},
@@ -68,7 +70,7 @@ impl Client {
             Some(State::Waiting { own: revision, .. } | State::Held { own: revision, .. }) => {
                 self.recheck(claim, revision).await
             }
-            Some(State::Ending { .. }) => Ok(Answer::Waiting(Hint::default())),
+            Some(State::Ending { .. }) => Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL))),
         }
     }
 
@@ -174,7 +176,8 @@ impl Client {
         let mut claims = self.claims();
         // Removing the old entry frees its key for reuse.
         drop(claims.remove(claim.id));
-        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &self.dir(&claim.name), claim.mode, lease_slot);
+        let dir = self.dir(&claim.name);
+        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &dir, claim.mode, lease_slot, now);
         let key = key_on_lease.key.clone();
         claims.enter(claim, key_on_lease, now);
         Ok((session, key))
@@ -234,8 +237,9 @@ impl Client {
         let own_key = reply.range(KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own_key) = own_key {
             if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
+                let now = self.now();
                 if let Some(entry) = self.claims().get(claim.id) {
-                    entry.data.take_another_key(dir, claim.mode);
+                    entry.data.take_another_key(dir, claim.mode, now);
                 }
                 return Ok(AGAIN);
             }

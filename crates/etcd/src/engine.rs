@@ -3,13 +3,10 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
-use leasehold_core::{Breaking, Contact, Env, Profile};
+use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
 
 use crate::{client::Client, config::Config};
 
-/// The range of the poll interval of a waiting claim. The server pushes grants, so polling only covers lost
-/// notifications.
-const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
 /// leases have whole seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
@@ -46,7 +43,8 @@ leasehold_core::forward_engine!(EtcdEngine, |client| async move {
 fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("etcd");
     profile.push = true;
-    profile.poll = POLL;
+    profile.poll = WATCHED_POLL;
+    profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();
     profile.fifo = true;
     profile.supports_min_hold = true;

@@ -52,7 +52,10 @@ impl PushHandler for Client {
                     WatchTarget::Epoch(_) => {}
                 }
             };
-            let _ = runtime::within(REQUEST_TIMEOUT, check).await;
+            let checked = runtime::within(REQUEST_TIMEOUT, check).await;
+            if let (None, WatchTarget::Blocker(id)) = (checked, target) {
+                client.push_recheck(id);
+            }
         });
     }
 

@@ -3,7 +3,7 @@
 //! Keys ahead of a claim can only disappear. So a stale reply can delay a grant and never cause a wrong one. No reply
 //! proves that the claim's own key still exists after it was read; the deadline of the lease covers that.
 
-use leasehold_core::{Answer, Claim, EngineError, Hint, Mode};
+use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, UNWATCHED_POLL};
 
 use crate::{
     claims::{Blocker, State},
@@ -33,7 +33,7 @@ impl Client {
             return if session.is_gone() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
         let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
-            return Ok(Answer::Waiting(Hint::default()));
+            return Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)));
         };
         let dir = self.dir(&claim.name);
         let mut ahead = blockers_range(&dir, claim.mode).before(revision);

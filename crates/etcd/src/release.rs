@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use leasehold_core::{ClaimId, EngineError, Fault, Release, Released};
 
 use crate::{
+    claims::Entry,
     client::{Client, Failed},
     engine::REQUEST_LIFE,
     error::{classify, is_database_full, is_lease_gone, unreadable},
@@ -87,7 +88,25 @@ impl Client {
         {
             return Ok(Some(held));
         }
+        if release.min_hold.is_none() && revision.is_some() && raise_epoch_of.is_none() {
+            let until = self.now().after(REQUEST_LIFE);
+            let may_delete = |entry: &mut Entry| entry.data.begin_deletion(until);
+            if self.claims().get(release.id).is_some_and(may_delete) {
+                return self.delete_key(release.id, key).await;
+            }
+        }
         self.delete(release.id, key, revision, raise_epoch_of).await
+    }
+
+    /// Deletes the key of a claim without conditions, which costs the server a third less than a transaction. Returns
+    /// the key as it was. The deletion may arrive late, so no other claim uses the key until it is answered.
+    async fn delete_key(&self, id: ClaimId, key: &[u8]) -> Result<Option<KeyValue>, EngineError> {
+        let delete = DeleteRange { key: key.to_vec(), prev_kv: true, ..DeleteRange::default() };
+        let (_, mut reply) = self.ask(delete).await?;
+        if let Some(entry) = self.claims().get(id) {
+            entry.data.deletion_answered();
+        }
+        Ok(reply.prev_kvs.pop())
     }
 
     /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold.

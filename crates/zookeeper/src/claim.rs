@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode};
+use leasehold_core::{Answer, Claim, EngineError, Fault, Hint, How, Lineage, Mode, UNWATCHED_POLL};
 
 use crate::{
     claims::{Blocker, ClaimSession, OwnNodes, State},
@@ -53,7 +53,7 @@ impl Client {
             }
             match self.state_of(claim) {
                 Some(State::Gone) => return Ok(Answer::Gone),
-                Some(State::Ending { .. }) => return Ok(Answer::Waiting(Hint::default())),
+                Some(State::Ending { .. }) => return Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL))),
                 Some(State::Waiting { .. } | State::Held { .. }) if self.session_of(claim).is_none() => {
                     // The session ended, and the claim's nodes with it.
                     return Ok(self.give_up(claim));

@@ -3,12 +3,10 @@
 use std::{fmt, ops::RangeInclusive, sync::Arc, time::Duration};
 
 pub(crate) use leasehold_core::REQUEST_TIMEOUT;
-use leasehold_core::{Breaking, Contact, Env, Profile};
+use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHED_POLL};
 
 use crate::{client::Client, config::Config};
 
-/// The bounds of the poll interval. Watches report grants, so polls only make up for lost notifications.
-const POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(2);
 /// The ttl is the requested timeout of a session. The server moves the timeout into its own bounds, 4 to 40 s by
 /// default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
@@ -39,7 +37,8 @@ leasehold_core::forward_engine!(ZookeeperEngine, |client| client.mailbox.read())
 fn profile(config: &Config, contact: Contact) -> Profile {
     let mut profile = Profile::new("zookeeper");
     profile.push = true;
-    profile.poll = POLL;
+    profile.poll = WATCHED_POLL;
+    profile.entry_life = WATCHED_CLAIM_LIFE;
     profile.tokens = config.token_blocks.size();
     profile.fifo = true;
     profile.breaking = Breaking::Lease;

@@ -4,7 +4,8 @@
 //! answer proves that the claim's own node exists after the answer; the validity of the session does.
 
 use leasehold_core::{
-    Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, lock_state::MAX_WAITERS,
+    Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, UNWATCHED_POLL,
+    lock_state::MAX_WAITERS,
 };
 
 use crate::{
@@ -30,8 +31,6 @@ const MAX_READS: u32 = 8;
 const MAX_TRY_READS: u32 = 10;
 /// The first pause between two such reads. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// The poll interval of a claim whose login does not permit it to watch the node ahead.
-const UNWATCHED_POLL: std::time::Duration = std::time::Duration::from_millis(250);
 
 /// Whether the node of a claim was just created.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -155,6 +154,7 @@ impl Client {
     ) -> Result<Option<Answer>, Failed> {
         let Some(path) = blocker.path().map(str::to_owned) else { return Ok(None) };
         let target = WatchTarget::Blocker(claim.id);
+        let is_sole = matches!(blocker, Blocker::Node { sole: true, .. });
         let previous = match self.set_blocker(claim, own, blocker) {
             Some(previous) => previous,
             None => return Ok(Some(self.waiting_answer(claim))),
@@ -162,9 +162,20 @@ impl Client {
         if let Some(previous) = previous.path().filter(|previous| *previous != path) {
             context.conn.watches.stop_watching(previous, target);
         }
+        // A claim that the deletion of one node grants does not read again: its own node is watched, too.
+        let own_watch = async {
+            if is_sole { self.watch_own(&context.conn, claim.id, &own.path).await.map(drop) } else { Ok(()) }
+        };
         let pending_watch = PendingWatch::new(&context.conn.watches, &path, target);
         // A watch on the children, unlike one on the data, does not report changes of the data.
-        match context.conn.send(&GetChildren { path: &path, watch: true }).answer().await {
+        let blocker_watch =
+            async { context.conn.send(&GetChildren { path: &path, watch: true }).answer().await };
+        let (own_watched, blocker_watched) = tokio::join!(own_watch, blocker_watch);
+        match own_watched {
+            Err(failed) if failed.is(ErrorCode::NO_NODE) => return Ok(Some(self.give_up(claim))),
+            own_watched => own_watched?,
+        }
+        match blocker_watched {
             Ok(_) => {
                 pending_watch.confirm();
                 Ok(Some(self.waiting_answer(claim)))
@@ -173,7 +184,7 @@ impl Client {
             // This login has no right to read the node ahead. Polls of the directory find out when that node is gone.
             Err(failed) if failed.is(ErrorCode::NO_AUTH) => {
                 self.set_blocker(claim, own, Blocker::Unknown);
-                Ok(Some(Answer::Waiting(Hint { ask_in: Some(UNWATCHED_POLL), ..Hint::default() })))
+                Ok(Some(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL))))
             }
             Err(failed) => Err(failed),
         }
@@ -195,10 +206,11 @@ impl Client {
         let mut claims = self.claims();
         match claims.get(claim.id).map(|entry| &entry.state) {
             Some(State::Waiting { blocker, .. }) => {
-                Answer::Waiting(Hint { ahead: blocker.ahead(), ..Hint::default() })
+                let ask_in = blocker.path().is_none().then_some(UNWATCHED_POLL);
+                Answer::Waiting(Hint { ask_in, ahead: blocker.ahead(), ..Hint::default() })
             }
             Some(State::Gone) | None => Answer::Gone,
-            _ => Answer::Waiting(Hint::default()),
+            _ => Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)),
         }
     }
 

@@ -18,7 +18,7 @@ impl WatchHandler for Client {
     fn on_event(&self, target: WatchTarget, path: &str, kind: EventKind) {
         match target {
             WatchTarget::Blocker(id) => self.on_blocker_event(id, path, kind),
-            WatchTarget::Own(id) => self.on_own_event(id, kind),
+            WatchTarget::Own(id) => self.on_own_event(id, path, kind),
         }
     }
 
@@ -70,9 +70,19 @@ impl Client {
     }
 
     /// Handles an event of the claim's own node.
-    fn on_own_event(&self, id: ClaimId, kind: EventKind) {
-        let name = self.claims().get(id).map(|entry| entry.name.clone());
-        let Some(name) = name else { return };
+    fn on_own_event(&self, id: ClaimId, path: &str, kind: EventKind) {
+        let mut claims = self.claims();
+        let Some(entry) = claims.get(id) else { return };
+        let name = entry.name.clone();
+        if let State::Waiting { own, blocker } = &mut entry.state {
+            if own.path == path {
+                *blocker = Blocker::Unknown;
+                drop(claims);
+                self.mailbox.push(Notification::Recheck { name, id });
+            }
+            return;
+        }
+        drop(claims);
         if kind == EventKind::Deleted {
             self.report_loss(name, id, Loss::Gone);
         } else if let Some(client) = self.weak_self.upgrade() {

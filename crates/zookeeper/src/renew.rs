@@ -91,8 +91,13 @@ impl Client {
         Ok((!is_broken(&data)).then_some(valid_until))
     }
 
-    /// Reads a node of a hold and watches it.
-    async fn watch_own(&self, conn: &Conn, id: ClaimId, path: &str) -> Result<(Vec<u8>, Stat), Failed> {
+    /// Reads a node of a claim and watches it.
+    pub(crate) async fn watch_own(
+        &self,
+        conn: &Conn,
+        id: ClaimId,
+        path: &str,
+    ) -> Result<(Vec<u8>, Stat), Failed> {
         let pending_watch = PendingWatch::new(&conn.watches, path, WatchTarget::Own(id));
         let read = conn.send(&GetData { path, watch: true }).answer().await?;
         pending_watch.confirm();

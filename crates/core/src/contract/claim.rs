@@ -135,6 +135,14 @@ pub struct Hint {
     pub obstacle: Option<&'static str>,
 }
 
+impl Hint {
+    /// The hint to ask again after this time.
+    #[must_use]
+    pub const fn ask_in(time: Duration) -> Self {
+        Self { ask_in: Some(time), ahead: None, obstacle: None }
+    }
+}
+
 /// A granted claim, as passed to `renew`. Engines compare the id *and* the token with what they store.
 #[derive(Clone, Debug)]
 pub struct Hold {

@@ -11,6 +11,7 @@ mod tests;
 
 use std::{
     collections::{BTreeSet, HashMap},
+    ops::RangeInclusive,
     time::Duration,
 };
 
@@ -21,6 +22,14 @@ use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 /// After this time a hold is watched on the server, because others may end it. Most holds end earlier and need no
 /// watch.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
+
+/// The poll intervals of a waiting claim whose blocker is watched. The server reports every change, so the poll only
+/// finds a report that was lost.
+pub const WATCHED_POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(60);
+/// The poll interval of a waiting claim whose blocker is not watched.
+pub const UNWATCHED_POLL: Duration = Duration::from_millis(250);
+/// How long a claim in the queue lasts after its last request. A waiting claim asks two or three times in it.
+pub const WATCHED_CLAIM_LIFE: Duration = Duration::from_secs(150);
 
 /// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (blocker) is what a waiting
 /// claim waits for, such as the key ahead of it; `D` is further data of the engine.
@@ -71,7 +80,9 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
     pub fn answer_without_request(&self, id: ClaimId) -> Option<Answer> {
         match self.entries.get(&id).map(|entry| &entry.state) {
             None | Some(ClaimState::Gone) => Some(Answer::Gone),
-            Some(ClaimState::Ending { .. } | ClaimState::Lapsed) => Some(Answer::Waiting(Hint::default())),
+            Some(ClaimState::Ending { .. } | ClaimState::Lapsed) => {
+                Some(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)))
+            }
             Some(ClaimState::Made | ClaimState::Waiting { .. } | ClaimState::Held { .. }) => None,
         }
     }
@@ -177,7 +188,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         match entry.state {
             ClaimState::Ending { may_requeue: true, .. } => {
                 entry.state = ClaimState::Lapsed;
-                entry.expires = now.after(entry.lifetime);
+                entry.expires = now.after(WATCHED_CLAIM_LIFE);
                 entry.next_check = entry.expires;
                 self.expiry_checks.insert((entry.next_check, id));
                 None

@@ -3,9 +3,10 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use super::{
-    Authenticate, AuthenticateResponse, Grant, GrantResponse, Http, KeepAlive, KeepAliveResponse, Members,
-    MembersResponse, Range, RangeResponse, Revoke, RevokeResponse, Status as StatusRequest, StatusResponse,
-    TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch, WatchResponse,
+    Authenticate, AuthenticateResponse, DeleteRange, DeleteRangeResponse, Grant, GrantResponse, Http,
+    KeepAlive, KeepAliveResponse, Members, MembersResponse, Range, RangeResponse, Revoke, RevokeResponse,
+    Status as StatusRequest, StatusResponse, TimeToLive, TimeToLiveResponse, Txn, TxnResponse, Watch,
+    WatchResponse,
     bounded::{Answer, Bounded},
 };
 use futures_util::Stream;
@@ -52,6 +53,15 @@ impl UnaryRequest for Range {
     const PATH: &'static str = "/etcdserverpb.KV/Range";
 
     fn revision(answer: &RangeResponse) -> Option<i64> {
+        answer.header.as_ref().map(|header| header.revision)
+    }
+}
+
+impl UnaryRequest for DeleteRange {
+    type Answer = DeleteRangeResponse;
+    const PATH: &'static str = "/etcdserverpb.KV/DeleteRange";
+
+    fn revision(answer: &DeleteRangeResponse) -> Option<i64> {
         answer.header.as_ref().map(|header| header.revision)
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct PutResponse {}
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct DeleteRangeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(crate) deleted: i64,
     #[prost(message, repeated, tag = "3")]
@@ -278,6 +280,10 @@ const STEP_RESULT: Shape = Shape(&[(1, &RANGE), (2, &PLAIN), (3, &DELETED)]);
 
 impl Answer for RangeResponse {
     const SHAPE: Shape = RANGE;
+}
+
+impl Answer for DeleteRangeResponse {
+    const SHAPE: Shape = DELETED;
 }
 
 impl Answer for TxnResponse {

@@ -16,7 +16,8 @@ pub(crate) use bounded::read;
 pub(crate) use grpc::{Grpc, UnaryRequest};
 pub(crate) use http::Http;
 pub(crate) use kv::{
-    Compare, DeleteRange, KeyValue, Order, Put, Range, RangeResponse, RequestOp, Txn, TxnResponse, compare,
+    Compare, DeleteRange, DeleteRangeResponse, KeyValue, Order, Put, Range, RangeResponse, RequestOp, Txn,
+    TxnResponse, compare,
 };
 #[cfg(test)]
 pub(crate) use kv::{Response, ResponseOp};

@@ -1,10 +1,10 @@
 //! One name under contention: several tasks in each of two clients.
 
-use std::thread::scope;
+use std::{thread::scope, time::Duration};
 
 use futures_util::future::try_join_all;
 use leasehold_core::{Guard, Locks};
-use leasehold_testkit::server::etcd_metric;
+use leasehold_testkit::{server::etcd_metric, stopwatch::Stopwatch};
 
 use crate::rig::{Rig, acquire};
 
@@ -43,6 +43,30 @@ fn processes_that_take_turns_make_no_watch_for_each_turn() {
     take_turns();
     let made = watch_requests(rig.server.port()) - before;
     assert!(made <= SECTIONS as f64 / 4.0, "{made} watch requests in {} sections", 2 * SECTIONS);
+}
+
+/// A waiter hears of every change that concerns it, so it asks for nothing.
+#[test]
+fn waiters_send_no_requests_while_nothing_changes() {
+    const WAITERS: usize = 20;
+    let rig = Rig::new();
+    let (holder, waiter) = (rig.locks(), rig.locks());
+    let names: Vec<String> = (0..WAITERS).map(|number| format!("name-{number}")).collect();
+    let held: Vec<Guard> = names.iter().map(|name| acquire(&holder, name)).collect();
+    scope(|scope| {
+        let waiters: Vec<_> = names.iter().map(|name| scope.spawn(|| drop(acquire(&waiter, name)))).collect();
+        let watches = || metric(rig.server.port(), "etcd_debugging_mvcc_watcher_total ");
+        rig.until("all waiters watch", || watches() as usize >= 2 * WAITERS);
+        let transactions = || metric(rig.server.port(), "grpc_server_msg_received_total{grpc_method=\"Txn\"");
+        let (before, watch) = (transactions(), Stopwatch::start());
+        while watch.given() < Duration::from_secs(4) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let sent = transactions() - before;
+        assert!(sent < WAITERS as f64 / 4.0, "{sent} transactions");
+        drop(held);
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+    });
 }
 
 /// I7: a watch that is behind gets its events only ten times a second, so a waiter with such a watch is granted late.

@@ -28,16 +28,8 @@ async fn send_on_dying_connection(
         assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
         assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
     }
-    proxy.hold_requests();
     let mut sent = engine.claim(claim, How::Create);
-    // The request that the proxy holds back may also be a keep-alive or a health check: after some time both have been
-    // sent.
-    let mut awaited_requests = 2;
-    while awaited_requests > 0 {
-        let answer = tokio::time::timeout(Duration::from_millis(50), &mut sent).await;
-        assert!(answer.is_err(), "the claim is in flight: {answer:?}");
-        awaited_requests -= usize::from(proxy.holds_a_request());
-    }
+    hold_back(proxy, &mut sent).await;
     if await_reply {
         proxy.cut_clients();
         assert_eq!(sent.await.unwrap_err().fault, Fault::Unknown);
@@ -47,7 +39,23 @@ async fn send_on_dying_connection(
     }
 }
 
-/// How often a claim is sent until one arrives late: the server drops many when their connection ends.
+/// Sends a request until the proxy holds it back.
+async fn hold_back<T: std::fmt::Debug>(
+    proxy: &leasehold_testkit::server::Proxy,
+    mut request: impl Future<Output = T> + Unpin,
+) {
+    proxy.hold_requests();
+    // The request that the proxy holds back may also be a keep-alive or a health check: after some time both have been
+    // sent.
+    let mut awaited_requests = 2;
+    while awaited_requests > 0 {
+        let answer = tokio::time::timeout(Duration::from_millis(50), &mut request).await;
+        assert!(answer.is_err(), "the request is in flight: {answer:?}");
+        awaited_requests -= usize::from(proxy.holds_a_request());
+    }
+}
+
+/// How often a request is sent until one arrives late: the server drops many when their connection ends.
 const TRIES: usize = 60;
 /// The longest time that a late request takes to arrive, by the time that this machine gives to the test.
 const ARRIVAL: Duration = Duration::from_millis(200);
@@ -116,6 +124,45 @@ fn a_late_claim_creates_nothing_after_its_release() {
         });
     }
     panic!("of {TRIES} claims {arrived} arrived: too few to say anything");
+}
+
+/// The deletion of a hold that is released arrives when the next claim of the client holds the name.
+#[test]
+fn a_late_deletion_does_not_delete_the_key_of_a_later_claim() {
+    let rig = Rig::new();
+    let mut arrived = 0;
+    for round in 0..TRIES {
+        if arrived > 1 {
+            return;
+        }
+        let (proxy, engine) = rig.proxied();
+        let (first, next) = (rig.claim("a"), rig.claim("a"));
+        rig.run(async {
+            assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
+            let releases = release_of(&first);
+            let mut sent = engine.release(&releases);
+            hold_back(&proxy, &mut sent).await;
+            if round % 2 == 0 {
+                proxy.cut_clients();
+                let released = sent.await;
+                assert!(matches!(released[..], [Released::Unknown(_)]), "{released:?}");
+            } else {
+                drop(sent);
+                proxy.cut_clients();
+            }
+            while matches!(engine.release(&releases).await[..], [Released::Unknown(_)]) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert_eq!(rig.keys(), [""; 0], "the repeated release deleted it");
+            assert!(matches!(engine.claim(&next, How::Create).await, Ok(Answer::Held(_))));
+            let (held, before) = (rig.keys(), applied_proposals(&rig));
+            proxy.release_held();
+            arrived += usize::from(await_arrival(|| applied_proposals(&rig) > before));
+            assert_eq!(rig.keys(), held);
+            assert!(matches!(engine.release(&release_of(&next)).await[..], [Released::Freed]));
+        });
+    }
+    panic!("of {TRIES} deletions {arrived} arrived: too few to say anything");
 }
 
 /// An operator who deletes foreign keys blocks no client.

@@ -103,9 +103,18 @@ impl Rig {
 
     /// The number of watches on the server.
     pub(crate) fn watches(&self) -> u32 {
+        self.figure("zk_watch_count")
+    }
+
+    /// The number of requests that the server has received, heartbeats and this question included.
+    pub(crate) fn requests(&self) -> u32 {
+        self.figure("zk_packets_received")
+    }
+
+    fn figure(&self, name: &str) -> u32 {
         let reply = self.server.four_letter_command("mntr");
-        let count = reply.lines().find_map(|line| line.strip_prefix("zk_watch_count")).unwrap();
-        count.trim().parse().unwrap()
+        let figure = reply.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        figure.trim().parse().unwrap()
     }
 
     /// The number of sessions.

@@ -11,6 +11,7 @@ use leasehold_testkit::{
     lease_retries::with_longer_leases,
     panic_clock::PanicClock,
     server::{Proxy, ZookeeperEnsemble},
+    stopwatch::Stopwatch,
 };
 use leasehold_zookeeper::{Config, ZookeeperEngine};
 
@@ -349,6 +350,44 @@ fn a_hold_whose_node_is_deleted_is_lost_at_once() {
         matches!(&notification[..], [Notification::Lost { id, loss: Loss::Gone, .. }] if *id == claim.id),
         "{notification:?}"
     );
+}
+
+/// A waiter is granted by the report of a deletion, without another request. So it has to hear of the end of its own
+/// node.
+#[test]
+fn a_waiter_whose_node_is_deleted_queues_again() {
+    let rig = Rig::new();
+    let (holder, waiter) = (rig.locks(), rig.locks());
+    let held = acquire(&holder, "a");
+    let granted = wait_for(&waiter, "a");
+    rig.until("the waiter watches both nodes", || rig.watches() >= 2);
+    let before = rig.nodes();
+    rig.server.command(&["delete", &before[1]]);
+    rig.until("the waiter has another node", || matches!(&rig.nodes()[..], [_, node] if *node != before[1]));
+    held.release_blocking().unwrap();
+    granted.recv_timeout(PATIENCE).unwrap().release_blocking().unwrap();
+}
+
+/// A waiter hears of every change that concerns it, so it asks for nothing.
+#[test]
+fn waiters_send_no_requests_while_nothing_changes() {
+    const NAMES: [&str; 20] =
+        ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s", "t"];
+    let rig = Rig::new();
+    let (holder, waiter) = (rig.locks(), rig.locks());
+    let held: Vec<Guard> = NAMES.map(|name| acquire(&holder, name)).into();
+    let granted = NAMES.map(|name| wait_for(&waiter, name));
+    rig.until("all waiters watch", || rig.watches() as usize >= 2 * NAMES.len());
+    let before = rig.requests();
+    let watch = Stopwatch::start();
+    while watch.given() < Duration::from_secs(4) {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The two sessions send heartbeats.
+    let sent = rig.requests() - before;
+    assert!((sent as usize) < NAMES.len(), "{sent} requests");
+    drop(held);
+    granted.iter().for_each(|granted| drop(granted.recv_timeout(PATIENCE).unwrap()));
 }
 
 /// A cron job acquires one lock and leaves no session.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{Claim, Instant, Mode, Name, pure::lock_state::entry_life};
+use super::WATCHED_CLAIM_LIFE;
+use crate::{Claim, Instant, Mode, Name};
 
 /// One claim.
 pub struct ClaimEntry<O, B, D> {
@@ -18,8 +19,6 @@ pub struct ClaimEntry<O, B, D> {
     pub claim_time: Duration,
     /// Its state.
     pub state: ClaimState<O, B>,
-    /// How long a claim in the queue lasts after its last request.
-    pub(super) lifetime: Duration,
     /// When the claim ends, unless it sends a request before.
     pub(super) expires: Instant,
     /// When the claim is checked for expiry.
@@ -75,7 +74,7 @@ impl<O, B> ClaimState<O, B> {
 
 impl<O, B, D> ClaimEntry<O, B, D> {
     pub(super) fn new(claim: &Claim, data: D, now: Instant) -> Self {
-        let lifetime = entry_life(claim.ttl);
+        let expires = now.after(WATCHED_CLAIM_LIFE);
         Self {
             data,
             name: claim.name.clone(),
@@ -83,9 +82,8 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             tokens: claim.tokens,
             claim_time: claim.claim_time.min(claim.ttl),
             state: ClaimState::Made,
-            lifetime,
-            expires: now.after(lifetime),
-            next_check: now.after(lifetime),
+            expires,
+            next_check: expires,
             watch_from: Instant::NEVER,
         }
     }
@@ -97,7 +95,7 @@ impl<O, B, D> ClaimEntry<O, B, D> {
             self.state = ClaimState::Made;
         }
         if matches!(self.state, ClaimState::Made | ClaimState::Waiting { .. }) {
-            self.expires = self.expires.max(now.after(self.lifetime));
+            self.expires = self.expires.max(now.after(WATCHED_CLAIM_LIFE));
         }
     }
 

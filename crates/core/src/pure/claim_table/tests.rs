@@ -56,7 +56,7 @@ fn state(table: &mut Table, number: u8) -> ClaimState<u32, u32> {
 
 #[test]
 fn a_claim_that_asks_is_extended_and_a_silent_one_is_ended_once() {
-    let (mut table, lifetime) = (table(&[1, 2]), crate::pure::lock_state::entry_life(claim(1).ttl));
+    let (mut table, lifetime) = (table(&[1, 2]), WATCHED_CLAIM_LIFE);
     table.get(id(1)).unwrap().waits(KEY, KEY_AHEAD, at(1000));
     assert_eq!(table.next_due(), Some(at(0).after(lifetime)));
     assert_eq!(table.take_overdue(at(0).after(lifetime)), [id(2)], "the other one asked since");
@@ -98,7 +98,7 @@ fn a_lapsed_claim_that_does_not_ask_is_forgotten() {
     assert_eq!(table.take_overdue(at(2000)), [id(1)]);
     assert!(table.record_end(id(1), at(2000)).is_none());
     assert_eq!(table.begin_watches(at(2000)), [], "it does not hold");
-    let end_of_lifetime = at(2000).after(crate::pure::lock_state::entry_life(claim(1).ttl));
+    let end_of_lifetime = at(2000).after(WATCHED_CLAIM_LIFE);
     assert_eq!((table.take_overdue(at(2001)), table.next_due()), (vec![], Some(end_of_lifetime)));
     assert_eq!(table.take_overdue(end_of_lifetime), [], "nothing of it is on the server");
     assert!(table.get(id(1)).is_none() && table.next_due().is_none());
