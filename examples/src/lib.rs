@@ -1,8 +1,8 @@
 //! The common parts of the scenarios: a shop floor, which is a directory of files that several processes and their
 //! locks share.
 //!
-//! The locks are on the file engine. With the argument `redis`, `etcd`, `postgres` or `mariadb` they are on a server
-//! that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with a URL on
+//! The locks are on the file engine. With the argument `redis`, `etcd`, `zookeeper`, `postgres` or `mariadb` they are
+//! on a server that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with a URL on
 //! the server of the URL.
 //!
 //! Each scenario is one binary. When a person starts it, it is the boss: it creates a directory, starts itself several
@@ -19,7 +19,7 @@ use std::{
 
 use leasehold_testkit::server::{
     EtcdServer, MariadbServer, PostgresServer, RedisCluster, RedisClusterOptions, RedisSentinelOptions,
-    RedisSentinels, RedisServer,
+    RedisSentinels, RedisServer, ZookeeperServer,
 };
 
 /// The lease time of scenarios in which workers are killed. With a server, the other workers wait this long for the
@@ -142,6 +142,7 @@ enum Server {
     Sentinels { _end: RedisSentinels },
     Cluster { _end: RedisCluster },
     Etcd { _end: EtcdServer },
+    Zookeeper { _end: ZookeeperServer },
     Postgres { _end: PostgresServer },
     Mariadb { _end: MariadbServer },
 }
@@ -186,6 +187,10 @@ fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
         Some("etcd") => {
             let server = EtcdServer::start(&[]);
             (server.url(), Server::Etcd { _end: server })
+        }
+        Some("zookeeper") => {
+            let server = ZookeeperServer::start(&[]);
+            (server.url(), Server::Zookeeper { _end: server })
         }
         Some("postgres") => {
             let server = PostgresServer::start(&[]);

@@ -25,6 +25,7 @@ macro_rules! everywhere {
             everywhere!(@ on_redis_by_sentinels ["redis-sentinel"] $expected);
             everywhere!(@ on_a_redis_cluster ["redis-cluster"] $expected);
             everywhere!(@ on_etcd ["etcd"] $expected);
+            everywhere!(@ on_zookeeper ["zookeeper"] $expected);
             everywhere!(@ on_postgres ["postgres"] $expected);
             everywhere!(@ on_mariadb ["mariadb"] $expected);
         }
