@@ -22,12 +22,7 @@ async fn send_on_dying_connection(
     claim: &Claim,
     await_reply: bool,
 ) {
-    // The lease of the first lock is not kept for reuse; the lease of the second lock is.
-    for _ in 0..2 {
-        let before = rig.claim("b");
-        assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
-        assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
-    }
+    make_lease(rig, engine).await;
     let mut sent = engine.claim(claim, How::Create);
     hold_back(proxy, &mut sent).await;
     if await_reply {
@@ -36,6 +31,15 @@ async fn send_on_dying_connection(
     } else {
         drop(sent);
         proxy.cut_clients();
+    }
+}
+
+/// Makes a lease that the following claims share: the lease of the first lock is not kept, the lease of the second is.
+async fn make_lease(rig: &Rig, engine: &dyn Engine) {
+    for _ in 0..2 {
+        let before = rig.claim("b");
+        assert!(matches!(engine.claim(&before, How::Create).await, Ok(Answer::Held(_))));
+        assert!(matches!(engine.release(&release_of(&before)).await[..], [Released::Freed]));
     }
 }
 
@@ -138,6 +142,7 @@ fn a_late_deletion_does_not_delete_the_key_of_a_later_claim() {
         let (proxy, engine) = rig.proxied();
         let (first, next) = (rig.claim("a"), rig.claim("a"));
         rig.run(async {
+            make_lease(&rig, &*engine).await;
             assert!(matches!(engine.claim(&first, How::Create).await, Ok(Answer::Held(_))));
             let releases = release_of(&first);
             let mut sent = engine.release(&releases);
