@@ -2,8 +2,8 @@
 //! locks share.
 //!
 //! The locks are on the file engine. With the argument `redis`, `etcd`, `zookeeper`, `postgres` or `mariadb` they are
-//! on a server that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with a URL on
-//! the server of the URL.
+//! on a server that is started for the scenario; with `redis-sentinel` or `redis-cluster` on several such servers; with
+//! a URL on the server of the URL.
 //!
 //! Each scenario is one binary. When a person starts it, it is the boss: it creates a directory, starts itself several
 //! times as workers, waits for them, checks the result, and exits with 1 if anything is wrong. When `FLOOR` is in the
