@@ -163,9 +163,9 @@ impl Client {
             (Arc::clone(entry.data.lease_slot.session()), entry.data.key.clone())
         });
         // An earlier request of the claim may still arrive while its lease exists, so the claim stays on that lease.
-        if let Some(registered) = registered.filter(|(session, _)| !session.is_gone()) {
+        if let Some(registered) = registered.filter(|(session, _)| !session.has_ended()) {
             return match self.wait_until_confirmed(&registered.0).await {
-                Err(_) if registered.0.is_gone() => Ok(registered),
+                Err(_) if registered.0.has_ended() => Ok(registered),
                 confirmed => confirmed.map(|()| registered),
             };
         }

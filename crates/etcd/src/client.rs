@@ -173,7 +173,7 @@ impl Client {
             let lease_slot = self.existing_or_new_slot(ttl).await?;
             match self.wait_until_confirmed(lease_slot.session()).await {
                 Ok(()) => return Ok(lease_slot),
-                Err(_) if lease_slot.session().is_gone() => {}
+                Err(_) if lease_slot.session().has_ended() => {}
                 Err(error) => return Err(error),
             }
         }
@@ -224,7 +224,7 @@ impl Client {
         loop {
             let mut changed = std::pin::pin!(session.changed.notified());
             changed.as_mut().enable();
-            if session.is_gone() {
+            if session.has_ended() {
                 return Err(lease_ended());
             }
             if session.remaining(self.now()).is_some() {

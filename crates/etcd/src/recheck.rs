@@ -30,7 +30,7 @@ impl Client {
             .map(|entry| (entry.data.lease_slot.session().clone(), entry.data.key.clone()));
         let Some((session, key)) = registered else { return Ok(Answer::Gone) };
         if let Err(error) = self.wait_until_confirmed(&session).await {
-            return if session.is_gone() { Ok(self.mark_gone(claim)) } else { Err(error) };
+            return if session.has_ended() { Ok(self.mark_gone(claim)) } else { Err(error) };
         }
         let Some(ttl) = session.remaining(self.now()).map(|remaining| remaining.min(claim.ttl)) else {
             return Ok(Answer::Waiting(Hint::ask_in(UNWATCHED_POLL)));

@@ -43,7 +43,7 @@ impl Client {
         // A claim that is not in the table never sent a request.
         let Some((key, revision, session)) = registered else { return Released::NotThere };
         self.unwatch(release.id);
-        let raise_epoch_of = Some(session.id).filter(|_| may_arrive_late && !session.is_gone());
+        let raise_epoch_of = Some(session.id).filter(|_| may_arrive_late && !session.has_ended());
         match self.end_claim(release, &key, revision, raise_epoch_of).await {
             Ok(old_kv) => {
                 self.claims().remove(release.id);
@@ -198,7 +198,7 @@ impl Client {
             None => self.in_flight.release(id, self.next_request_number(), now, now.after(REQUEST_LIFE)),
         };
         // The keys of a lease end with it.
-        if !session.is_gone() {
+        if !session.has_ended() {
             self.delete(id, &key, revision, Some(session.id).filter(|_| may_arrive_late)).await?;
         }
         self.unwatch(id);

@@ -58,7 +58,7 @@ impl Client {
             return None;
         }
         let session = Arc::clone(entry.data.lease_slot.session());
-        if session.is_gone() {
+        if session.has_ended() {
             return None;
         }
         let until = now.after(session.remaining(now).unwrap_or_default().min(hold.ttl));
@@ -82,7 +82,7 @@ impl Client {
             }
         }
         for (confirmed, session) in join_all(confirmations).await {
-            if !session.is_gone() {
+            if !session.has_ended() {
                 confirmed?;
             }
         }

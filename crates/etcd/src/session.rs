@@ -95,7 +95,7 @@ impl Session {
     }
 
     /// Whether the lease has ended.
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock_mutex(&self.state).gone
     }
 
@@ -326,7 +326,7 @@ mod tests {
         session.end();
         assert!(session.remaining(at_millis(1)).is_none() && session.valid_until() < at_millis(1));
         session.record_keep_alive(at_millis(1000));
-        assert!(session.is_gone() && session.remaining(at_millis(1001)).is_none(), "nothing revives it");
+        assert!(session.has_ended() && session.remaining(at_millis(1001)).is_none(), "nothing revives it");
     }
 
     #[test]

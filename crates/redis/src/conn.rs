@@ -27,7 +27,7 @@ use crate::{
     outbox::{Destination, Items, Outbox, Sender, Values},
     push_listener::PushListener,
     reach::Dialer,
-    replicas::Replicas,
+    replicas::ReplicaWaits,
     scripts::Script,
     server::Server,
     shared_task::SharedTask,
@@ -53,7 +53,7 @@ pub(crate) struct Conn {
     shared: SharedTask,
     /// Waits until replicas have stored a grant, before the grant counts; `None` if the URL does not ask for that
     /// (`wait=`).
-    replicas: Option<Replicas>,
+    replicas: Option<ReplicaWaits>,
     /// The connection is gone: no request may use it.
     dead: Arc<AtomicBool>,
     /// Handles the pushes of the server.
@@ -96,7 +96,7 @@ impl Conn {
             };
             let mux = dialed.mux;
             still_master(&identity, *wanted, listener, server)?;
-            let (replicas, confirming) = Replicas::open(client, server, &identity).await?;
+            let (replicas, confirming) = ReplicaWaits::open(client, server, &identity).await?;
             listener.identified(&identity);
             listener.process.set_uptime(identity.uptime, time);
             listener.connected(started_at, clock.now(), time);

@@ -26,7 +26,7 @@ const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
 const MAX_QUEUED_CALLS: usize = 4096;
 
 /// Passes callers to the task that waits for replicas. Belongs to one connection.
-pub(crate) struct Replicas(mpsc::Sender<WaitCall>);
+pub(crate) struct ReplicaWaits(mpsc::Sender<WaitCall>);
 
 /// The request of a caller that waits for replicas.
 struct WaitCall {
@@ -45,7 +45,7 @@ struct ReplicaWaiter {
     needed_replicas: u32,
 }
 
-impl Replicas {
+impl ReplicaWaits {
     /// Connects. Also returns the work to run beside the main connection; if no replicas must be waited for, that work
     /// never ends.
     pub(crate) async fn open(

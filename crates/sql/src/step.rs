@@ -126,16 +126,16 @@ pub(crate) struct Changes {
     /// The new row of the name, if it changed.
     pub(crate) lock: Option<LockRow>,
     /// New or changed rows.
-    pub(crate) put_claims: Vec<ClaimRow>,
+    pub(crate) changed_claims: Vec<ClaimRow>,
     /// The claims whose rows are deleted.
-    pub(crate) dropped_claims: Vec<ClaimId>,
+    pub(crate) deleted_claims: Vec<ClaimId>,
     pub(crate) notifications: Vec<ClientNotification>,
 }
 
 impl Changes {
     /// Whether anything has to be written.
     pub(crate) fn has_row_changes(&self) -> bool {
-        self.lock.is_some() || !self.put_claims.is_empty() || !self.dropped_claims.is_empty()
+        self.lock.is_some() || !self.changed_claims.is_empty() || !self.deleted_claims.is_empty()
     }
 }
 
@@ -321,14 +321,14 @@ impl Snapshot {
         }
         lock.claims = i32::try_from(rows.len()).unwrap_or(i32::MAX);
         let kept_ids: HashSet<ClaimId> = rows.iter().map(|row| row.id).collect();
-        let dropped_claims =
+        let deleted_claims =
             self.claims.iter().map(|row| row.id).filter(|id| !kept_ids.contains(id)).collect();
-        let put_claims = rows.into_iter().filter(|row| rows_by_id.get(&row.id) != Some(&row)).collect();
+        let changed_claims = rows.into_iter().filter(|row| rows_by_id.get(&row.id) != Some(&row)).collect();
         Changes {
             reply,
             lock: Some(lock).filter(|lock| *lock != self.lock),
-            put_claims,
-            dropped_claims,
+            changed_claims,
+            deleted_claims,
             notifications,
         }
     }

@@ -110,7 +110,7 @@ impl Client {
     /// The session of a known claim, unless the session is over.
     fn session_of(&self, claim: &Claim) -> Option<Arc<Session>> {
         let session = self.claims().get(claim.id).map(|entry| Arc::clone(entry.data.session_slot.session()));
-        session.filter(|session| !session.state.is_gone())
+        session.filter(|session| !session.state.has_ended())
     }
 
     /// Records whether a change for this claim may have been applied without an answer.
@@ -158,7 +158,7 @@ impl Client {
                 }
             };
             let confirmed = self.wait_until_confirmed(&session).await;
-            if session.state.is_gone() {
+            if session.state.has_ended() {
                 continue;
             }
             confirmed?;

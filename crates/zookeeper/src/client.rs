@@ -161,7 +161,7 @@ impl Client {
         loop {
             let mut changed = std::pin::pin!(session.state.changed.notified());
             changed.as_mut().enable();
-            if session.state.is_gone() {
+            if session.state.has_ended() {
                 return Err(session_ended());
             }
             if session.state.is_fresh(self.now()) {

@@ -67,7 +67,7 @@ impl Client {
         runtime::spawn(async move {
             for pause in LATE_REQUEST_CHECKS_MILLIS {
                 runtime::sleep(Duration::from_millis(pause)).await;
-                let Some(client) = client.upgrade().filter(|_| !ending.session.state.is_gone()) else {
+                let Some(client) = client.upgrade().filter(|_| !ending.session.state.has_ended()) else {
                     return;
                 };
                 let deleted = runtime::within(REQUEST_TIMEOUT, client.end_existing_nodes(id, &ending)).await;
@@ -118,7 +118,7 @@ impl Client {
     async fn end_existing_nodes(&self, id: ClaimId, ending: &EndingClaim) -> Result<bool, Failed> {
         let session = &ending.session;
         // The nodes of an ended session are gone.
-        if session.state.is_gone() {
+        if session.state.has_ended() {
             return Ok(false);
         }
         match self.delete_on_server(id, ending).await {
@@ -126,7 +126,7 @@ impl Client {
                 session.state.end();
                 Ok(false)
             }
-            Err(_) if session.state.is_gone() => Ok(false),
+            Err(_) if session.state.has_ended() => Ok(false),
             ended => ended,
         }
     }

@@ -47,7 +47,7 @@ impl Client {
             Ok(Some(valid_until)) => self.renewal_result(hold, valid_until),
             Ok(None) => Renewed::Lost(Loss::Broken),
             Err(failed) if failed.is(ErrorCode::NO_NODE) => Renewed::Lost(Loss::Gone),
-            Err(_) if session.state.is_gone() => Renewed::Lost(Loss::Gone),
+            Err(_) if session.state.has_ended() => Renewed::Lost(Loss::Gone),
             Err(failed) => Renewed::Unknown(failed.into()),
         }
     }
@@ -64,7 +64,7 @@ impl Client {
         }
         let (session, own) = (Arc::clone(entry.data.session_slot.session()), own.clone());
         let confirmed = *confirmed;
-        if session.state.is_gone() {
+        if session.state.has_ended() {
             return None;
         }
         let until = now.after(session.state.remaining(now).unwrap_or_default().min(hold.ttl));

@@ -227,7 +227,7 @@ impl SessionState {
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         lock_mutex(&self.inner).gone
     }
 
@@ -407,7 +407,7 @@ mod tests {
     fn a_session_that_the_server_does_not_know_is_gone() {
         let session = created_session();
         let expired = Welcome { session: 0, timeout_millis: 0, password: Vec::new() };
-        assert!(!session.record_welcome(expired, (at_millis(20), at_millis(30))) && session.is_gone());
+        assert!(!session.record_welcome(expired, (at_millis(20), at_millis(30))) && session.has_ended());
     }
 
     #[test]

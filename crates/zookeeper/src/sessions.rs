@@ -72,7 +72,7 @@ impl Session {
 
     /// The connection of the session, or an error if the session is over.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
-        if self.state.is_gone() {
+        if self.state.has_ended() {
             return Err(session_ended());
         }
         self.link.conn().await
@@ -84,7 +84,7 @@ impl Session {
             loop {
                 let mut changed = std::pin::pin!(self.state.changed.notified());
                 changed.as_mut().enable();
-                if self.state.is_gone() {
+                if self.state.has_ended() {
                     return;
                 }
                 changed.await;
@@ -143,7 +143,7 @@ impl Dialer {
                 ))
             })
         };
-        self.rotation.connect(servers, dial, || self.state.is_gone()).await
+        self.rotation.connect(servers, dial, || self.state.has_ended()).await
     }
 
     /// Connects to this server, logs in, creates or resumes the session, and waits until the server is up to date.
@@ -240,7 +240,7 @@ impl Sessions {
         let mut by_load: Vec<_> = sessions
             .iter()
             .filter(|session| {
-                session.state.requested_timeout == requested_timeout && !session.state.is_gone()
+                session.state.requested_timeout == requested_timeout && !session.state.has_ended()
             })
             .map(|session| (session.link.live().map_or(usize::MAX, |conn| conn.load()), session))
             .collect();

@@ -71,14 +71,14 @@ async fn write(
 ) -> Result<(), RequestError> {
     let mut statements = Vec::new();
     statements.extend(changes.lock.as_ref().map(|lock| update_lock(name_literal, lock)));
-    if !changes.put_claims.is_empty() {
+    if !changes.changed_claims.is_empty() {
         statements.push(CLAIMS_PUT.with_values(&[(
             "rows",
-            &comma_list(changes.put_claims.iter().map(|row| claim_tuple(name, row))),
+            &comma_list(changes.changed_claims.iter().map(|row| claim_tuple(name, row))),
         )]));
     }
-    if !changes.dropped_claims.is_empty() {
-        let ids = comma_list(changes.dropped_claims.iter().map(|id| bytes_literal(&id.0)));
+    if !changes.deleted_claims.is_empty() {
+        let ids = comma_list(changes.deleted_claims.iter().map(|id| bytes_literal(&id.0)));
         statements.push(CLAIMS_DROP.with_values(&[("name", name_literal), ("ids", &ids)]));
     }
     let commits = if changes.has_row_changes() { Commits::At(statements.len()) } else { Commits::Never };

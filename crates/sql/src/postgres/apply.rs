@@ -117,8 +117,8 @@ async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(),
     fn column_values<'a, T>(rows: &'a [ClaimRow], field: impl Fn(&'a ClaimRow) -> T) -> Vec<T> {
         rows.iter().map(field).collect()
     }
-    let put_claims = &changes.put_claims;
-    let dropped_ids: Vec<&[u8]> = changes.dropped_claims.iter().map(|id| id.0.as_slice()).collect();
+    let changed_claims = &changes.changed_claims;
+    let dropped_ids: Vec<&[u8]> = changes.deleted_claims.iter().map(|id| id.0.as_slice()).collect();
     let channels: Vec<String> = changes
         .notifications
         .iter()
@@ -139,22 +139,22 @@ async fn execute_write(conn: &Conn, name: &str, changes: &Changes) -> Result<(),
         ended,
         ended_upto,
         ended_until,
-        &column_values(put_claims, |row| row.id.0.as_slice()),
-        &column_values(put_claims, |row| row.stand),
-        &column_values(put_claims, |row| row.place),
-        &column_values(put_claims, |row| row.mode),
-        &column_values(put_claims, |row| row.count),
-        &column_values(put_claims, |row| row.most),
-        &column_values(put_claims, |row| row.token),
-        &column_values(put_claims, |row| row.tokens),
-        &column_values(put_claims, |row| row.previous),
-        &column_values(put_claims, |row| row.owner.as_str()),
-        &column_values(put_claims, |row| row.since),
-        &column_values(put_claims, |row| row.expires),
-        &column_values(put_claims, |row| row.claim_time),
-        &column_values(put_claims, |row| row.place_since),
-        &column_values(put_claims, |row| row.place_expires),
-        &column_values(put_claims, |row| client_number(row.client)),
+        &column_values(changed_claims, |row| row.id.0.as_slice()),
+        &column_values(changed_claims, |row| row.stand),
+        &column_values(changed_claims, |row| row.place),
+        &column_values(changed_claims, |row| row.mode),
+        &column_values(changed_claims, |row| row.count),
+        &column_values(changed_claims, |row| row.most),
+        &column_values(changed_claims, |row| row.token),
+        &column_values(changed_claims, |row| row.tokens),
+        &column_values(changed_claims, |row| row.previous),
+        &column_values(changed_claims, |row| row.owner.as_str()),
+        &column_values(changed_claims, |row| row.since),
+        &column_values(changed_claims, |row| row.expires),
+        &column_values(changed_claims, |row| row.claim_time),
+        &column_values(changed_claims, |row| row.place_since),
+        &column_values(changed_claims, |row| row.place_expires),
+        &column_values(changed_claims, |row| client_number(row.client)),
         &dropped_ids,
         &channels,
         &payloads,

@@ -113,8 +113,8 @@ fn step(scope: &Scope<'_>, name: &Name, verb: &Verb) -> Result<Changes, Failed> 
         return Ok(Changes {
             reply,
             lock: None,
-            put_claims: Vec::new(),
-            dropped_claims: Vec::new(),
+            changed_claims: Vec::new(),
+            deleted_claims: Vec::new(),
             notifications: Vec::new(),
         });
     }

@@ -92,7 +92,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
             lock.ended_until,
         ])?;
     }
-    for row in &changes.put_claims {
+    for row in &changes.changed_claims {
         connection.prepare_cached(PUT_CLAIM)?.execute(params![
             name,
             row.id.0.as_slice(),
@@ -113,7 +113,7 @@ pub(super) fn write(scope: &Scope<'_>, name: &Name, changes: &Changes) -> Result
             row.client.0.cast_signed(),
         ])?;
     }
-    for id in &changes.dropped_claims {
+    for id in &changes.deleted_claims {
         connection.prepare_cached(DROP_CLAIM)?.execute(params![name, id.0.as_slice()])?;
     }
     Ok(())

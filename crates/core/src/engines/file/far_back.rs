@@ -7,7 +7,7 @@ use super::{
     engine::FileEngine,
     release::own_record,
     table::is_alive,
-    table::layout::{HEAD_SIZE, MAX_CLAIMS, RECORD_SIZE, TableHead, bytes_at},
+    table::layout::{HEADER_SIZE, MAX_CLAIMS, RECORD_SIZE, TableHeader, bytes_at},
     table::record::{Record, RecordState, STATE_AT, TICKET_AT},
     table::wait_order::{StoredRecord, is_stalled, must_precede},
 };
@@ -34,14 +34,14 @@ impl FileEngine {
         if own_record(&state_file, entry)?.is_none_or(|record| record.signalled_at.is_some()) {
             return Ok(None);
         }
-        let mut head = [0; HEAD_SIZE];
-        state_file.read(&mut head, 0)?;
-        let table_head = TableHead::from_bytes(&head);
-        if table_head.boot_id != self.boot_id || table_head.records > MAX_CLAIMS {
+        let mut header = [0; HEADER_SIZE];
+        state_file.read(&mut header, 0)?;
+        let table_header = TableHeader::from_bytes(&header);
+        if table_header.boot_id != self.boot_id || table_header.records > MAX_CLAIMS {
             return Ok(None);
         }
-        let mut bytes = vec![0; table_head.records as usize * RECORD_SIZE];
-        state_file.read(&mut bytes, HEAD_SIZE as u64)?;
+        let mut bytes = vec![0; table_header.records as usize * RECORD_SIZE];
+        state_file.read(&mut bytes, HEADER_SIZE as u64)?;
         // The ticket and the slot of each waiter ahead. Slots are numbered from 1.
         let waiters_ahead: Vec<(u64, u32)> = (1..)
             .zip(bytes.chunks_exact(RECORD_SIZE))

@@ -3,18 +3,18 @@
 
 use super::{
     dir::encode::{Decoded, decode, file_name},
-    table::layout::{HEAD_SIZE, Head, RECORD_SIZE, name_bytes},
+    table::layout::{HEADER_SIZE, Header, RECORD_SIZE, name_bytes},
     table::record::Record,
 };
 
-/// A state file: its head, and the records after it.
+/// A state file: its header, and the records after it.
 pub fn state(bytes: &[u8]) {
-    let mut head = [0; HEAD_SIZE];
-    head.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
-    if let Ok(parsed) = Head::from_bytes(&head, bytes.len() as u64) {
-        let _ = (parsed, name_bytes(&head).len());
+    let mut header = [0; HEADER_SIZE];
+    header.iter_mut().zip(bytes).for_each(|(target, byte)| *target = *byte);
+    if let Ok(parsed) = Header::from_bytes(&header, bytes.len() as u64) {
+        let _ = (parsed, name_bytes(&header).len());
     }
-    for chunk in bytes.get(HEAD_SIZE..).unwrap_or_default().chunks(RECORD_SIZE) {
+    for chunk in bytes.get(HEADER_SIZE..).unwrap_or_default().chunks(RECORD_SIZE) {
         let mut record = [0; RECORD_SIZE];
         record.iter_mut().zip(chunk).for_each(|(target, byte)| *target = *byte);
         for bytes in [Record::with_checksum(&record), record] {
@@ -50,9 +50,9 @@ mod tests {
     #[test]
     fn state_files_are_read_from_random_bytes() {
         let record = Record { state: RecordState::Waiting, owner: "me@here:7".into(), ..record() };
-        let head = Head::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
-        let state_file = [&head[..], &record.to_bytes(), &record.to_bytes()].concat();
-        fuzz::run(&[head.to_vec(), state_file], state);
+        let header = Header::new(Lineage::new(7), [1; 16]).to_bytes(&Name::new("nightly").unwrap());
+        let state_file = [&header[..], &record.to_bytes(), &record.to_bytes()].concat();
+        fuzz::run(&[header.to_vec(), state_file], state);
     }
 
     #[test]

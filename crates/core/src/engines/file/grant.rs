@@ -6,7 +6,7 @@ use super::{
     kernel::locks::{LockFile, Mark},
     table::Table,
     table::layout::{
-        ENDED_AT, Head, RECORD_SIZE, RECORD_ZERO_AT, TOKENS_AT, Tokens, ended_to_byte, record_offset,
+        ENDED_AT, Header, RECORD_SIZE, RECORD_ZERO_AT, TOKENS_AT, Tokens, ended_to_byte, record_offset,
     },
     table::record::{Record, RecordState},
     table::state::StateFile,
@@ -37,7 +37,7 @@ impl FileEngine {
                 claim,
                 table.lock_file,
                 table.state_file,
-                &mut table.head,
+                &mut table.header,
                 record_zero.as_ref(),
                 now,
             )?;
@@ -56,9 +56,9 @@ impl FileEngine {
                 (slot, ticket)
             }
         };
-        let previous = self.previous(&table.head, None);
-        let token = self.mint(claim, table.state_file, &mut table.head)?;
-        table.state_file.write(&table.head.tokens.to_bytes(), TOKENS_AT as u64)?;
+        let previous = self.previous(&table.header, None);
+        let token = self.mint(claim, table.state_file, &mut table.header)?;
+        table.state_file.write(&table.header.tokens.to_bytes(), TOKENS_AT as u64)?;
         let tokens = claim.tokens.max(1);
         let record = Record {
             ticket,
@@ -77,12 +77,12 @@ impl FileEngine {
         claim: &Claim,
         lock_file: &LockFile,
         state_file: &StateFile,
-        head: &mut Head,
+        header: &mut Header,
         record_zero: Option<&StoredRecord>,
         now: Instant,
     ) -> Result<(ClaimState, Grant), EngineError> {
-        let previous = self.previous(head, record_zero);
-        let token = self.mint(claim, state_file, head)?;
+        let previous = self.previous(header, record_zero);
+        let token = self.mint(claim, state_file, header)?;
         // The mark is set before the record is written: a record without its mark is the record of a dead holder.
         lock_file.set_mark(Mark::Hold(token.number))?;
         let tokens = claim.tokens.max(1);
@@ -90,18 +90,18 @@ impl FileEngine {
             Record { token: token.number, tokens, ..self.new_record(claim, RecordState::Holding, now) };
         // The tokens, how the last hold ended, and record 0 follow each other: one write.
         let mut bytes = [0; RECORD_ZERO_AT + RECORD_SIZE - TOKENS_AT];
-        bytes[..Tokens::SIZE].copy_from_slice(&head.tokens.to_bytes());
-        bytes[ENDED_AT - TOKENS_AT] = ended_to_byte(head.ended);
+        bytes[..Tokens::SIZE].copy_from_slice(&header.tokens.to_bytes());
+        bytes[ENDED_AT - TOKENS_AT] = ended_to_byte(header.ended);
         bytes[RECORD_ZERO_AT - TOKENS_AT..].copy_from_slice(&record.to_bytes());
         state_file.write(&bytes, TOKENS_AT as u64)?;
         Ok(state_and_grant(0, token, tokens, previous))
     }
 
     /// Mints the tokens of a grant; returns the first.
-    fn mint(&self, claim: &Claim, state_file: &StateFile, head: &mut Head) -> Result<Token, EngineError> {
+    fn mint(&self, claim: &Claim, state_file: &StateFile, header: &mut Header) -> Result<Token, EngineError> {
         let sync = |tokens: &Tokens| state_file.sync_tokens(&self.dir, tokens);
-        let number = mint(&mut head.tokens, claim.tokens, self.boot_id, sync)?;
-        Ok(Token { lineage: head.lineage, number })
+        let number = mint(&mut header.tokens, claim.tokens, self.boot_id, sync)?;
+        Ok(Token { lineage: header.lineage, number })
     }
 
     /// Clears record 0. The caller has a shared flock, which proves that the exclusive holder of this record is gone.
@@ -115,19 +115,19 @@ impl FileEngine {
 
     /// How the hold before this grant ended. Must be called before `mint`, which writes the id of this boot into the
     /// counter.
-    fn previous(&self, head: &Head, record_zero: Option<&StoredRecord>) -> Previous {
+    fn previous(&self, header: &Header, record_zero: Option<&StoredRecord>) -> Previous {
         match record_zero {
             Some(record_zero) if record_zero.record.state == RecordState::Holding => {
                 ended_by_death(&record_zero.record)
             }
             // After a reboot the disk may have an older page than the last one that the holder wrote.
-            _ if head.tokens.boot_id != self.boot_id
-                && head.tokens.current > 0
-                && head.ended == Previous::Clean =>
+            _ if header.tokens.boot_id != self.boot_id
+                && header.tokens.current > 0
+                && header.ended == Previous::Clean =>
             {
                 Previous::Unknown
             }
-            _ => head.ended,
+            _ => header.ended,
         }
     }
 }

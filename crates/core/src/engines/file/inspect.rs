@@ -13,7 +13,7 @@ use super::{
     kernel::locks::{LockFile, NamePaths},
     kernel::proc::program_name,
     kernel::{Flock, KernelLocks},
-    table::layout::{HEAD_SIZE, name_bytes},
+    table::layout::{HEADER_SIZE, name_bytes},
     table::record::{Record, RecordState},
     table::state::StateFile,
     table::wait_order::{StoredRecord, is_in_min_hold},
@@ -101,12 +101,12 @@ impl FileEngine {
 
     /// The name of a hashed file name, read from its state file.
     fn name_of_hashed_file(&self, file: &str) -> Option<Name> {
-        let mut head = [0; HEAD_SIZE];
+        let mut header = [0; HEADER_SIZE];
         let mut options = std::fs::OpenOptions::new();
         let state_file =
             options.read(true).custom_flags(SAFE_FLAGS.bits()).open(self.dir.state_path(file)).ok()?;
-        state_file.read_exact_at(&mut head, 0).ok()?;
-        let name = Name::new(std::str::from_utf8(name_bytes(&head)).ok()?).ok()?;
+        state_file.read_exact_at(&mut header, 0).ok()?;
+        let name = Name::new(std::str::from_utf8(name_bytes(&header)).ok()?).ok()?;
         (encode::file_name(&name) == file).then_some(name)
     }
 
@@ -185,17 +185,17 @@ impl FileEngine {
         name: &Name,
     ) -> Result<(Option<Lineage>, Vec<StoredRecord>), EngineError> {
         for reads_left in (0..MAX_READS).rev() {
-            let Some((head, bytes)) = state_file.head(name)? else { break };
+            let Some((header, bytes)) = state_file.header(name)? else { break };
             let (mut torn, mut records) = (false, Vec::new());
-            if head.table.in_use && head.table.boot_id == self.boot_id {
-                records = read_records(state_file, head.table.records, |_| {
+            if header.table.in_use && header.table.boot_id == self.boot_id {
+                records = read_records(state_file, header.table.records, |_| {
                     torn = true;
                     Ok(())
                 })?;
             }
             if !torn || reads_left == 0 {
-                records.extend(record_zero(&head, &bytes, self.boot_id));
-                return Ok((Some(head.lineage), records));
+                records.extend(record_zero(&header, &bytes, self.boot_id));
+                return Ok((Some(header.lineage), records));
             }
         }
         Ok((None, Vec::new()))

@@ -9,7 +9,7 @@ use super::{
     engine::FileEngine,
     kernel::locks::LockFile,
     table::layout::{
-        ENDED_AT, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TableHead, bytes_at, ended_to_byte,
+        ENDED_AT, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TableHeader, bytes_at, ended_to_byte,
         record_offset,
     },
     table::record::{MIN_HOLD_AT, Record, RecordState},
@@ -157,11 +157,11 @@ impl FileEngine {
         state_file: &StateFile,
         positions: Range<usize>,
     ) -> AfterRelease {
-        let mut bytes = [0; TableHead::SIZE];
+        let mut bytes = [0; TableHeader::SIZE];
         if state_file.read(&mut bytes, TABLE_AT as u64).is_err() {
             return AfterRelease::MayHaveClaims;
         }
-        let table = TableHead::parse(&bytes);
+        let table = TableHeader::parse(&bytes);
         if !table.in_use {
             return AfterRelease::Empty;
         }

@@ -10,8 +10,8 @@ use super::{
     engine::FileEngine,
     kernel::locks::{Latch, LockFile, Mark, NamePaths},
     table::layout::{
-        ENDED_AT, HEAD_SIZE, Head, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TICKET_OR_TOKEN_LIMIT,
-        TableHead, bytes_at, ended_to_byte, record_offset,
+        ENDED_AT, HEADER_SIZE, Header, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TICKET_OR_TOKEN_LIMIT,
+        TableHeader, bytes_at, ended_to_byte, record_offset,
     },
     table::record::{Record, RecordState},
     table::state::StateFile,
@@ -24,7 +24,7 @@ use crate::{EngineError, Fault, Instant, Previous};
 pub(super) struct Table<'a> {
     pub(super) lock_file: &'a LockFile,
     pub(super) state_file: &'a StateFile,
-    pub(super) head: Head,
+    pub(super) header: Header,
     /// Record 0, if in use. It can change at any time unless the caller has the flock.
     pub(super) record_zero: Option<StoredRecord>,
     /// The other records in use.
@@ -42,20 +42,20 @@ impl<'a> Table<'a> {
         state_file: &'a StateFile,
         latch: Latch<'a>,
     ) -> Result<Self, EngineError> {
-        let (mut head, bytes) =
+        let (mut header, bytes) =
             state_file.head_or_new(&paths.name, &latch, engine.boot_id, || engine.new_lineage())?;
         let mut records = Vec::new();
-        if head.table.boot_id != engine.boot_id {
-            head.table = TableHead { in_use: false, records: 0, next_ticket: 1, boot_id: engine.boot_id };
-            state_file.write(&head.table.to_bytes(), TABLE_AT as u64)?;
-        } else if head.table.in_use {
-            records = read_records(state_file, head.table.records, |_| Err(state_file.damaged()))?;
+        if header.table.boot_id != engine.boot_id {
+            header.table = TableHeader { in_use: false, records: 0, next_ticket: 1, boot_id: engine.boot_id };
+            state_file.write(&header.table.to_bytes(), TABLE_AT as u64)?;
+        } else if header.table.in_use {
+            records = read_records(state_file, header.table.records, |_| Err(state_file.damaged()))?;
         }
         Ok(Self {
             lock_file,
             state_file,
-            record_zero: record_zero(&head, &bytes, engine.boot_id),
-            head,
+            record_zero: record_zero(&header, &bytes, engine.boot_id),
+            header,
             records,
             _latch: latch,
         })
@@ -64,10 +64,10 @@ impl<'a> Table<'a> {
     /// Reads everything again, because some changes need no latch: owners empty their records or set their minimum hold
     /// time, and an exclusive holder writes its tokens and record 0.
     pub(super) fn refresh(&mut self, engine: &FileEngine, paths: &NamePaths) -> Result<(), EngineError> {
-        let (head, bytes) = self.state_file.head(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
-        self.records = read_records(self.state_file, head.table.records, |_| Err(self.state_file.damaged()))?;
-        self.record_zero = record_zero(&head, &bytes, engine.boot_id);
-        self.head = head;
+        let (header, bytes) = self.state_file.header(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
+        self.records = read_records(self.state_file, header.table.records, |_| Err(self.state_file.damaged()))?;
+        self.record_zero = record_zero(&header, &bytes, engine.boot_id);
+        self.header = header;
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl<'a> Table<'a> {
             }
             // The loop ends: without the latch a record changes only once, when its owner releases.
             self.records =
-                read_records(self.state_file, self.head.table.records, |_| Err(self.state_file.damaged()))?;
+                read_records(self.state_file, self.header.table.records, |_| Err(self.state_file.damaged()))?;
         }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Table<'a> {
 
     /// Stores how the last hold ended.
     pub(super) fn set_ended(&mut self, ended: Previous) -> Result<(), EngineError> {
-        self.head.ended = ended;
+        self.header.ended = ended;
         self.state_file.write(&[ended_to_byte(ended)], ENDED_AT as u64)
     }
 
@@ -151,14 +151,14 @@ impl<'a> Table<'a> {
                 format!("the queue is full: {MAX_CLAIMS} claims hold this name or wait for it"),
             ));
         };
-        let ticket = self.head.table.next_ticket;
+        let ticket = self.header.table.next_ticket;
         if ticket + 1 >= TICKET_OR_TOKEN_LIMIT {
             return Err(EngineError::new(
                 Fault::Refused,
                 "the tickets of this name are used up until the next boot",
             ));
         }
-        let table = &mut self.head.table;
+        let table = &mut self.header.table;
         (table.next_ticket, table.records, table.in_use) = (ticket + 1, table.records.max(slot), true);
         self.state_file.write(&table.to_bytes(), TABLE_AT as u64)?;
         Ok((slot, ticket))
@@ -175,9 +175,9 @@ impl<'a> Table<'a> {
     /// Writes into the head that the table is not in use, if it is empty: then the next exclusive claim need not read
     /// it.
     pub(super) fn reset_if_empty(&mut self) -> Result<(), EngineError> {
-        if self.records.is_empty() && self.head.table.in_use {
-            (self.head.table.in_use, self.head.table.records) = (false, 0);
-            self.state_file.write(&self.head.table.to_bytes(), TABLE_AT as u64)?;
+        if self.records.is_empty() && self.header.table.in_use {
+            (self.header.table.in_use, self.header.table.records) = (false, 0);
+            self.state_file.write(&self.header.table.to_bytes(), TABLE_AT as u64)?;
         }
         Ok(())
     }
@@ -195,10 +195,10 @@ impl<'a> Table<'a> {
 }
 
 /// Record 0, if in use. A minimum hold time of an earlier boot has ended.
-pub(super) fn record_zero(head: &Head, bytes: &[u8; HEAD_SIZE], boot_id: [u8; 16]) -> Option<StoredRecord> {
+pub(super) fn record_zero(header: &Header, bytes: &[u8; HEADER_SIZE], boot_id: [u8; 16]) -> Option<StoredRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&bytes_at(bytes, RECORD_ZERO_AT)).ok().flatten()?;
-    let has_ended = record.state == RecordState::MinHold && head.tokens.boot_id != boot_id;
+    let has_ended = record.state == RecordState::MinHold && header.tokens.boot_id != boot_id;
     (!has_ended).then_some(StoredRecord { slot: 0, record })
 }
 
@@ -210,7 +210,7 @@ pub(super) fn read_records(
     mut on_torn: impl FnMut(u32) -> Result<(), EngineError>,
 ) -> Result<Vec<StoredRecord>, EngineError> {
     let mut bytes = vec![0; count as usize * RECORD_SIZE];
-    state_file.read(&mut bytes, HEAD_SIZE as u64)?;
+    state_file.read(&mut bytes, HEADER_SIZE as u64)?;
     let mut records = Vec::new();
     for (slot, bytes) in (1..).zip(bytes.chunks_exact(RECORD_SIZE)) {
         match Record::from_bytes(&bytes_at(bytes, 0)) {

@@ -8,7 +8,7 @@ use super::{
     dir::open::Access,
     engine::FileEngine,
     kernel::locks::{LATCH_TRIES, LATCH_TRIES_TO_SHARE, LockFile, Mark, NamePaths},
-    table::layout::HEAD_SIZE,
+    table::layout::HEADER_SIZE,
     table::record::{NO_WAKE_PIPE, Record, RecordState},
     table::wait_order::{Asker, Judgement, Verdict, is_in_min_hold},
     table::{Table, record_zero},
@@ -152,15 +152,15 @@ impl FileEngine {
         let Some(state_file) = self.state_files.get(&self.dir, paths, Access::CreateIfMissing)? else {
             return Ok(None);
         };
-        let Some((mut head, bytes)) = state_file.head(&paths.name)? else { return Ok(None) };
+        let Some((mut header, bytes)) = state_file.header(&paths.name)? else { return Ok(None) };
         let now = self.env.clock.now();
-        let record_zero = record_zero(&head, &bytes, self.boot_id);
-        if head.table.in_use
+        let record_zero = record_zero(&header, &bytes, self.boot_id);
+        if header.table.in_use
             || record_zero.as_ref().is_some_and(|record_zero| is_in_min_hold(&record_zero.record, now))
         {
             return Ok(None);
         }
-        self.grant_exclusive(claim, lock_file, &state_file, &mut head, record_zero.as_ref(), now).map(Some)
+        self.grant_exclusive(claim, lock_file, &state_file, &mut header, record_zero.as_ref(), now).map(Some)
     }
 
     /// Whether the table is in use. If it is, a claim that is not granted goes through the table, to report the reason.
@@ -168,7 +168,7 @@ impl FileEngine {
         let Some(state_file) = self.state_files.get(&self.dir, paths, Access::CreateIfMissing)? else {
             return Ok(false);
         };
-        Ok(state_file.head(&paths.name)?.is_some_and(|(head, _): (_, [u8; HEAD_SIZE])| head.table.in_use))
+        Ok(state_file.header(&paths.name)?.is_some_and(|(header, _): (_, [u8; HEADER_SIZE])| header.table.in_use))
     }
 
     /// Claims through the table: grants or enqueues the claim, or reports why it does neither. `has_flock`: this claim

@@ -16,8 +16,8 @@
 
 use crate::{Lineage, MAX_NAME_BYTES, Name, Previous};
 
-/// The size of the head, including record 0.
-pub(crate) const HEAD_SIZE: usize = 1024;
+/// The size of the header, including record 0.
+pub(crate) const HEADER_SIZE: usize = 1024;
 /// The size of a record.
 pub(crate) const RECORD_SIZE: usize = 256;
 /// The offset of record 0.
@@ -45,10 +45,10 @@ const NAME_AT: usize = 32;
 
 /// The head of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct Header {
     /// The lineage of the tokens.
     pub(crate) lineage: Lineage,
-    pub(crate) table: TableHead,
+    pub(crate) table: TableHeader,
     pub(crate) tokens: Tokens,
     /// How the last hold ended.
     pub(crate) ended: Previous,
@@ -56,7 +56,7 @@ pub(crate) struct Head {
 
 /// The fields of the head that describe the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct TableHead {
+pub(crate) struct TableHeader {
     /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
     pub(crate) in_use: bool,
     /// How many records, from record 1 on, were ever written.
@@ -80,9 +80,9 @@ pub(crate) struct Tokens {
     pub(crate) ceiling: u64,
 }
 
-/// Why the bytes are not a valid head.
+/// Why the bytes are not a valid header.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum HeadError {
+pub(crate) enum HeaderError {
     /// Nothing was written, or no write reached the disk.
     Blank,
     /// The file is not a state file of this engine.
@@ -93,49 +93,49 @@ pub(crate) enum HeadError {
     Damaged,
 }
 
-impl Head {
+impl Header {
     /// The head of a name that was never held.
     pub(crate) fn new(lineage: Lineage, boot_id: [u8; 16]) -> Self {
-        let table = TableHead { in_use: false, records: 0, next_ticket: 1, boot_id };
+        let table = TableHeader { in_use: false, records: 0, next_ticket: 1, boot_id };
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
     }
 
     /// The bytes to write for `name`, with record 0 empty.
-    pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEAD_SIZE] {
-        let mut bytes = [0; HEAD_SIZE];
+    pub(crate) fn to_bytes(&self, name: &Name) -> [u8; HEADER_SIZE] {
+        let mut bytes = [0; HEADER_SIZE];
         bytes[..VERSION_AT].copy_from_slice(MAGIC);
         bytes[VERSION_AT..LINEAGE_AT].copy_from_slice(&VERSION.to_le_bytes());
         bytes[LINEAGE_AT..NAME_LEN_AT].copy_from_slice(&self.lineage.get().to_le_bytes());
         let name = name.as_str().as_bytes();
         bytes[NAME_LEN_AT..NAME_LEN_AT + 2].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[NAME_AT..NAME_AT + name.len()].copy_from_slice(name);
-        bytes[TABLE_AT..TABLE_AT + TableHead::SIZE].copy_from_slice(&self.table.to_bytes());
+        bytes[TABLE_AT..TABLE_AT + TableHeader::SIZE].copy_from_slice(&self.table.to_bytes());
         bytes[TOKENS_AT..TOKENS_AT + Tokens::SIZE].copy_from_slice(&self.tokens.to_bytes());
         bytes[ENDED_AT] = ended_to_byte(self.ended);
         bytes
     }
 
     /// Parses the beginning of a file of `size` bytes.
-    pub(crate) fn from_bytes(bytes: &[u8; HEAD_SIZE], size: u64) -> Result<Self, HeadError> {
-        if size == 0 || (size == HEAD_SIZE as u64 && bytes.iter().all(|&byte| byte == 0)) {
+    pub(crate) fn from_bytes(bytes: &[u8; HEADER_SIZE], size: u64) -> Result<Self, HeaderError> {
+        if size == 0 || (size == HEADER_SIZE as u64 && bytes.iter().all(|&byte| byte == 0)) {
             // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
             // sync first.
-            return Err(HeadError::Blank);
+            return Err(HeaderError::Blank);
         }
         if &bytes[..VERSION_AT] != MAGIC {
-            return Err(HeadError::Foreign);
+            return Err(HeaderError::Foreign);
         }
         match u16::from_le_bytes(bytes_at(bytes, VERSION_AT)) {
             VERSION => {}
-            version => return Err(HeadError::Version(version)),
+            version => return Err(HeaderError::Version(version)),
         }
-        let head = Self {
+        let header = Self {
             lineage: Lineage::new(u128::from_le_bytes(bytes_at(bytes, LINEAGE_AT))),
-            table: TableHead::from_bytes(bytes),
+            table: TableHeader::from_bytes(bytes),
             tokens: Tokens::from_bytes(bytes),
             ended: ended_from_byte(bytes[ENDED_AT]),
         };
-        head.is_consistent().then_some(head).ok_or(HeadError::Damaged)
+        header.is_consistent().then_some(header).ok_or(HeaderError::Damaged)
     }
 
     /// Whether the numbers can be those of a head that this engine wrote.
@@ -149,7 +149,7 @@ impl Head {
     }
 }
 
-impl TableHead {
+impl TableHeader {
     pub(crate) const SIZE: usize = 40;
     // The offsets of the fields, from the offset of the table on.
     const IN_USE_AT: usize = 0;
@@ -166,8 +166,8 @@ impl TableHead {
         bytes
     }
 
-    pub(crate) fn from_bytes(head: &[u8; HEAD_SIZE]) -> Self {
-        Self::parse(&bytes_at(head, TABLE_AT))
+    pub(crate) fn from_bytes(header: &[u8; HEADER_SIZE]) -> Self {
+        Self::parse(&bytes_at(header, TABLE_AT))
     }
 
     /// Parses the bytes of the table alone.
@@ -197,12 +197,12 @@ impl Tokens {
         bytes
     }
 
-    fn from_bytes(head: &[u8; HEAD_SIZE]) -> Self {
+    fn from_bytes(header: &[u8; HEADER_SIZE]) -> Self {
         Self {
-            boot_id: bytes_at(head, TOKENS_AT),
-            current: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::CURRENT_AT)),
-            promised: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::PROMISED_AT)),
-            ceiling: u64::from_le_bytes(bytes_at(head, TOKENS_AT + Self::CEILING_AT)),
+            boot_id: bytes_at(header, TOKENS_AT),
+            current: u64::from_le_bytes(bytes_at(header, TOKENS_AT + Self::CURRENT_AT)),
+            promised: u64::from_le_bytes(bytes_at(header, TOKENS_AT + Self::PROMISED_AT)),
+            ceiling: u64::from_le_bytes(bytes_at(header, TOKENS_AT + Self::CEILING_AT)),
         }
     }
 }
@@ -211,7 +211,7 @@ impl Tokens {
 pub(crate) const fn record_offset(slot: u32) -> u64 {
     match slot {
         0 => RECORD_ZERO_AT as u64,
-        _ => (HEAD_SIZE + (slot as usize - 1) * RECORD_SIZE) as u64,
+        _ => (HEADER_SIZE + (slot as usize - 1) * RECORD_SIZE) as u64,
     }
 }
 
@@ -242,9 +242,9 @@ pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
 }
 
 /// The full name for which the head was written, as bytes.
-pub(crate) fn name_bytes(head: &[u8; HEAD_SIZE]) -> &[u8] {
-    let len = usize::from(u16::from_le_bytes(bytes_at(head, NAME_LEN_AT)));
-    &head[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
+pub(crate) fn name_bytes(header: &[u8; HEADER_SIZE]) -> &[u8] {
+    let len = usize::from(u16::from_le_bytes(bytes_at(header, NAME_LEN_AT)));
+    &header[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]
 }
 
 #[cfg(test)]
@@ -253,11 +253,11 @@ mod tests {
 
     use super::*;
 
-    fn head() -> Head {
-        let mut head = Head::new(Lineage::new(77), [9; 16]);
-        head.table = TableHead { in_use: true, records: 12, next_ticket: 99, boot_id: [3; 16] };
-        head.tokens = Tokens { boot_id: [4; 16], current: 5, promised: 8, ceiling: 7 };
-        head.ended = Previous::Broken;
+    fn header() -> Header {
+        let mut header = Header::new(Lineage::new(77), [9; 16]);
+        header.table = TableHeader { in_use: true, records: 12, next_ticket: 99, boot_id: [3; 16] };
+        header.tokens = Tokens { boot_id: [4; 16], current: 5, promised: 8, ceiling: 7 };
+        header.ended = Previous::Broken;
         head
     }
 
@@ -268,49 +268,49 @@ mod tests {
     #[test]
     fn a_head_round_trips_through_bytes() {
         let bytes = head().to_bytes(&name());
-        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Ok(head()));
+        assert_eq!(Header::from_bytes(&bytes, HEADER_SIZE as u64), Ok(header()));
         assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
     }
 
     #[test]
     fn foreign_content_is_distinguished() {
         let mut bytes = head().to_bytes(&name());
-        assert_eq!(Head::from_bytes(&[0; HEAD_SIZE], 0), Err(HeadError::Blank));
-        assert_eq!(Head::from_bytes(&[0; HEAD_SIZE], HEAD_SIZE as u64), Err(HeadError::Blank));
+        assert_eq!(Header::from_bytes(&[0; HEADER_SIZE], 0), Err(HeaderError::Blank));
+        assert_eq!(Header::from_bytes(&[0; HEADER_SIZE], HEADER_SIZE as u64), Err(HeaderError::Blank));
         assert_eq!(
-            Head::from_bytes(&[0; HEAD_SIZE], 5),
-            Err(HeadError::Foreign),
+            Header::from_bytes(&[0; HEADER_SIZE], 5),
+            Err(HeaderError::Foreign),
             "a file of zeros is foreign"
         );
         bytes[6] = 9;
-        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Err(HeadError::Version(9)));
+        assert_eq!(Header::from_bytes(&bytes, HEADER_SIZE as u64), Err(HeaderError::Version(9)));
         bytes[0] = b'x';
-        assert_eq!(Head::from_bytes(&bytes, HEAD_SIZE as u64), Err(HeadError::Foreign));
+        assert_eq!(Header::from_bytes(&bytes, HEADER_SIZE as u64), Err(HeaderError::Foreign));
     }
 
     #[test]
     fn impossible_numbers_are_damage() {
         for damage in [
-            |head: &mut Head| head.table.records = MAX_CLAIMS + 1,
-            |head: &mut Head| head.table.next_ticket = u64::MAX,
-            |head: &mut Head| head.tokens.current = 8,
-            |head: &mut Head| head.tokens.promised = 6,
-            |head: &mut Head| head.tokens.promised = u64::MAX,
+            |header: &mut Header| header.table.records = MAX_CLAIMS + 1,
+            |header: &mut Header| header.table.next_ticket = u64::MAX,
+            |header: &mut Header| header.tokens.current = 8,
+            |header: &mut Header| header.tokens.promised = 6,
+            |header: &mut Header| header.tokens.promised = u64::MAX,
         ] {
-            let mut head = head();
-            damage(&mut head);
-            assert_eq!(Head::from_bytes(&head.to_bytes(&name()), HEAD_SIZE as u64), Err(HeadError::Damaged));
+            let mut header = head();
+            damage(&mut header);
+            assert_eq!(Header::from_bytes(&header.to_bytes(&name()), HEADER_SIZE as u64), Err(HeaderError::Damaged));
         }
     }
 
     #[test]
     fn fields_written_without_the_latch_are_in_one_sector() {
         assert_eq!(TOKENS_AT / 512, (RECORD_ZERO_AT + RECORD_SIZE - 1) / 512);
-        const { assert!(TABLE_AT + TableHead::SIZE <= TOKENS_AT && TOKENS_AT + Tokens::SIZE <= ENDED_AT) };
+        const { assert!(TABLE_AT + TableHeader::SIZE <= TOKENS_AT && TOKENS_AT + Tokens::SIZE <= ENDED_AT) };
         const {
             assert!(
                 ENDED_AT + 8 == RECORD_ZERO_AT
-                    && RECORD_ZERO_AT + RECORD_SIZE <= HEAD_SIZE
+                    && RECORD_ZERO_AT + RECORD_SIZE <= HEADER_SIZE
                     && NAME_AT + MAX_NAME_BYTES <= TABLE_AT
             )
         };
@@ -319,12 +319,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEAD_SIZE), has_magic in any::<bool>()) {
+        fn any_bytes_are_read_without_panic(mut bytes in prop::collection::vec(any::<u8>(), HEADER_SIZE), has_magic in any::<bool>()) {
             if has_magic {
                 bytes[..8].copy_from_slice(b"LHLOCK\x01\x00");
             }
             let bytes = bytes_at(&bytes, 0);
-            let _ = Head::from_bytes(&bytes, HEAD_SIZE as u64);
+            let _ = Header::from_bytes(&bytes, HEADER_SIZE as u64);
             prop_assert!(name_bytes(&bytes).len() <= MAX_NAME_BYTES);
         }
     }

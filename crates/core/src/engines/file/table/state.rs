@@ -19,7 +19,7 @@ use super::super::{
     dir::open::{Access, open_file},
     error::{classify, classify_errno, foreign_file_error},
     kernel::locks::{Latch, NamePaths},
-    table::layout::{HEAD_SIZE, Head, HeadError, TOKENS_AT, Tokens, name_bytes},
+    table::layout::{HEADER_SIZE, Header, HeaderError, TOKENS_AT, Tokens, name_bytes},
 };
 use crate::{EngineError, Lineage, Name};
 
@@ -44,46 +44,46 @@ impl StateFile {
         Ok(opened.map(|(file, _)| Self { file, shown_path }))
     }
 
-    /// The head, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
+    /// The header, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
     /// `name`.
-    pub(crate) fn head(&self, name: &Name) -> Result<Option<(Head, [u8; HEAD_SIZE])>, EngineError> {
-        let mut bytes = [0; HEAD_SIZE];
+    pub(crate) fn header(&self, name: &Name) -> Result<Option<(Header, [u8; HEADER_SIZE])>, EngineError> {
+        let mut bytes = [0; HEADER_SIZE];
         let read_len = self.read(&mut bytes, 0)?;
-        // The size matters only for a blank file; records may follow a full head.
-        let size = if read_len == HEAD_SIZE && bytes[0] == 0 { self.size()? } else { read_len as u64 };
-        match Head::from_bytes(&bytes, size) {
+        // The size matters only for a blank file; records may follow a full header.
+        let size = if read_len == HEADER_SIZE && bytes[0] == 0 { self.size()? } else { read_len as u64 };
+        match Header::from_bytes(&bytes, size) {
             Ok(_) if name_bytes(&bytes) != name.as_str().as_bytes() => {
                 let other = String::from_utf8_lossy(name_bytes(&bytes)).into_owned();
                 Err(foreign_file_error(&self.shown_path, &format!("is the state of another name, {other:?}")))
             }
-            Ok(head) => Ok(Some((head, bytes))),
-            Err(HeadError::Blank) => Ok(None),
-            Err(HeadError::Foreign) => {
+            Ok(header) => Ok(Some((header, bytes))),
+            Err(HeaderError::Blank) => Ok(None),
+            Err(HeaderError::Foreign) => {
                 Err(foreign_file_error(&self.shown_path, "holds something else than the state of a lock"))
             }
-            Err(HeadError::Version(version)) => Err(foreign_file_error(
+            Err(HeaderError::Version(version)) => Err(foreign_file_error(
                 &self.shown_path,
                 &format!("has layout version {version}, which this version does not know"),
             )),
-            Err(HeadError::Damaged) => Err(self.damaged()),
+            Err(HeaderError::Damaged) => Err(self.damaged()),
         }
     }
 
-    /// The head, parsed and raw; writes a new one if there is none. `_latch` proves that the caller has the latch.
+    /// The header, parsed and raw; writes a new one if there is none. `_latch` proves that the caller has the latch.
     pub(crate) fn head_or_new(
         &self,
         name: &Name,
         _latch: &Latch<'_>,
         boot_id: [u8; 16],
         new_lineage: impl FnOnce() -> Lineage,
-    ) -> Result<(Head, [u8; HEAD_SIZE]), EngineError> {
-        if let Some(existing) = self.head(name)? {
+    ) -> Result<(Header, [u8; HEADER_SIZE]), EngineError> {
+        if let Some(existing) = self.header(name)? {
             return Ok(existing);
         }
-        let head = Head::new(new_lineage(), boot_id);
-        let bytes = head.to_bytes(name);
+        let header = Header::new(new_lineage(), boot_id);
+        let bytes = header.to_bytes(name);
         self.write(&bytes, 0)?;
-        Ok((head, bytes))
+        Ok((header, bytes))
     }
 
     /// Reads from `offset` on until the buffer is full or the file ends; returns the number of bytes read.

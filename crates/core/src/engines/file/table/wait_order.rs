@@ -97,7 +97,7 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// The live waiters at these positions of the queue, of which 0 is the head. A stalled waiter has the same position as
+/// The live waiters at these positions of the queue, of which 0 is the header. A stalled waiter has the same position as
 /// the next one and is signalled together with it, because it may never ask.
 pub(crate) fn waiters_to_signal(
     records: &[StoredRecord],

@@ -94,8 +94,8 @@ fn a_waiter_that_ends_delays_no_other_waiter() {
     release_claim(&engine, &first);
     held(ask(&engine, &last));
     release_claim(&engine, &last);
-    let head = std::fs::read(scratch.state_file("job")).unwrap();
-    assert_eq!(head[576], 0, "the table is marked empty again");
+    let header = std::fs::read(scratch.state_file("job")).unwrap();
+    assert_eq!(header[576], 0, "the table is marked empty again");
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
-    /// Notified when there is a new source or a new claim near the head.
+    /// Notified when there is a new source or a new claim near the header.
     changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
     pub(crate) no_inotify: AtomicBool,
