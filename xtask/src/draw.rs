@@ -13,6 +13,10 @@ const MIN_LENGTH: usize = 24;
 /// The number of lines that are printed before a drawn line, and after it.
 const CONTEXT: usize = 10;
 
+/// How the header of an item begins.
+const ITEM_STARTS: [&str; 9] =
+    ["pub", "fn ", "async fn ", "const fn ", "impl", "trait ", "struct ", "enum ", "macro_rules!"];
+
 /// Draws lines from the sources of the product in `folder`. Prints each line with the lines around it, and at the end
 /// all paths.
 pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<(), String> {
@@ -41,14 +45,36 @@ pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<()
     Ok(())
 }
 
-/// The line with this number, marked, and the lines around it.
+/// The line with this number, marked, and the lines around it. The headers of the function, the `impl` and so on that
+/// contain the line come first, as an editor shows them.
 fn in_context(text: &str, number: usize) -> String {
-    let shown =
-        text.lines().enumerate().skip(number.saturating_sub(CONTEXT + 1)).map_while(|(index, line)| {
-            let mark = if index + 1 == number { '>' } else { ' ' };
-            (index < number + CONTEXT).then(|| format!("{mark} {line}"))
-        });
-    shown.collect::<Vec<_>>().join("\n")
+    let first = number.saturating_sub(CONTEXT + 1);
+    let mut shown: Vec<String> = headers(text, number)
+        .into_iter()
+        .filter(|&(index, _)| index < first)
+        .map(|(_, header)| format!("  {header}\n  ..."))
+        .collect();
+    shown.extend(text.lines().enumerate().skip(first).map_while(|(index, line)| {
+        let mark = if index + 1 == number { '>' } else { ' ' };
+        (index < number + CONTEXT).then(|| format!("{mark} {line}"))
+    }));
+    shown.join("\n")
+}
+
+/// The headers of the items that contain the line with this number, the outermost first, each with its index.
+fn headers(text: &str, number: usize) -> Vec<(usize, &str)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut inner = lines.get(number - 1).map_or(0, |line| indent(line));
+    let mut headers = Vec::new();
+    for (index, line) in lines.iter().enumerate().take(number - 1).rev() {
+        let begins_item = ITEM_STARTS.iter().any(|start| line.trim_start().starts_with(start));
+        if indent(line) < inner && begins_item {
+            inner = indent(line);
+            headers.insert(0, (index, *line));
+        }
+    }
+    headers
 }
 
 /// Whether a file belongs to the product: it is neither a test nor part of the tools.
@@ -105,6 +131,20 @@ mod tests {
         distinct.dedup();
         assert_eq!(distinct.len(), LINES);
         assert_eq!(draw(&lines[..3], 1).len(), 3);
+    }
+
+    #[test]
+    fn a_drawn_line_is_shown_with_the_items_that_contain_it() {
+        let body = "        one();\n".repeat(30);
+        let text = format!(
+            "fn other() {{\n}}\n\nimpl Client {{\n    fn send(&self) {{\n{body}        two();\n    }}\n}}\n"
+        );
+        let shown = in_context(&text, 36);
+        assert!(
+            shown.starts_with("  impl Client {\n  ...\n      fn send(&self) {\n  ...\n          one();\n"),
+            "{shown}"
+        );
+        assert!(shown.contains("\n>         two();\n"));
     }
 
     #[test]

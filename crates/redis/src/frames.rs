@@ -133,7 +133,7 @@ impl ReplyFrames {
 }
 
 impl Frames for ReplyFrames {
-    fn follow(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    fn read_part(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if let Part::Text(bytes_left) = &mut self.part {
                 let skipped = bytes.len().min(usize::try_from(*bytes_left).unwrap_or(usize::MAX));
@@ -170,7 +170,7 @@ mod tests {
 
     fn followed(bytes: &[u8], chunk_size: usize) -> Result<ReplyFrames, TooLong> {
         let mut replies = ReplyFrames::new();
-        bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes)).map(|()| replies)
+        bytes.chunks(chunk_size).try_for_each(|bytes| replies.read_part(bytes)).map(|()| replies)
     }
 
     #[test]
@@ -242,9 +242,9 @@ mod tests {
             [("+", "x"), ("*1000000\r\n", text.as_str()), ("*2\r\n*1000000\r\n", text.as_str())]
         {
             let mut replies = ReplyFrames::new();
-            replies.follow(begin.as_bytes()).unwrap();
+            replies.read_part(begin.as_bytes()).unwrap();
             let (part, mut sent) = (part.repeat(1000), 0);
-            while replies.follow(part.as_bytes()).is_ok() {
+            while replies.read_part(part.as_bytes()).is_ok() {
                 sent += part.len();
                 assert!(sent <= LONGEST_REPLY, "{begin:?}");
             }

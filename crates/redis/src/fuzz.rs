@@ -14,10 +14,10 @@ use crate::{
 
 /// Parses bytes that a server sends.
 pub fn replies(bytes: &[u8]) {
-    let whole = ReplyFrames::new().follow(bytes);
+    let whole = ReplyFrames::new().read_part(bytes);
     for chunk_size in [1, 7] {
         let mut replies = ReplyFrames::new();
-        let parts = bytes.chunks(chunk_size).try_for_each(|bytes| replies.follow(bytes));
+        let parts = bytes.chunks(chunk_size).try_for_each(|bytes| replies.read_part(bytes));
         assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
     }
     slots(bytes);
@@ -55,7 +55,7 @@ fn slots(bytes: &[u8]) {
 fn is_allowed(bytes: &[u8]) -> bool {
     let mut replies = ReplyFrames::new();
     for byte in bytes {
-        if replies.follow(&[*byte]).is_err() {
+        if replies.read_part(&[*byte]).is_err() {
             return replies.has_too_long_number();
         }
         if replies.is_between_replies() {

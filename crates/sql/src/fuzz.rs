@@ -20,10 +20,10 @@ mod wire {
 
     /// Bytes that a PostgreSQL server sends.
     pub fn messages(bytes: &[u8]) {
-        let whole = Messages::new().follow(bytes);
+        let whole = Messages::new().read_part(bytes);
         for part_size in [1, 7] {
             let mut messages = Messages::new();
-            let parts = bytes.chunks(part_size).try_for_each(|bytes| messages.follow(bytes));
+            let parts = bytes.chunks(part_size).try_for_each(|bytes| messages.read_part(bytes));
             assert_eq!(parts, whole, "the bound depends on how the bytes were cut");
         }
     }

@@ -270,7 +270,9 @@ impl Client {
     ) -> Result<Answer, Failed> {
         let now = self.now();
         let Some(ttl) = context.session.state.remaining(now).map(|remaining| remaining.min(claim.ttl)) else {
-            return Err(if context.session.state.has_ended() { session_ended() } else { unconfirmed() }.into());
+            return Err(
+                if context.session.state.has_ended() { session_ended() } else { unconfirmed() }.into()
+            );
         };
         let mut claims = self.claims();
         if let Some(answer) = claims.answer_without_request(claim.id) {

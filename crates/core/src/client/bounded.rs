@@ -19,7 +19,7 @@ pub trait Frames: Send + Unpin + 'static {
     ///
     /// # Errors
     /// A reply is larger than [`LONGEST_REPLY`], or malformed.
-    fn follow(&mut self, bytes: &[u8]) -> Result<(), TooLong>;
+    fn read_part(&mut self, bytes: &[u8]) -> Result<(), TooLong>;
 }
 
 /// The error for a reply that is larger than [`LONGEST_REPLY`], or malformed.
@@ -80,7 +80,7 @@ impl<S: AsyncRead + Unpin, F: Frames> AsyncRead for Bounded<S, F> {
         if !this.failed {
             ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
             let new_bytes = buffer.filled().get(old_length..).unwrap_or_default();
-            this.failed = this.frames.follow(new_bytes).is_err();
+            this.failed = this.frames.read_part(new_bytes).is_err();
         }
         if this.failed {
             buffer.set_filled(old_length);
@@ -128,7 +128,7 @@ mod tests {
     struct Megabytes;
 
     impl Frames for Megabytes {
-        fn follow(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
+        fn read_part(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
             bytes.iter().try_for_each(|&byte| Room::whole().take(u64::from(byte) << 20))
         }
     }

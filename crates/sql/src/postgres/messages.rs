@@ -158,7 +158,7 @@ impl Messages {
 }
 
 impl Frames for Messages {
-    fn advance(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
+    fn read_part(&mut self, mut bytes: &[u8]) -> Result<(), TooLong> {
         while let Some((&byte, rest)) = bytes.split_first() {
             if self.body_left > 0 {
                 let in_this_part = bytes.len().min(usize::try_from(self.body_left).unwrap_or(usize::MAX));
@@ -198,14 +198,14 @@ mod tests {
     fn passed(messages: &mut Messages, bytes: &[u8]) -> usize {
         let most = 4 * LONGEST_REPLY / bytes.len();
         (0..most)
-            .take_while(|_| bytes.chunks(1000).try_for_each(|part| messages.advance(part)).is_ok())
+            .take_while(|_| bytes.chunks(1000).try_for_each(|part| messages.read_part(part)).is_ok())
             .count()
     }
 
     /// A connection on which the server was ready for requests.
     fn was_ready() -> Messages {
         let mut messages = Messages::new();
-        messages.advance(&message(b'Z', b"I")).unwrap();
+        messages.read_part(&message(b'Z', b"I")).unwrap();
         messages
     }
 
@@ -221,13 +221,13 @@ mod tests {
         for part_size in [1000, 4096, answer.len()] {
             let mut messages = Messages::new();
             for part in answer.repeat(2).chunks(part_size) {
-                messages.advance(part).unwrap();
+                messages.read_part(part).unwrap();
             }
             assert_eq!((messages.body_left, messages.header_filled), (0, 0));
         }
         let mut slowly = Messages::new();
         let answer = [message(b'R', &[0; 4]), message(b'Z', b"I"), message(b'A', b"xyz")].concat();
-        answer.iter().for_each(|&byte| slowly.advance(&[byte]).unwrap());
+        answer.iter().for_each(|&byte| slowly.read_part(&[byte]).unwrap());
         assert_eq!((slowly.body_left, slowly.header_filled, slowly.was_ready), (0, 0, true));
     }
 
@@ -241,7 +241,7 @@ mod tests {
             b"Z\x00\x00\x00\x03",
             b"HTTP/",
         ] {
-            assert_eq!(Messages::new().advance(header), Err(TooLong), "{header:?}");
+            assert_eq!(Messages::new().read_part(header), Err(TooLong), "{header:?}");
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
             for weakest in [LoginMethod::Scram, LoginMethod::Md5, LoginMethod::Cleartext] {
                 for part_size in [1, 3, bytes.len()] {
                     let mut messages = Messages::new().refuse_weaker_than(weakest);
-                    let followed = bytes.chunks(part_size).try_for_each(|part| messages.advance(part));
+                    let followed = bytes.chunks(part_size).try_for_each(|part| messages.read_part(part));
                     assert_eq!(
                         followed.is_err(),
                         login > weakest,
@@ -296,7 +296,7 @@ mod tests {
         let mut messages = was_ready();
         let reported = (0..).take_while(|number| {
             let setting = message(b'S', format!("setting{number}\0on\0").as_bytes());
-            setting.chunks(3).try_for_each(|part| messages.advance(part)).is_ok()
+            setting.chunks(3).try_for_each(|part| messages.read_part(part)).is_ok()
         });
         assert_eq!(reported.count(), MAX_SETTINGS);
     }

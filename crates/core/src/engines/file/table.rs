@@ -10,8 +10,8 @@ use super::{
     engine::FileEngine,
     kernel::locks::{Latch, LockFile, Mark, NamePaths},
     table::layout::{
-        ENDED_AT, HEADER_SIZE, Header, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT, TICKET_OR_TOKEN_LIMIT,
-        TableHeader, bytes_at, ended_to_byte, record_offset,
+        ENDED_AT, HEADER_SIZE, Header, MAX_CLAIMS, RECORD_SIZE, RECORD_ZERO_AT, TABLE_AT,
+        TICKET_OR_TOKEN_LIMIT, TableHeader, bytes_at, ended_to_byte, record_offset,
     },
     table::record::{Record, RecordState},
     table::state::StateFile,
@@ -64,8 +64,10 @@ impl<'a> Table<'a> {
     /// Reads everything again, because some changes need no latch: owners empty their records or set their minimum hold
     /// time, and an exclusive holder writes its tokens and record 0.
     pub(super) fn refresh(&mut self, engine: &FileEngine, paths: &NamePaths) -> Result<(), EngineError> {
-        let (header, bytes) = self.state_file.header(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
-        self.records = read_records(self.state_file, header.table.records, |_| Err(self.state_file.damaged()))?;
+        let (header, bytes) =
+            self.state_file.header(&paths.name)?.ok_or_else(|| self.state_file.damaged())?;
+        self.records =
+            read_records(self.state_file, header.table.records, |_| Err(self.state_file.damaged()))?;
         self.record_zero = record_zero(&header, &bytes, engine.boot_id);
         self.header = header;
         Ok(())
@@ -195,7 +197,11 @@ impl<'a> Table<'a> {
 }
 
 /// Record 0, if in use. A minimum hold time of an earlier boot has ended.
-pub(super) fn record_zero(header: &Header, bytes: &[u8; HEADER_SIZE], boot_id: [u8; 16]) -> Option<StoredRecord> {
+pub(super) fn record_zero(
+    header: &Header,
+    bytes: &[u8; HEADER_SIZE],
+    boot_id: [u8; 16],
+) -> Option<StoredRecord> {
     // A torn record is possible only while an exclusive holder writes; then its flock shows that the name is held.
     let record = Record::from_bytes(&bytes_at(bytes, RECORD_ZERO_AT)).ok().flatten()?;
     let has_ended = record.state == RecordState::MinHold && header.tokens.boot_id != boot_id;

@@ -168,7 +168,9 @@ impl FileEngine {
         let Some(state_file) = self.state_files.get(&self.dir, paths, Access::CreateIfMissing)? else {
             return Ok(false);
         };
-        Ok(state_file.header(&paths.name)?.is_some_and(|(header, _): (_, [u8; HEADER_SIZE])| header.table.in_use))
+        Ok(state_file
+            .header(&paths.name)?
+            .is_some_and(|(header, _): (_, [u8; HEADER_SIZE])| header.table.in_use))
     }
 
     /// Claims through the table: grants or enqueues the claim, or reports why it does neither. `has_flock`: this claim

@@ -258,7 +258,7 @@ mod tests {
         header.table = TableHeader { in_use: true, records: 12, next_ticket: 99, boot_id: [3; 16] };
         header.tokens = Tokens { boot_id: [4; 16], current: 5, promised: 8, ceiling: 7 };
         header.ended = Previous::Broken;
-        head
+        header
     }
 
     fn name() -> Name {
@@ -266,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn a_head_round_trips_through_bytes() {
-        let bytes = head().to_bytes(&name());
+    fn a_header_round_trips_through_bytes() {
+        let bytes = header().to_bytes(&name());
         assert_eq!(Header::from_bytes(&bytes, HEADER_SIZE as u64), Ok(header()));
         assert_eq!(name_bytes(&bytes), name().as_str().as_bytes());
     }
 
     #[test]
     fn foreign_content_is_distinguished() {
-        let mut bytes = head().to_bytes(&name());
+        let mut bytes = header().to_bytes(&name());
         assert_eq!(Header::from_bytes(&[0; HEADER_SIZE], 0), Err(HeaderError::Blank));
         assert_eq!(Header::from_bytes(&[0; HEADER_SIZE], HEADER_SIZE as u64), Err(HeaderError::Blank));
         assert_eq!(
@@ -297,9 +297,12 @@ mod tests {
             |header: &mut Header| header.tokens.promised = 6,
             |header: &mut Header| header.tokens.promised = u64::MAX,
         ] {
-            let mut header = head();
-            damage(&mut header);
-            assert_eq!(Header::from_bytes(&header.to_bytes(&name()), HEADER_SIZE as u64), Err(HeaderError::Damaged));
+            let mut damaged = header();
+            damage(&mut damaged);
+            assert_eq!(
+                Header::from_bytes(&damaged.to_bytes(&name()), HEADER_SIZE as u64),
+                Err(HeaderError::Damaged)
+            );
         }
     }
 
