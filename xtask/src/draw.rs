@@ -24,7 +24,7 @@ pub(crate) fn print(workspace: &Workspace, seed: u64, folder: &str) -> Result<()
     let mut files = Vec::new();
     for path in &sources {
         let shown = workspace.shown(path);
-        if is_source(&shown) && shown.starts_with(folder) {
+        if is_source(&shown) && shown.starts_with(folder) && !is_test_module(path) {
             let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
             files.push((shown, text));
         }
@@ -84,6 +84,23 @@ fn is_source(path: &str) -> bool {
         && !path.starts_with("crates/testkit")
         && !path.components().any(|part| part.as_os_str() == "tests")
         && path.components().any(|part| part.as_os_str() == "src")
+}
+
+/// Whether the file is a module that its parent declares for tests only.
+fn is_test_module(path: &Path) -> bool {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_stem().and_then(|name| name.to_str())) else {
+        return false;
+    };
+    let parents = [folder.with_extension("rs"), folder.join("mod.rs"), folder.join("lib.rs")];
+    parents.iter().filter_map(|parent| fs::read_to_string(parent).ok()).any(|text| declares_test(&text, name))
+}
+
+/// Whether this text declares the module `name` below an attribute `cfg` with `test`.
+fn declares_test(text: &str, name: &str) -> bool {
+    let (lines, declaration) = (text.lines().map(str::trim).collect::<Vec<_>>(), format!("mod {name};"));
+    lines.windows(2).any(|pair| {
+        pair[1].ends_with(&declaration) && pair[0].starts_with("#[cfg(") && pair[0].contains("test")
+    })
 }
 
 /// The lines of code of a file up to its tests, with their numbers.
@@ -159,6 +176,15 @@ mod tests {
         );
         assert!(
             in_context(&text, 1).starts_with("> line 1\n") && in_context(&text, 40).ends_with("> line 40")
+        );
+    }
+
+    #[test]
+    fn modules_for_tests_are_recognised() {
+        let text = "mod claim;\n#[cfg(test)]\nmod judge;\n#[cfg(all(test, unix))]\npub(crate) mod rig;\n";
+        assert_eq!(
+            ["claim", "judge", "rig", "dge"].map(|name| declares_test(text, name)),
+            [false, true, true, false]
         );
     }
 

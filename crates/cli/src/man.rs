@@ -66,7 +66,7 @@ fn the_manual_page_is_current() {
     assert!(written == page, "run: WRITE_MAN=1 cargo test -p leasehold-cli manual_page");
 }
 
-/// All commands on one page.
+/// The man page of the command, with all subcommands.
 fn page() -> std::io::Result<String> {
     let mut command = Args::command().disable_help_subcommand(true);
     command.build();

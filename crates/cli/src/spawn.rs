@@ -327,6 +327,7 @@ fn spawn_then_move(
     let child = command.spawn()?;
     let move_error = match move_error_reader.read() {
         Ok(errno) => Some(Errno::from_raw(errno as i32)),
+        // Nothing was written: the process is in the control group, or needs none.
         Err(Errno::EAGAIN) => None,
         Err(errno) => return Err(errno.into()),
     };

@@ -135,7 +135,7 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Locks {
         process::register_hooks(keeper::wait_at_exit);
-        let owner = self.owner.unwrap_or_else(process::label);
+        let owner = self.owner.unwrap_or_else(process::owner_label);
         let shared = Arc::new(Shared::new(Parts {
             engine: self.engine,
             env: self.env,

@@ -34,6 +34,7 @@ impl Maintain for Client {
                 SessionAction::KeepAlive => match self.link.live() {
                     Some(conn) => conn.keep_alive(session.id),
                     None => {
+                        // Connects again; a later round sends the keep-alive.
                         let link = self.link.clone();
                         runtime::spawn(async move { drop(link.conn().await) });
                     }

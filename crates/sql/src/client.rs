@@ -117,12 +117,12 @@ impl Client {
 
     /// Whether this client holds anything.
     pub(crate) fn holds(&self) -> bool {
-        !lock_unpoisoned(&self.held).is_empty()
+        !lock_mutex(&self.held).is_empty()
     }
 
     /// Records that this client holds the claim.
     pub(crate) fn note_held(&self, id: ClaimId) {
-        lock_unpoisoned(&self.held).insert(id);
+        lock_mutex(&self.held).insert(id);
     }
 
     /// Records that a claim entered the queue, and wakes the maintenance.
@@ -140,7 +140,7 @@ impl Client {
     /// extended.
     pub(crate) fn schedule_check(&self, remaining: Duration) {
         let check_at = self.now().after(remaining);
-        let mut next_check = lock_unpoisoned(&self.next_check);
+        let mut next_check = lock_mutex(&self.next_check);
         // A repeated report of the same end may seem earlier only because it travelled faster: it does not move the
         // check.
         if check_at.after(CLOCK_TOLERANCE) < *next_check {
@@ -151,12 +151,12 @@ impl Client {
 
     /// When the waiting claims are checked next.
     pub(crate) fn next_check(&self) -> Instant {
-        *lock_unpoisoned(&self.next_check)
+        *lock_mutex(&self.next_check)
     }
 
     /// Records that a check starts now; the next one starts after `interval` at the latest.
     pub(crate) fn note_check_started(&self, interval: Duration) {
-        *lock_unpoisoned(&self.next_check) = self.now().after(interval);
+        *lock_mutex(&self.next_check) = self.now().after(interval);
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -166,7 +166,7 @@ impl Client {
     /// Learns the time of the database from an answer to a request sent at `sent`.
     pub(crate) fn learn_time(&self, sent: Instant, micros: i64) {
         let server_time = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
-        let step = lock_unpoisoned(&self.server_clock).learn(sent, self.now(), server_time);
+        let step = lock_mutex(&self.server_clock).learn(sent, self.now(), server_time);
         if let Some(step) = step {
             tracing::warn!(ahead = ?step, "the clock of the database went forward: holds are in doubt");
             self.mailbox.push(Notification::Doubt);
@@ -175,7 +175,7 @@ impl Client {
 
     /// A local time that is certainly not after the moment at which the database's clock showed `micros`.
     pub(crate) fn local_time_not_after(&self, micros: i64) -> Option<Instant> {
-        lock_unpoisoned(&self.server_clock).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
+        lock_mutex(&self.server_clock).not_after(Duration::from_micros(u64::try_from(micros).ok()?))
     }
 
     /// Claims a name: by the fast path where that is possible, else in a transaction.
@@ -315,7 +315,7 @@ impl Client {
         match self.apply(&hold.name, &verb).await {
             Ok(Reply::Renewed(Ok(()))) => Renewed::Extended { ttl: Some(hold.ttl) },
             Ok(Reply::Renewed(Err(loss))) => {
-                lock_unpoisoned(&self.held).remove(&hold.id);
+                lock_mutex(&self.held).remove(&hold.id);
                 Renewed::Lost(loss)
             }
             Ok(_) => Renewed::Unknown(reply_mismatch()),
@@ -328,7 +328,7 @@ impl Client {
         let released = releases.iter().map(|release| async {
             let released = self.release_one(release).await;
             if !matches!(released, Released::Unknown(_)) {
-                lock_unpoisoned(&self.held).remove(&release.id);
+                lock_mutex(&self.held).remove(&release.id);
             }
             released
         });
@@ -449,7 +449,7 @@ pub(crate) fn reply_mismatch() -> EngineError {
 }
 
 /// Locks a mutex, even if a thread panicked while it had the lock.
-pub(crate) fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

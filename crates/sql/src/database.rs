@@ -239,7 +239,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     }
 
     /// Closes all idle connections.
-    fn close_idle(&self) -> BoxFuture<'_, ()> {
+    fn close_idle_connections(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::ready(()))
     }
 

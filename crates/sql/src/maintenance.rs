@@ -125,7 +125,7 @@ impl Maintenance {
             self.failed = maintenance_result.is_err();
         }
         if claims_wait && self.asleep && !client.holds() {
-            client.database.close_idle().await;
+            client.database.close_idle_connections().await;
         }
         Some((client.has_waiting_claims(), Arc::clone(&client.database)))
     }

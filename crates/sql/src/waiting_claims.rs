@@ -16,7 +16,7 @@ use leasehold_core::{
 };
 
 use crate::{
-    client::{Client, lock_unpoisoned, within_request_timeout},
+    client::{Client, lock_mutex, within_request_timeout},
     connection_slots,
     database::{Failed, QueueEntry, Timed},
     row::{duration_micros, kind_of},
@@ -66,7 +66,7 @@ impl Client {
                 });
             }
             ClientMessage::HoldEnds { remaining_micros } => {
-                if let Some(entry) = lock_unpoisoned(&self.waiting.entries).get_mut(&notification.id) {
+                if let Some(entry) = lock_mutex(&self.waiting.entries).get_mut(&notification.id) {
                     entry.near_head = true;
                 }
                 self.schedule_check(Duration::from_micros(u64::try_from(*remaining_micros).unwrap_or(0)));
@@ -97,7 +97,7 @@ impl Client {
     /// Reads the state of the waiting claims and extends their queue entries, also for a client that gets no
     /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
     pub(crate) async fn refresh(&self, asleep: bool) -> Result<bool, Failed> {
-        let mut entries: Vec<QueueEntry> = lock_unpoisoned(&self.waiting.entries).values().cloned().collect();
+        let mut entries: Vec<QueueEntry> = lock_mutex(&self.waiting.entries).values().cloned().collect();
         entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
         for entry in entries.iter_mut().filter(|_| asleep) {
             entry.claim_time = connection_slots::sleeper_claim_time(self.position());
@@ -129,7 +129,7 @@ impl Client {
     /// Ends expired holds of the names that claims wait for.
     pub(crate) async fn settle(&self) -> Result<(), Failed> {
         let mut names: Vec<Name> =
-            lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
+            lock_mutex(&self.waiting.entries).values().map(|entry| entry.name.clone()).collect();
         names.sort();
         names.dedup();
         let expiries = within_request_timeout(self.database.expiries(&names)).await?;
@@ -166,8 +166,7 @@ impl Client {
 
     /// The time between two extensions of the queue entries: a part of the shortest life of an entry.
     pub(crate) fn refresh_interval(&self) -> Duration {
-        let shortest_life =
-            lock_unpoisoned(&self.waiting.entries).values().map(|entry| entry.life_micros).min();
+        let shortest_life = lock_mutex(&self.waiting.entries).values().map(|entry| entry.life_micros).min();
         Duration::from_micros(shortest_life.unwrap_or(0).unsigned_abs()) / REFRESHES_PER_LIFE
     }
 
@@ -179,12 +178,12 @@ impl Client {
 
     /// Whether any claim waits.
     pub(crate) fn has_waiting_claims(&self) -> bool {
-        !lock_unpoisoned(&self.waiting.entries).is_empty()
+        !lock_mutex(&self.waiting.entries).is_empty()
     }
 
     /// Whether this claim waits.
     pub(crate) fn is_queued(&self, id: ClaimId) -> bool {
-        lock_unpoisoned(&self.waiting.entries).contains_key(&id)
+        lock_mutex(&self.waiting.entries).contains_key(&id)
     }
 
     /// Records that a claim waits, with `ahead` claims ahead of it (if that is known), and whether it is `near_head`.
@@ -197,7 +196,7 @@ impl Client {
             near_head,
             claim_time: claim.claim_time.min(claim.ttl),
         };
-        let mut entries = lock_unpoisoned(&self.waiting.entries);
+        let mut entries = lock_mutex(&self.waiting.entries);
         entries.insert(claim.id, entry);
         // With several waiting claims, the position is unknown until the next poll.
         let position = ahead.filter(|_| entries.len() == 1).unwrap_or(0);
@@ -209,21 +208,21 @@ impl Client {
 
     /// Records that a claim was granted, and whether it had waited.
     pub(crate) fn note_granted(&self, id: ClaimId) {
-        if lock_unpoisoned(&self.waiting.entries).remove(&id).is_some() {
-            lock_unpoisoned(&self.waiting.granted).insert(id);
+        if lock_mutex(&self.waiting.entries).remove(&id).is_some() {
+            lock_mutex(&self.waiting.granted).insert(id);
         }
     }
 
     /// Forgets the claim; true if it had waited, granted or not.
     pub(crate) fn forget(&self, id: ClaimId) -> bool {
-        let granted = lock_unpoisoned(&self.waiting.granted).remove(&id);
-        lock_unpoisoned(&self.waiting.entries).remove(&id).is_some() || granted
+        let granted = lock_mutex(&self.waiting.granted).remove(&id);
+        lock_mutex(&self.waiting.entries).remove(&id).is_some() || granted
     }
 
     /// The queue entry of the notified claim. If the claim has no entry yet, stores the notification until it has one.
     fn entry_or_defer(&self, notification: &ClientNotification) -> Option<QueueEntry> {
-        let mut arriving = lock_unpoisoned(&self.waiting.arriving);
-        let entry = lock_unpoisoned(&self.waiting.entries).get(&notification.id).cloned();
+        let mut arriving = lock_mutex(&self.waiting.arriving);
+        let entry = lock_mutex(&self.waiting.entries).get(&notification.id).cloned();
         if entry.is_none()
             && let Some(early) = arriving.get_mut(&notification.id)
         {
@@ -243,18 +242,18 @@ pub(crate) struct Arrival<'a> {
 impl<'a> Arrival<'a> {
     /// Expects the claim to enter the queue.
     pub(crate) fn new(client: &'a Client, claim: ClaimId) -> Self {
-        lock_unpoisoned(&client.waiting.arriving).insert(claim, None);
+        lock_mutex(&client.waiting.arriving).insert(claim, None);
         Self { client, claim }
     }
 
     /// Takes the notification that arrived meanwhile.
     pub(crate) fn take_deferred(&self) -> Option<ClientNotification> {
-        lock_unpoisoned(&self.client.waiting.arriving).get_mut(&self.claim).and_then(Option::take)
+        lock_mutex(&self.client.waiting.arriving).get_mut(&self.claim).and_then(Option::take)
     }
 }
 
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
-        lock_unpoisoned(&self.client.waiting.arriving).remove(&self.claim);
+        lock_mutex(&self.client.waiting.arriving).remove(&self.claim);
     }
 }

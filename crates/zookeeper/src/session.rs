@@ -53,7 +53,7 @@ const IDLE_LIMIT: Duration = Duration::from_secs(60);
 /// The length of the password of a session that does not exist yet; the server chooses the real password.
 const PASSWORD_BYTES: usize = 16;
 
-/// What this client knows of a session, apart from its connection.
+/// What this client knows of a session of ZooKeeper, apart from its connection.
 pub(crate) struct SessionState {
     /// The requested timeout. Claims that request the same timeout share the session.
     pub(crate) requested_timeout: Duration,

@@ -32,7 +32,7 @@ impl Owner {
     /// that holds the lock uses the label of the process that people see.
     #[must_use]
     pub fn of_process(pid: u32) -> Self {
-        Self::new(&crate::contract::process::label_of(pid))
+        Self::new(&crate::contract::process::owner_label_of(pid))
     }
 
     /// The label.

@@ -61,13 +61,14 @@ pub(crate) fn register_hooks(at_exit: fn()) {
     });
 }
 
-/// The label of this process, `user@host:pid`, as far as the system knows it.
-pub(crate) fn label() -> String {
-    label_of(std::process::id())
+/// The default owner of a claim of this process, which `list` and `show` print for a holder: `user@host:pid`, as far as
+/// the system knows it.
+pub(crate) fn owner_label() -> String {
+    owner_label_of(std::process::id())
 }
 
-/// The label of a process of this user and host.
-pub(crate) fn label_of(pid: u32) -> String {
+/// The default owner of a claim of this process or of another process of this user and host.
+pub(crate) fn owner_label_of(pid: u32) -> String {
     let uid = nix::unistd::geteuid();
     let user = local_user(uid.as_raw())
         .or_else(|| Some(nix::unistd::User::from_uid(uid).ok().flatten()?.name))
@@ -122,6 +123,6 @@ mod tests {
         let uid = nix::unistd::geteuid();
         let user =
             nix::unistd::User::from_uid(uid).unwrap().map_or_else(|| uid.to_string(), |user| user.name);
-        assert!(label().starts_with(&format!("{user}@")));
+        assert!(owner_label().starts_with(&format!("{user}@")));
     }
 }

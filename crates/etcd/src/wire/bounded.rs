@@ -95,21 +95,21 @@ impl<Q: prost::Message + 'static, A: Answer> Codec for Bounded<Q, A> {
     type Encode = Q;
     type Decode = A;
     type Encoder = ProstEncoder<Q>;
-    type Decoder = Weighed<A>;
+    type Decoder = BoundedDecoder<A>;
 
     fn encoder(&mut self) -> ProstEncoder<Q> {
         ProstEncoder::default()
     }
 
-    fn decoder(&mut self) -> Weighed<A> {
-        Weighed(PhantomData)
+    fn decoder(&mut self) -> BoundedDecoder<A> {
+        BoundedDecoder(PhantomData)
     }
 }
 
 /// The decoder of a call: decodes answers of type `A`, and weighs each answer before it is decoded.
-pub(super) struct Weighed<A>(PhantomData<A>);
+pub(super) struct BoundedDecoder<A>(PhantomData<A>);
 
-impl<A: Answer> Decoder for Weighed<A> {
+impl<A: Answer> Decoder for BoundedDecoder<A> {
     type Item = A;
     type Error = Status;
 

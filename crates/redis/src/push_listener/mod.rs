@@ -117,8 +117,8 @@ impl PushListener {
         }
     }
 
-    /// Handles a message that this server published itself, received at `now`.
-    pub(crate) fn receive_own(&self, message: &[u8], now: Instant) {
+    /// Handles a message that a script of leasehold published on this server, received at `now`.
+    pub(crate) fn receive_leasehold_message(&self, message: &[u8], now: Instant) {
         self.deliver(message, self.process.is_trusted(now));
     }
 
@@ -179,9 +179,9 @@ mod tests {
         let is_dated =
             || matches!(notifications(&listener)[..], [Notification::Granted { since: Some(_), .. }]);
         listener.learn(at(3000), at(3001), 4_000_000);
-        listener.receive_own(GRANTED, at(4000));
+        listener.receive_leasehold_message(GRANTED, at(4000));
         assert!(is_dated());
-        listener.receive_own(GRANTED, at(4001));
+        listener.receive_leasehold_message(GRANTED, at(4001));
         assert!(!is_dated(), "the server may have been replaced");
         listener.receive(GRANTED);
         let notifications = notifications(&listener);

@@ -281,7 +281,7 @@ fn handle_frame(
     };
     match parts.as_slice() {
         [Frame::Bytes(kind), Frame::Bytes(_), Frame::Bytes(message)] if kind == b"smessage" => {
-            listener.receive_own(message, client.clock.now());
+            listener.receive_leasehold_message(message, client.clock.now());
         }
         [Frame::Bytes(kind), Frame::Bytes(channel), ..] if kind == b"ssubscribe" => {
             let oldest_pending = subscriptions.lock().pending.front().map(|(slot, _)| *slot);

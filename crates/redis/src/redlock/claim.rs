@@ -248,9 +248,9 @@ impl RedlockEngine {
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
-    /// How long a node has no vote after a restart: longer than the longest lease, even if the node's clock is faster
-    /// by a hundredth, and so much longer that every forgotten token is smaller than the time of each node whose clock
-    /// agrees with this node's.
+    /// How long a node has no vote after a restart: the longest lease, two hundredths of it, and a margin. One hundredth
+    /// is for a node whose clock is faster. With the other one, every forgotten token is smaller than the time of each
+    /// node whose clock agrees with this node's.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN

@@ -219,8 +219,8 @@ impl Database for Mysql {
         self.pool.connection_slots()
     }
 
-    fn close_idle(&self) -> BoxFuture<'_, ()> {
-        self.pool.close_idle();
+    fn close_idle_connections(&self) -> BoxFuture<'_, ()> {
+        self.pool.close_idle_connections();
         Box::pin(std::future::ready(()))
     }
 

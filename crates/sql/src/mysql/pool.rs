@@ -13,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
 use super::{config::Config, conn::Conn};
 use crate::{
-    client::{CONNECTIONS, lock_unpoisoned},
+    client::{CONNECTIONS, lock_mutex},
     connection_slots::ConnectionSlots,
     database::{Failed, MissingTables, replaced},
     pool_wait::wait_for_returned,
@@ -34,7 +34,7 @@ pub(super) struct Pool {
     /// One permit for each connection that a request uses.
     permits: Semaphore,
     idle: Mutex<Vec<Conn>>,
-    /// The lineage of the server that answered last.
+    /// The lineage of the server that answered last: an answer of another one shows a fail-over.
     lineage: Mutex<Option<Lineage>>,
     /// What the server last reported of its connection slots.
     slots: Mutex<Option<ConnectionSlots>>,
@@ -80,7 +80,7 @@ impl Pool {
         loop {
             let now = self.clock.now();
             let idle = {
-                let mut idle = lock_unpoisoned(&self.idle);
+                let mut idle = lock_mutex(&self.idle);
                 idle.retain(|conn| now < conn.last_answer.after(MAX_IDLE));
                 // Borrows the connection that was used last, so that the other connections can stay silent and be
                 // closed.
@@ -108,10 +108,10 @@ impl Pool {
             return Ok(conn);
         }
         self.note_connection_slots(conn.connection_slots());
-        let previous = lock_unpoisoned(&self.lineage).replace(conn.lineage());
+        let previous = lock_mutex(&self.lineage).replace(conn.lineage());
         if previous.is_some_and(|previous| previous != conn.lineage()) {
             // Another server answers now: connections to its predecessor are useless.
-            lock_unpoisoned(&self.idle).clear();
+            lock_mutex(&self.idle).clear();
         }
         Ok(conn)
     }
@@ -122,27 +122,27 @@ impl Pool {
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
         }
-        wait_for_returned(&self.returned, || lock_unpoisoned(&self.idle).pop()).await
+        wait_for_returned(&self.returned, || lock_mutex(&self.idle).pop()).await
     }
 
     /// The connection slots at the server's last report.
     pub(super) fn connection_slots(&self) -> Option<ConnectionSlots> {
-        *lock_unpoisoned(&self.slots)
+        *lock_mutex(&self.slots)
     }
 
     /// Stores what the server reports of its connection slots.
     pub(super) fn note_connection_slots(&self, slots: Option<ConnectionSlots>) {
-        *lock_unpoisoned(&self.slots) = slots;
+        *lock_mutex(&self.slots) = slots;
     }
 
     /// Closes all idle connections.
-    pub(super) fn close_idle(&self) {
-        lock_unpoisoned(&self.idle).clear();
+    pub(super) fn close_idle_connections(&self) {
+        lock_mutex(&self.idle).clear();
     }
 
     /// Records that a connection broke, and closes the idle connections, which most likely broke, too.
     pub(super) fn note_broken(&self) {
-        lock_unpoisoned(&self.idle).clear();
+        lock_mutex(&self.idle).clear();
         self.connections_broke.store(true, Ordering::Relaxed);
     }
 
@@ -153,7 +153,7 @@ impl Pool {
 
     /// The lineage of the tables on this server; zero before the first connection.
     pub(super) fn lineage(&self) -> Lineage {
-        lock_unpoisoned(&self.lineage).unwrap_or(Lineage::new(0))
+        lock_mutex(&self.lineage).unwrap_or(Lineage::new(0))
     }
 }
 
@@ -173,7 +173,7 @@ impl Borrowed<'_> {
         }
         if !conn.is_closed() {
             conn.last_answer = pool.clock.now();
-            lock_unpoisoned(&pool.idle).push(conn);
+            lock_mutex(&pool.idle).push(conn);
             pool.returned.notify_one();
         }
         Ok(())

@@ -332,8 +332,8 @@ impl Database for Postgres {
         self.listener.set_asleep(asleep);
     }
 
-    fn close_idle(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.listener.close_idle())
+    fn close_idle_connections(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.listener.close_idle_connections())
     }
 
     fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {

@@ -144,11 +144,11 @@ impl Listener {
     }
 
     /// Closes the idle connections; the LISTEN connection, too, if it is idle.
-    pub(crate) async fn close_idle(&self) {
+    pub(crate) async fn close_idle_connections(&self) {
         let Ok(mut state) = self.state.try_lock() else { return };
         let direct_conn = state.direct_conn.take();
         direct_conn.iter().for_each(Conn::suppress_report);
-        self.pool.close_idle();
+        self.pool.close_idle_connections();
         if state.subscription.as_ref().is_some_and(|subscription| !subscription.listens()) {
             state.subscription = None;
             self.last_attempt_succeeded.store(false, Ordering::Relaxed);

@@ -13,7 +13,7 @@ use tokio::{
 
 use super::{config::Config, conn::Conn, notification_handler::NotificationHandler};
 use crate::{
-    client::{CONNECTIONS, lock_unpoisoned},
+    client::{CONNECTIONS, lock_mutex},
     connection_slots::ConnectionSlots,
     database::{Failed, MissingTables, replaced},
     pool_wait::wait_for_returned,
@@ -31,7 +31,7 @@ pub(crate) struct Pool {
     permits: Semaphore,
     /// The idle connections, and since when; the one used last is used next.
     idle: Mutex<Vec<(Conn, Instant)>>,
-    /// The lineage of the server that answered last.
+    /// The lineage of the server that answered last: an answer of another one shows a fail-over.
     lineage: Mutex<Option<Lineage>>,
     /// What the server last reported of its connection slots.
     slots: Mutex<Option<ConnectionSlots>>,
@@ -83,7 +83,7 @@ impl Pool {
     /// Borrows the listening connection, if it is idle.
     pub(crate) fn borrow_listening(&self) -> Option<Borrowed<'_>> {
         let permit = self.permits.try_acquire().ok()?;
-        let mut idle = lock_unpoisoned(&self.idle);
+        let mut idle = lock_mutex(&self.idle);
         let index = idle.iter().position(|(conn, _)| conn.listens())?;
         let (conn, _) = idle.remove(index);
         Some(Borrowed { conn, pool: self, _permit: permit })
@@ -98,7 +98,7 @@ impl Pool {
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.map_err(|_| Failed::new(Fault::Retry, "closed"))?;
         let idle = {
-            let mut idle = lock_unpoisoned(&self.idle);
+            let mut idle = lock_mutex(&self.idle);
             idle.retain(|(conn, _)| !conn.is_closed());
             choose(&idle).map(|index| idle.remove(index))
         };
@@ -129,9 +129,8 @@ impl Pool {
     /// Waits for any existing connection, even the listening one, because the server accepts no more: a missing
     /// connection must not let a hold expire or a release fail. `None` if there is no other connection.
     async fn wait_for_existing(&self) -> Option<Conn> {
-        let take_idle = || {
-            lock_unpoisoned(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere())
-        };
+        let take_idle =
+            || lock_mutex(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere());
         if let Some(conn) = take_idle() {
             return Some(conn);
         }
@@ -144,24 +143,24 @@ impl Pool {
 
     /// The connection slots at the server's last report.
     pub(crate) fn connection_slots(&self) -> Option<ConnectionSlots> {
-        *lock_unpoisoned(&self.slots)
+        *lock_mutex(&self.slots)
     }
 
     /// Stores what the server reports of its connection slots.
     pub(crate) fn note_connection_slots(&self, slots: Option<ConnectionSlots>) {
-        *lock_unpoisoned(&self.slots) = slots;
+        *lock_mutex(&self.slots) = slots;
     }
 
     /// Closes all idle connections, without a report to the listener.
-    pub(crate) fn close_idle(&self) {
-        for (conn, _) in lock_unpoisoned(&self.idle).drain(..) {
+    pub(crate) fn close_idle_connections(&self) {
+        for (conn, _) in lock_mutex(&self.idle).drain(..) {
             conn.suppress_report();
         }
     }
 
     /// Closes connections that were idle for long, except for one: the listening one, or the one used last.
     pub(crate) fn close_unused(&self) {
-        let mut idle = lock_unpoisoned(&self.idle);
+        let mut idle = lock_mutex(&self.idle);
         let now = runtime::now();
         let kept_index = idle.iter().rposition(|(conn, _)| conn.listens()).or(idle.len().checked_sub(1));
         let mut index = 0..;
@@ -178,15 +177,15 @@ impl Pool {
             self.note_connection_slots(Some(slots));
         }
         let lineage = conn.lineage();
-        let previous = lock_unpoisoned(&self.lineage).replace(lineage);
+        let previous = lock_mutex(&self.lineage).replace(lineage);
         if previous.is_some_and(|previous| previous != lineage) {
-            lock_unpoisoned(&self.idle).clear();
+            lock_mutex(&self.idle).clear();
         }
     }
 
     /// The lineage of the server that answered last; zero before the first connection.
     pub(crate) fn lineage(&self) -> Lineage {
-        lock_unpoisoned(&self.lineage).unwrap_or(Lineage::new(0))
+        lock_mutex(&self.lineage).unwrap_or(Lineage::new(0))
     }
 }
 
@@ -209,7 +208,7 @@ impl Borrowed<'_> {
         if conn.lineage() != pool.lineage() {
             return Err(replaced());
         }
-        lock_unpoisoned(&pool.idle).push((conn, runtime::now()));
+        lock_mutex(&pool.idle).push((conn, runtime::now()));
         pool.returned.notify_one();
         pool.close_unused();
         Ok(())

@@ -1,4 +1,4 @@
-//! The id of the current boot of the machine, from which times are counted.
+//! The id of the current boot of the machine: the times in an SQLite database count from a boot.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::database::Failed;
 /// The file in which the kernel tells the id of the current boot.
 const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The id of the current boot.
+/// The id of the current boot, from which the ends of the leases in the database count.
 pub(super) fn boot_id() -> Result<String, Failed> {
     let boot_id = fs::read_to_string(BOOT_ID_FILE).map_err(|error| {
         Failed::new(

@@ -22,7 +22,7 @@ use super::{
     worker::{Access, Worker},
 };
 use crate::{
-    client::lock_unpoisoned,
+    client::lock_mutex,
     database::{Database, DbFuture, Failed, FastGrant, LookResult, QueueEntry, Refreshed, Timed},
     row::{ClientId, previous_code},
     step::{Changes, ClientNotification, Reply, Snapshot, Verb},
@@ -277,7 +277,7 @@ impl Database for Sqlite {
     }
 
     fn lineage(&self) -> Lineage {
-        *lock_unpoisoned(&self.lineage)
+        *lock_mutex(&self.lineage)
     }
 
     fn ping(&self) -> DbFuture<'_, ()> {

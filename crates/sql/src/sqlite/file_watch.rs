@@ -28,7 +28,7 @@ use nix::{
 };
 use tokio::io::{Interest, unix::AsyncFd};
 
-use crate::{client::lock_unpoisoned, runtime};
+use crate::{client::lock_mutex, runtime};
 
 /// How long an unused inotify instance stays open: the kernel allows each user only a few.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
@@ -87,14 +87,14 @@ impl FileWatch {
     /// Closes the watch after a while without waiting claims. Called while no claim waits.
     pub(super) fn close_unused(&self) {
         let now = self.clock.now();
-        lock_unpoisoned(&self.watch).take_if(|(_, last_used)| now.since(*last_used) >= CLOSE_AFTER);
+        lock_mutex(&self.watch).take_if(|(_, last_used)| now.since(*last_used) >= CLOSE_AFTER);
     }
 
     /// The watch, and whether it is new.
     fn watch(&self) -> Option<(Arc<Inotify>, bool)> {
-        let mut watch = lock_unpoisoned(&self.watch);
+        let mut shared_watch = lock_mutex(&self.watch);
         let now = self.clock.now();
-        if let Some((watch, last_used)) = &mut *watch {
+        if let Some((watch, last_used)) = &mut *shared_watch {
             *last_used = now;
             return Some((Arc::clone(watch), false));
         }
@@ -104,7 +104,7 @@ impl FileWatch {
         });
         match created {
             Ok(created) => {
-                *watch = Some((Arc::clone(&created), now));
+                *shared_watch = Some((Arc::clone(&created), now));
                 Some((created, true))
             }
             Err(errno) => {
@@ -119,7 +119,7 @@ impl FileWatch {
         let end_events = AddWatchFlags::IN_IGNORED | AddWatchFlags::IN_MOVE_SELF;
         while let Ok(events) = watch.read_events() {
             if events.iter().any(|event| event.mask.intersects(end_events)) {
-                *lock_unpoisoned(&self.watch) = None;
+                *lock_mutex(&self.watch) = None;
                 return;
             }
         }

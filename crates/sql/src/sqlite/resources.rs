@@ -14,7 +14,7 @@ use super::{
     opened::Opened,
     worker::{Access, Resources},
 };
-use crate::{client::lock_unpoisoned, database::Failed, row::micros};
+use crate::{client::lock_mutex, database::Failed, row::micros};
 
 /// How long a writer waits while other processes write before it gives up. This limit is short enough for the request
 /// behind a waiting request to be answered in time, too.
@@ -77,7 +77,7 @@ impl FileResources {
         if !opened.has_tables() {
             return Ok(opened);
         }
-        let mut lineage = lock_unpoisoned(&self.lineage);
+        let mut lineage = lock_mutex(&self.lineage);
         if ![Lineage::new(0), opened.lineage].contains(&*lineage) {
             tracing::warn!(path = %self.path.display(), "the tables were replaced: the locks in the old ones are lost");
         }

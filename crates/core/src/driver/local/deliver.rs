@@ -93,6 +93,7 @@ impl Shared {
         grant: &Grant,
         arrival: Arrival,
     ) -> Option<PreparedClaim> {
+        // The guards for the waiters. They are sent when the shard is no longer locked.
         let mut deliveries = Vec::new();
         let mut prepared = None;
         let name = &claim.name;
@@ -112,7 +113,7 @@ impl Shared {
                         let mut hold = self.new_hold(claim.id, &terms, grant, arrival, now);
                         let handed_over = false;
                         let delivery =
-                            self.deliver_guard(name, &mut hold, waiter, grant.previous, handed_over, now);
+                            self.prepare_delivery(name, &mut hold, waiter, grant.previous, handed_over, now);
                         deliveries.extend(delivery);
                         self.join_readers(name, state, &mut hold, &mut deliveries, now);
                         self.set_lease_timer(name, &mut hold, now);

@@ -103,7 +103,7 @@ impl Shared {
 
     /// Makes a guard on `hold`, with the next token, for a request of the local queue. `handed_over`: the hold is
     /// handed over inside the process.
-    pub(super) fn deliver_guard(
+    pub(super) fn prepare_delivery(
         self: &Arc<Self>,
         name: &Name,
         hold: &mut LocalHold,
@@ -149,7 +149,7 @@ impl Shared {
             && let Some(waiter) = state.queue.take_head_if(|head| hold.can_hand_over(&head.terms, now))
         {
             let handed_over = true;
-            deliveries.extend(self.deliver_guard(name, hold, waiter, Previous::Clean, handed_over, now));
+            deliveries.extend(self.prepare_delivery(name, hold, waiter, Previous::Clean, handed_over, now));
         }
     }
 }

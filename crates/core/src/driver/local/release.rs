@@ -117,7 +117,7 @@ impl Shared {
         let ended = std::mem::replace(&mut hold.ended, Previous::Clean);
         let handed_over = true;
         let mut deliveries: Vec<Delivery> =
-            self.deliver_guard(name, hold, waiter, ended, handed_over, now).into_iter().collect();
+            self.prepare_delivery(name, hold, waiter, ended, handed_over, now).into_iter().collect();
         if !state.queue.is_empty() && state.holds[hold_index].terms.mode == crate::Mode::Shared {
             let mut hold = state.holds.swap_remove(hold_index);
             self.join_readers(name, state, &mut hold, &mut deliveries, now);

@@ -4,7 +4,7 @@
 use nix::errno::Errno;
 
 use super::{
-    claims::lock,
+    claims::lock_mutex,
     dir::open::Access,
     engine::FileEngine,
     kernel::Flock,
@@ -105,7 +105,8 @@ impl FileEngine {
                 Ok(_) | Err(_) => {}
             }
         }
-        let mut asked = lock(&self.asked_to_stop);
+        // If this hold has ended when the break is repeated, it ended because it was asked to: the break is done.
+        let mut asked = lock_mutex(&self.asked_to_stop);
         if !asked.iter().any(|(asked_name, asked_token)| asked_name == name && *asked_token == token) {
             if asked.len() >= MAX_ASKED_TO_STOP {
                 asked.remove(0);
@@ -121,7 +122,7 @@ impl FileEngine {
     /// The result of a break whose token is not held: [`Broken::Done`] if its holder was asked to stop before,
     /// otherwise [`Broken::NotHeld`].
     fn result_if_not_held(&self, name: &Name, token: u64) -> Broken {
-        let mut asked = lock(&self.asked_to_stop);
+        let mut asked = lock_mutex(&self.asked_to_stop);
         let len_before = asked.len();
         asked.retain(|(asked_name, asked_token)| asked_name != name || *asked_token != token);
         if asked.len() < len_before { Broken::Done } else { Broken::NotHeld }

@@ -13,7 +13,7 @@ use crate::{Claim, ClaimId, Previous, Token};
 const MAX_TOMBSTONES: usize = 1024;
 
 /// Locks a mutex, also after a panic elsewhere: the guarded data is consistent between any two statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -88,7 +88,7 @@ struct Inner {
 impl Claims {
     /// The cell of `id`, created if there is none; `None` for an id that was released before.
     pub(super) fn get_or_create(&self, id: ClaimId) -> Option<SharedCell> {
-        let mut inner = lock(&self.0);
+        let mut inner = lock_mutex(&self.0);
         if inner.tombstones.contains(&id) {
             return None;
         }
@@ -97,19 +97,19 @@ impl Claims {
 
     /// The cell of `id`, if there is one.
     pub(super) fn find(&self, id: ClaimId) -> Option<SharedCell> {
-        lock(&self.0).cells.get(&id).cloned()
+        lock_mutex(&self.0).cells.get(&id).cloned()
     }
 
     /// Forgets `id`, whose cell the caller has set to [`ClaimCell::Gone`].
     pub(super) fn forget(&self, id: ClaimId) {
-        lock(&self.0).cells.remove(&id);
+        lock_mutex(&self.0).cells.remove(&id);
     }
 
     /// Calls `visit` for every claim that waits or holds.
     #[cfg(test)]
     pub(super) fn for_each(&self, mut visit: impl FnMut(&ClaimEntry)) {
-        for cell in lock(&self.0).cells.values() {
-            if let ClaimCell::Live(entry) = &*lock(cell) {
+        for cell in lock_mutex(&self.0).cells.values() {
+            if let ClaimCell::Live(entry) = &*lock_mutex(cell) {
                 visit(entry);
             }
         }
@@ -117,7 +117,7 @@ impl Claims {
 
     /// Removes `id` for its release and leaves a tombstone: no later `claim` of this id creates anything.
     pub(super) fn add_tombstone(&self, id: ClaimId) -> Option<SharedCell> {
-        let mut inner = lock(&self.0);
+        let mut inner = lock_mutex(&self.0);
         let cell = inner.cells.remove(&id);
         if inner.tombstones.insert(id) {
             inner.tombstone_order.push_back(id);
@@ -144,7 +144,7 @@ mod tests {
         for n in 1..=MAX_TOMBSTONES as u32 {
             claims.add_tombstone(id(n));
         }
-        assert_eq!(lock(&claims.0).tombstones.len(), MAX_TOMBSTONES);
+        assert_eq!(lock_mutex(&claims.0).tombstones.len(), MAX_TOMBSTONES);
         assert!(claims.get_or_create(id(0)).is_some(), "the oldest was forgotten");
         assert!(claims.get_or_create(id(1)).is_none());
     }

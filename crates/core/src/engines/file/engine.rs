@@ -3,7 +3,7 @@
 use std::{fmt, os::fd::OwnedFd, path::PathBuf, sync::Mutex, time::Duration};
 
 use super::{
-    claims::{ClaimCell, ClaimState, Claims, lock},
+    claims::{ClaimCell, ClaimState, Claims, lock_mutex},
     dir::Dir,
     dir::idle::IdleFiles,
     dir::open::Access,
@@ -82,7 +82,7 @@ impl FileEngine {
     /// The limit of open files.
     pub fn descriptor(&self, id: ClaimId) -> std::io::Result<Option<OwnedFd>> {
         let Some(cell) = self.claims.find(id) else { return Ok(None) };
-        match &*lock(&cell) {
+        match &*lock_mutex(&cell) {
             ClaimCell::Live(entry) if matches!(entry.claim_state, ClaimState::Holding { .. }) => {
                 entry.lock_file.duplicate().map(Some)
             }

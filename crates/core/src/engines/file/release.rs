@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    claims::{ClaimCell, ClaimEntry, ClaimState, SharedCell, lock},
+    claims::{ClaimCell, ClaimEntry, ClaimState, SharedCell, lock_mutex},
     dir::idle::IdleFile,
     dir::open::Access,
     engine::FileEngine,
@@ -59,7 +59,7 @@ impl FileEngine {
     /// Checks one hold, which never expires: returns whether it still exists.
     pub(super) fn renew_one(&self, hold: &Hold) -> Renewed {
         let Some(cell) = self.claims.find(hold.id) else { return Renewed::Lost(Loss::Gone) };
-        let cell = lock(&cell);
+        let cell = lock_mutex(&cell);
         let ClaimCell::Live(entry) = &*cell else { return Renewed::Lost(Loss::Gone) };
         match entry.claim_state {
             ClaimState::Holding { token, .. } if token == hold.token && entry.claim.name == hold.name => {}
@@ -89,7 +89,7 @@ impl FileEngine {
 
     /// Ends the claim in `cell` and returns its entry, if it waited or held.
     fn end_claim(&self, cell: &SharedCell, id: ClaimId) -> Option<Box<ClaimEntry>> {
-        let ended_cell = std::mem::replace(&mut *lock(cell), ClaimCell::Gone);
+        let ended_cell = std::mem::replace(&mut *lock_mutex(cell), ClaimCell::Gone);
         self.claims.add_tombstone(id);
         match ended_cell {
             ClaimCell::Live(entry) => Some(entry),

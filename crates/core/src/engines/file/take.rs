@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    claims::{ClaimCell, ClaimEntry, ClaimState, lock},
+    claims::{ClaimCell, ClaimEntry, ClaimState, lock_mutex},
     dir::idle::IdleFile,
     dir::open::Access,
     engine::FileEngine,
@@ -41,7 +41,7 @@ impl FileEngine {
             How::Ask => self.claims.find(claim.id),
         };
         let Some(cell) = cell else { return Ok(Answer::Gone) };
-        let mut cell = lock(&cell);
+        let mut cell = lock_mutex(&cell);
         let answer = match (&mut *cell, how) {
             (ClaimCell::Gone, _) => return Ok(Answer::Gone),
             (ClaimCell::Fresh, How::Ask) => {

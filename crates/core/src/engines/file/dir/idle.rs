@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::super::{
-    claims::lock,
+    claims::lock_mutex,
     kernel::locks::{LockFile, NamePaths},
 };
 use crate::Name;
@@ -34,12 +34,12 @@ impl IdleFiles {
     /// Removes and returns the lock file of a name, for one claim. The claim checks whether the path still leads to
     /// this file.
     pub(crate) fn take(&self, name: &Name) -> Option<IdleFile> {
-        lock(&self.0).remove(name).filter(|idle_file| idle_file.lock_file.is_ours_alone())
+        lock_mutex(&self.0).remove(name).filter(|idle_file| idle_file.lock_file.is_ours_alone())
     }
 
     /// Stores a lock file, or closes it: if another process may have it open too, or if the cache is full.
     pub(crate) fn add(&self, idle_file: IdleFile) {
-        let mut idle_files = lock(&self.0);
+        let mut idle_files = lock_mutex(&self.0);
         if idle_file.lock_file.is_ours_alone()
             && (idle_files.len() < MAX_OPEN || idle_files.contains_key(&idle_file.paths.name))
         {
@@ -49,7 +49,7 @@ impl IdleFiles {
 
     /// Closes all idle lock files; returns whether there were any.
     pub(crate) fn close_all(&self) -> bool {
-        let closed = std::mem::take(&mut *lock(&self.0));
+        let closed = std::mem::take(&mut *lock_mutex(&self.0));
         !closed.is_empty()
     }
 }

@@ -14,7 +14,7 @@ use nix::{sys::stat::fstat, unistd::fsync};
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
 use super::super::{
-    claims::lock,
+    claims::lock_mutex,
     dir::Dir,
     dir::open::{Access, open_file},
     error::{classify, classify_errno, foreign_file_error},
@@ -155,7 +155,7 @@ impl StateFiles {
         dir: &Dir,
         paths: &NamePaths,
     ) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&paths.name).cloned();
+        let cached = lock_mutex(&self.0).get(&paths.name).cloned();
         cached.map_or_else(|| self.get(dir, paths, Access::Existing), |cached| Ok(Some(cached)))
     }
 
@@ -165,7 +165,7 @@ impl StateFiles {
         dir: &Dir,
         paths: &NamePaths,
     ) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&paths.name).cloned();
+        let cached = lock_mutex(&self.0).get(&paths.name).cloned();
         match cached.filter(|cached| !cached.is_removed()) {
             Some(cached) => Ok(Some(cached)),
             None => Ok(StateFile::open(dir, paths, Access::ExistingToRead)?.map(Arc::new)),
@@ -174,7 +174,7 @@ impl StateFiles {
 
     /// Drops all state files from the cache, which closes those that no claim uses; returns whether there were any.
     fn close_all(&self) -> bool {
-        let closed = std::mem::take(&mut *lock(&self.0));
+        let closed = std::mem::take(&mut *lock_mutex(&self.0));
         !closed.is_empty()
     }
 
@@ -185,7 +185,7 @@ impl StateFiles {
         paths: &NamePaths,
         access: Access,
     ) -> Result<Option<Arc<StateFile>>, EngineError> {
-        let cached = lock(&self.0).get(&paths.name).cloned();
+        let cached = lock_mutex(&self.0).get(&paths.name).cloned();
         if let Some(cached) = cached.filter(|cached| !cached.is_removed()) {
             return Ok(Some(cached));
         }
@@ -195,7 +195,7 @@ impl StateFiles {
             opened => opened?,
         };
         let Some(opened) = opened.map(Arc::new) else { return Ok(None) };
-        let mut open_files = lock(&self.0);
+        let mut open_files = lock_mutex(&self.0);
         if open_files.len() >= MAX_OPEN {
             // Any of them may be closed: a later use opens the file again. Files in use stay open through their other
             // references.

@@ -24,7 +24,7 @@ use nix::{
 use tokio::sync::Notify;
 
 use super::super::{
-    claims::lock, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE,
+    claims::lock_mutex, dir::Dir, kernel::locks::LockFile, table::record::NO_WAKE_PIPE,
     wake::readable_fd::ReadableFd, wake::series::Series, wake::wake_pipe::WakePipe,
 };
 use crate::{Claim, ClaimId, Env, Instant, Name, driver::keeper::env::sleep};
@@ -123,7 +123,7 @@ impl Listener {
 
     /// The id of the wake pipe of this engine, created at the first wait; [`NO_WAKE_PIPE`] where none can be created.
     pub(crate) fn wake_pipe(&self, dir: &Dir) -> [u8; 16] {
-        let mut inner = lock(&self.inner);
+        let mut inner = lock_mutex(&self.inner);
         if matches!(inner.wake_pipe, Source::NotOpen) {
             self.changed.notify_one();
         }
@@ -136,13 +136,13 @@ impl Listener {
 
     /// Whether this engine has a wake pipe, so that its waiting claims are signalled.
     pub(crate) fn has_wake_pipe(&self) -> bool {
-        lock(&self.inner).wake_pipe.get().is_some()
+        lock_mutex(&self.inner).wake_pipe.get().is_some()
     }
 
     /// Registers a claim that waits behind `ahead` others. Near the head of the queue its lock file is watched from
     /// now on.
     pub(crate) fn register(&self, claim: &Claim, file: &LockFile, slot: u32, ahead: usize) {
-        let mut inner = lock(&self.inner);
+        let mut inner = lock_mutex(&self.inner);
         let Inner { waiting, inotify, watches, unneeded_watches, inotify_last_needed, .. } = &mut *inner;
         let entry = waiting.entry(claim.id).or_insert_with(|| WaitingClaim {
             name: claim.name.clone(),
@@ -172,7 +172,7 @@ impl Listener {
 
     /// Whether the claim was near the head of the queue at the last check.
     pub(crate) fn is_near(&self, id: ClaimId) -> bool {
-        lock(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
+        lock_mutex(&self.inner).waiting.get(&id).is_some_and(|waiting| waiting.near)
     }
 
     /// Creates the inotify instance of this engine.
@@ -186,12 +186,12 @@ impl Listener {
     /// Whether this engine has an inotify instance.
     #[cfg(test)]
     pub(crate) fn watches_files(&self) -> bool {
-        lock(&self.inner).inotify.get().is_some()
+        lock_mutex(&self.inner).inotify.get().is_some()
     }
 
     /// Unregisters a claim that does not wait any more.
     pub(crate) fn forget(&self, id: ClaimId) {
-        let mut inner = lock(&self.inner);
+        let mut inner = lock_mutex(&self.inner);
         let Some(watch) = inner.waiting.remove(&id).and_then(|waiting| waiting.watch) else { return };
         if inner.watches.get_mut(&watch).is_some_and(|series| series.remove(id)) {
             inner.watches.remove(&watch);
@@ -201,7 +201,7 @@ impl Listener {
 
     /// The waiting claims with the slots of their records.
     pub(crate) fn waiting(&self) -> Vec<(ClaimId, Name, u32)> {
-        lock(&self.inner)
+        lock_mutex(&self.inner)
             .waiting
             .iter()
             .map(|(id, waiting)| (*id, waiting.name.clone(), waiting.slot))
@@ -232,7 +232,7 @@ impl Listener {
     /// Reads the sources, and finds the claims that are due.
     fn check(&self, readable: Readable) -> CheckResult {
         let now = self.env.clock.now();
-        let mut inner = lock(&self.inner);
+        let mut inner = lock_mutex(&self.inner);
         inner.close_unused(now);
         let (wake_pipe, inotify) = (inner.wake_pipe.get().cloned(), inner.inotify.get().cloned());
         let was_signalled = wake_pipe.as_ref().is_some_and(|wake_pipe| {

@@ -11,7 +11,7 @@ use tokio::{
     runtime::{Handle, Id},
 };
 
-use super::super::claims::lock;
+use super::super::claims::lock_mutex;
 use crate::driver::keeper::env::sleep;
 
 /// The interval at which a caller checks the descriptor where the runtime cannot register one more.
@@ -39,7 +39,7 @@ impl<T: AsFd> ReadableFd<T> {
 
     /// Whether the runtime reports when the descriptor becomes readable: otherwise the caller has to check.
     pub(crate) fn is_registered(&self) -> bool {
-        lock(&self.registered).is_some()
+        lock_mutex(&self.registered).is_some()
     }
 
     /// Returns when data arrived since the last return. The caller must then read until nothing is left. Cancel safe.
@@ -55,7 +55,7 @@ impl<T: AsFd> ReadableFd<T> {
     /// The registration with the current runtime, made if there is none.
     fn register(&self) -> std::io::Result<Registered<T>> {
         let current_runtime = Handle::current().id();
-        let mut registered = lock(&self.registered);
+        let mut registered = lock_mutex(&self.registered);
         if let Some((runtime, fd)) = &*registered
             && *runtime == current_runtime
         {
