@@ -169,7 +169,7 @@ struct ParentGroup<'a> {
 }
 
 impl ParentGroup<'_> {
-    /// The group. `None`: the engine's holds do not end with the process, or the group cannot be determined.
+    /// The control group of this process. `None`: the engine's holds do not end with the process, or the group cannot be determined.
     fn group(&self) -> Option<&Group> {
         let find =
             || (self.locks.profile().life == Life::Process).then(Group::of_this_process).and_then(Result::ok);

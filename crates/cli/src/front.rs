@@ -176,7 +176,7 @@ impl Front {
                     return Err(self.end_without_guardian(plan, signal));
                 }
                 Some(WaitStatus::Stopped(pid, by)) if pid == self.guardian => {
-                    self.handle_stop(by).map_err(failed)?
+                    self.stop_too(by).map_err(failed)?
                 }
                 Some(_) => continue,
                 None => {}
@@ -203,7 +203,7 @@ impl Front {
 
     /// Handles a stopped guardian. Stops this process too, alone or with its process group, as Ctrl-Z at the terminal
     /// would have done. Then continues the guardian.
-    fn handle_stop(&self, by: Signal) -> Result<(), Errno> {
+    fn stop_too(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.event_loop.signals().stop()?,
             Signals::STOP_WITH_GROUP => self.event_loop.signals().stop_group()?,

@@ -120,6 +120,7 @@ impl Dial for Dialer {
         conn.is_dead()
     }
 
+    /// The address of the Redis server, for errors.
     fn address(conn: &Conn) -> String {
         conn.address.clone()
     }

@@ -12,7 +12,8 @@ use super::{
     fast_path_one,
     rows::ColumnReader,
     statements::{
-        CLAIM_MANY, RELEASE_MANY, RELEASED, RENEW_CLAIMS, RENEW_LOCKS, RENEWED_CLAIMS, RENEWED_LOCKS,
+        CLAIM_MANY, READ_RELEASED, READ_RENEWED_CLAIMS, READ_RENEWED_LOCKS, RELEASE_MANY, RENEW_CLAIMS,
+        RENEW_LOCKS,
     },
     text::{NOW, bytes_literal, claims_condition, comma_list, hold_tuples, text_literal},
 };
@@ -111,7 +112,7 @@ pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<O
     // A claim that is granted a name right after its release would hide the release. So the result is read before the
     // commit shows the release to other clients.
     let names = literals(releases.iter().map(|release| &release.name));
-    let released = RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
+    let released = READ_RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
     // The COMMIT is the last statement, after BEGIN, the updates and the SELECT.
     let commits = Commits::At(updates.len() + 2);
     let text = format!("BEGIN; {}; {released}; COMMIT", updates.join("; "));
@@ -189,7 +190,7 @@ fn renew_in_lock_rows(holds: &[&Hold], stamp: &str) -> String {
     };
     let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update_statement).collect();
     let names = literals(holds.iter().map(|hold| &hold.name));
-    statements.push(RENEWED_LOCKS.with_values(&[("names", &names), ("stamp", stamp)]));
+    statements.push(READ_RENEWED_LOCKS.with_values(&[("names", &names), ("stamp", stamp)]));
     statements.join("; ")
 }
 
@@ -207,7 +208,7 @@ fn renew_in_claim_rows(holds: &[&Hold], stamp: &str) -> String {
         ])
     };
     let mut statements: Vec<String> = by_ttl(holds).into_iter().map(update_statement).collect();
-    statements.push(RENEWED_CLAIMS.with_values(&[("claims", &condition(holds)), ("stamp", stamp)]));
+    statements.push(READ_RENEWED_CLAIMS.with_values(&[("claims", &condition(holds)), ("stamp", stamp)]));
     statements.join("; ")
 }
 

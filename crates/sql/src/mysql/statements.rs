@@ -18,11 +18,11 @@ statements! {
     CLAIM_ONE = "claim_one";
     RELEASE_MANY = "release_many";
     RELEASE_ONE = "release_one";
-    RELEASED = "released";
+    READ_RELEASED = "released";
     RENEW_LOCKS = "renew_locks";
-    RENEWED_LOCKS = "renewed_locks";
+    READ_RENEWED_LOCKS = "renewed_locks";
     RENEW_CLAIMS = "renew_claims";
-    RENEWED_CLAIMS = "renewed_claims";
+    READ_RENEWED_CLAIMS = "renewed_claims";
     SLOTS = "slots";
     REFRESH = "refresh";
     STATES = "states";

@@ -5,7 +5,7 @@ use tokio_postgres::{Error, Row, types::ToSql};
 
 use super::{
     conn::Conn,
-    error::{Stage, classify, is_busy},
+    error::{Stage, classify, is_locked_out},
     notification_text,
     rows::{CLAIM_COLUMNS, claim_row, client_number, column, lock_row},
     statements::{CLAIMS, LOCK, LOCK_NEW, Sql, WRITE},
@@ -38,7 +38,7 @@ pub(crate) async fn apply(conn: &Conn, name: &Name, verb: &Verb) -> Result<Timed
     conn.prepare(&STATEMENTS).await.map_err(before_commit)?;
     let begin = if conn.keeps_session() { BEGIN } else { BEGIN_BEHIND_POOLER };
     let mut snapshot = read_or_create(conn, name.as_str(), begin).await;
-    if conn.keeps_session() && snapshot.as_ref().is_err_and(is_busy) {
+    if conn.keeps_session() && snapshot.as_ref().is_err_and(is_locked_out) {
         conn.run("ROLLBACK").await.map_err(before_commit)?;
         snapshot = read_or_create(conn, name.as_str(), BEGIN_WITH_LONG_LOCK_TIMEOUT).await;
     }

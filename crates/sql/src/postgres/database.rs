@@ -8,7 +8,7 @@ use tokio_postgres::{Row, types::ToSql};
 use super::{
     apply::apply,
     config::Config,
-    error::{Stage, classify, is_busy},
+    error::{Stage, classify, is_locked_out},
     guarantee::{SETTINGS, guarantee},
     listener::Listener,
     pool::{Borrowed, Pool},
@@ -103,7 +103,7 @@ impl Postgres {
         match rows {
             Ok(rows) => borrowed.give_back().map(|()| rows),
             // Another transaction kept a row locked: nothing was done.
-            Err(error) if is_busy(&error) => borrowed.give_back().map(|()| Vec::new()),
+            Err(error) if is_locked_out(&error) => borrowed.give_back().map(|()| Vec::new()),
             Err(error) => Err(classify(&error, Stage::Commit)),
         }
     }
@@ -129,8 +129,8 @@ impl Postgres {
     }
 }
 
-/// Executes a statement, and returns the connection to the pool unless it broke; `None` if another transaction kept a
-/// row locked.
+/// Executes a statement, and returns the connection to the pool unless it broke. `None` if another transaction kept a
+/// row locked: the caller tries again.
 async fn query_borrowed(
     borrowed: Borrowed<'_>,
     sql: &Sql,
@@ -141,7 +141,7 @@ async fn query_borrowed(
             borrowed.give_back()?;
             Ok(Some(rows))
         }
-        Err(error) if is_busy(&error) => {
+        Err(error) if is_locked_out(&error) => {
             borrowed.give_back()?;
             Ok(None)
         }

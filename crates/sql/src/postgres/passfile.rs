@@ -95,7 +95,7 @@ fn field(line: &str) -> (String, Option<&str>) {
     }
 }
 
-/// The text without the backslashes that escape characters.
+/// A field of the password file without the backslashes that escape its characters.
 fn unescaped(text: &str) -> String {
     let mut characters = text.chars();
     let next_character = || match characters.next()? {

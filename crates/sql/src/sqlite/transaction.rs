@@ -70,6 +70,7 @@ pub(super) fn run_together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others:
     let any_failed = job_results.iter().any(|job_result| job_result.failed.is_some());
     let committed = match end_reason {
         Some(failed) => Err(failed),
+        // The only job failed: the transaction is rolled back below.
         None if is_single && any_failed => Ok(()),
         None => commit(file),
     };
