@@ -177,7 +177,7 @@ impl Client {
         // Removing the old entry frees its key for reuse.
         drop(claims.remove(claim.id));
         let dir = self.dir(&claim.name);
-        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &dir, claim.mode, lease_slot, now);
+        let key_on_lease = KeyOnLease::new(&self.keys_in_use, &dir, claim.mode, lease_slot);
         let key = key_on_lease.key.clone();
         claims.enter(claim, key_on_lease, now);
         Ok((session, key))
@@ -237,9 +237,8 @@ impl Client {
         let own_key = reply.range(KEY_OP).ok_or_else(unreadable)?.kvs.pop();
         if let Some(own_key) = own_key {
             if Record::read(&own_key.value).is_none_or(|record| record.id != claim.id) {
-                let now = self.now();
                 if let Some(entry) = self.claims().get(claim.id) {
-                    entry.data.take_another_key(dir, claim.mode, now);
+                    entry.data.take_another_key(dir, claim.mode);
                 }
                 return Ok(AGAIN);
             }

@@ -1,13 +1,17 @@
 //! The claims of this client: the claim table of core, with the lease and the key of each claim.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::HashSet,
     sync::{Arc, Mutex},
 };
 
-use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Instant, Mode};
+use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Mode};
 
-use crate::{keys::Dir, lock_mutex, session::LeaseSlot};
+use crate::{
+    keys::Dir,
+    lock_mutex,
+    session::{LeaseSlot, Session},
+};
 
 /// The state of a claim. The claim's own key is given by its create revision, from which the tokens of the hold are
 /// computed.
@@ -26,8 +30,8 @@ pub(crate) struct KeyOnLease {
     /// The number at the end of the key, which distinguishes the keys of one lease; 0: the key has no number, and the
     /// lease id is its last part.
     number: u32,
-    /// A deletion without conditions was sent and not answered: until when the server may still apply it.
-    unanswered_deletion: Option<Instant>,
+    /// A deletion without conditions was sent and not answered: the server may apply it at any later time.
+    has_unanswered_deletion: bool,
     keys_in_use: KeysInUse,
 }
 
@@ -38,9 +42,9 @@ pub(crate) struct KeysInUse(Arc<Mutex<Keys>>);
 #[derive(Default)]
 struct Keys {
     in_use: HashSet<Vec<u8>>,
-    /// Keys that no claim may use before an instant, because an unanswered deletion may delete them until then. The
-    /// first to become free is the first.
-    blocked: VecDeque<(Instant, Vec<u8>)>,
+    /// Keys that no claim may use any more, because an unanswered deletion may delete them, and their leases. No other
+    /// lease has these keys, so they are forgotten with the lease.
+    blocked: Vec<(i64, Vec<u8>)>,
 }
 
 /// What a waiting claim waits for.
@@ -77,9 +81,8 @@ pub(crate) fn fits(ahead: &[(Vec<u8>, u32)], max_permits: u32) -> bool {
 
 impl KeysInUse {
     /// Takes the first unused key whose number is at least `from`.
-    fn take_unused(&self, dir: &Dir, mode: Mode, lease: i64, from: u32, now: Instant) -> (Vec<u8>, u32) {
+    fn take_unused(&self, dir: &Dir, mode: Mode, lease: i64, from: u32) -> (Vec<u8>, u32) {
         let mut keys = lock_mutex(&self.0);
-        keys.free_blocked(now);
         let candidates = (from..).map(|number| (dir.key(mode, lease, number), number));
         let mut unused = candidates.filter(|(key, _)| !keys.in_use.contains(key));
         let (key, number) = unused.next().expect("there are more numbers than claims");
@@ -87,65 +90,57 @@ impl KeysInUse {
         (key, number)
     }
 
-    /// Gives a key back, at once or when an unanswered deletion can no longer delete it.
-    fn give_back(&self, key: Vec<u8>, blocked_until: Option<Instant>) {
+    /// Gives a key back. If the key is blocked, no claim uses it any more while its lease lasts.
+    fn give_back(&self, key: Vec<u8>, session: &Session, is_blocked: bool) {
         let mut keys = lock_mutex(&self.0);
-        match blocked_until {
-            Some(until) => keys.blocked.push_back((until, key)),
-            None => drop(keys.in_use.remove(&key)),
+        if is_blocked && !session.has_ended() {
+            keys.blocked.push((session.id, key));
+        } else {
+            keys.in_use.remove(&key);
         }
     }
-}
 
-impl Keys {
-    /// Frees the keys that no late deletion can delete any more.
-    fn free_blocked(&mut self, now: Instant) {
-        while self.blocked.front().is_some_and(|(until, _)| *until <= now)
-            && let Some((_, key)) = self.blocked.pop_front()
-        {
-            self.in_use.remove(&key);
+    /// Forgets the blocked keys of a lease that has ended.
+    pub(crate) fn forget_lease(&self, lease: i64) {
+        let Keys { in_use, blocked } = &mut *lock_mutex(&self.0);
+        for (_, key) in blocked.extract_if(.., |(of_lease, _)| *of_lease == lease) {
+            in_use.remove(&key);
         }
     }
 }
 
 impl KeyOnLease {
     /// Takes an unused key for a claim on this lease.
-    pub(crate) fn new(
-        keys_in_use: &KeysInUse,
-        dir: &Dir,
-        mode: Mode,
-        lease_slot: LeaseSlot,
-        now: Instant,
-    ) -> Self {
-        let (key, number) = keys_in_use.take_unused(dir, mode, lease_slot.session().id, 0, now);
-        Self { lease_slot, key, number, unanswered_deletion: None, keys_in_use: keys_in_use.clone() }
+    pub(crate) fn new(keys_in_use: &KeysInUse, dir: &Dir, mode: Mode, lease_slot: LeaseSlot) -> Self {
+        let (key, number) = keys_in_use.take_unused(dir, mode, lease_slot.session().id, 0);
+        Self { lease_slot, key, number, has_unanswered_deletion: false, keys_in_use: keys_in_use.clone() }
     }
 
     /// Takes another key for a claim whose key still exists on the server for another claim, such as a minimum hold.
-    pub(crate) fn take_another_key(&mut self, dir: &Dir, mode: Mode, now: Instant) {
-        let (key, number) =
-            self.keys_in_use.take_unused(dir, mode, self.lease_slot.session().id, self.number + 1, now);
+    pub(crate) fn take_another_key(&mut self, dir: &Dir, mode: Mode) {
+        let session = self.lease_slot.session();
+        let (key, number) = self.keys_in_use.take_unused(dir, mode, session.id, self.number + 1);
         self.number = number;
-        self.keys_in_use.give_back(std::mem::replace(&mut self.key, key), self.unanswered_deletion.take());
+        let old_key = std::mem::replace(&mut self.key, key);
+        self.keys_in_use.give_back(old_key, session, std::mem::take(&mut self.has_unanswered_deletion));
     }
 
-    /// Records that a deletion without conditions is about to be sent; the server may apply it until `until`. Returns
-    /// false if an earlier one is unanswered: then the key may be deleted on conditions only.
-    pub(crate) fn begin_deletion(&mut self, until: Instant) -> bool {
-        let is_first = self.unanswered_deletion.is_none();
-        self.unanswered_deletion.get_or_insert(until);
-        is_first
+    /// Records that a deletion without conditions is about to be sent. Returns false if an earlier such deletion is
+    /// unanswered: then the key may be deleted on conditions only.
+    pub(crate) fn begin_deletion(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_unanswered_deletion, true)
     }
 
-    /// Records the answer to the deletion.
-    pub(crate) fn deletion_answered(&mut self) {
-        self.unanswered_deletion = None;
+    /// Records that the deletion was answered, or was certainly not applied.
+    pub(crate) fn deletion_settled(&mut self) {
+        self.has_unanswered_deletion = false;
     }
 }
 
 impl Drop for KeyOnLease {
     fn drop(&mut self) {
-        self.keys_in_use.give_back(std::mem::take(&mut self.key), self.unanswered_deletion);
+        let key = std::mem::take(&mut self.key);
+        self.keys_in_use.give_back(key, self.lease_slot.session(), self.has_unanswered_deletion);
     }
 }
 
@@ -184,10 +179,10 @@ mod tests {
     #[test]
     fn a_key_belongs_to_one_claim_and_is_reused() {
         let keys = KeysInUse::default();
-        let new_key = || KeyOnLease::new(&keys, &dir(), Mode::Exclusive, lease_slot(NOW), NOW);
+        let new_key = || KeyOnLease::new(&keys, &dir(), Mode::Exclusive, lease_slot(NOW));
         let (mut first, second) = (new_key(), new_key());
         assert_eq!((&*first.key, &*second.key), (b"/locks/a/7".as_slice(), b"/locks/a/7.1".as_slice()));
-        first.take_another_key(&dir(), Mode::Exclusive, NOW);
+        first.take_another_key(&dir(), Mode::Exclusive);
         assert_eq!(first.key, b"/locks/a/7.2");
         drop(second);
         let (_third, fourth, fifth) = (new_key(), new_key(), new_key());
@@ -197,20 +192,20 @@ mod tests {
     #[test]
     fn a_key_is_not_used_again_while_an_unanswered_deletion_may_delete_it() {
         let keys = KeysInUse::default();
-        let until = NOW.after(Duration::from_secs(15));
-        let new_key = |now| KeyOnLease::new(&keys, &dir(), Mode::Exclusive, lease_slot(NOW), now);
-        let mut answered = new_key(NOW);
-        assert!(answered.begin_deletion(until));
-        answered.deletion_answered();
-        drop(answered);
-        let mut unanswered = new_key(NOW);
+        let new_key = || KeyOnLease::new(&keys, &dir(), Mode::Exclusive, lease_slot(NOW));
+        let mut settled = new_key();
+        assert!(settled.begin_deletion());
+        settled.deletion_settled();
+        drop(settled);
+        let mut unanswered = new_key();
         assert_eq!(unanswered.key, b"/locks/a/7");
-        assert!(unanswered.begin_deletion(until));
-        assert!(!unanswered.begin_deletion(until.after(Duration::from_secs(1))), "one at a time");
+        assert!(unanswered.begin_deletion());
+        assert!(!unanswered.begin_deletion(), "one at a time");
         drop(unanswered);
-        let just_before = Instant::from_nanos(until.as_nanos() - 1);
-        assert_eq!(new_key(just_before).key, b"/locks/a/7.1");
-        assert_eq!(new_key(until).key, b"/locks/a/7");
+        keys.forget_lease(8);
+        assert_eq!(new_key().key, b"/locks/a/7.1");
+        keys.forget_lease(7);
+        assert_eq!(new_key().key, b"/locks/a/7", "the lease is over, and with it the key");
     }
 
     #[test]

@@ -120,6 +120,8 @@ impl PushHandler for NullHandler {
 
     fn on_missed(&self, _: WatchTarget) {}
 
+    fn on_watch_refused(&self) {}
+
     fn on_watch_ended(&self, _: WatchTarget) {}
 
     fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}

@@ -11,7 +11,7 @@ use crate::{
     recheck::is_ended_record,
     runtime,
     watches::WatchTarget,
-    wire::{Event, KeyValue, Range},
+    wire::{Event, KeyValue, Range, Txn},
 };
 
 impl PushHandler for Client {
@@ -65,6 +65,10 @@ impl PushHandler for Client {
             // Nothing is lost: a claim with an outdated epoch creates no key, and reads the present epoch.
             WatchTarget::Epoch(_) => {}
         }
+    }
+
+    fn on_watch_refused(&self) {
+        self.mailbox.push(Notification::AskAll);
     }
 
     fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64) {
@@ -162,25 +166,33 @@ impl Client {
         }
     }
 
-    /// Checks whether the key that a claim waits for still exists. Keys are reused: a key created after the claim's own
-    /// key is a different claim.
+    /// Checks whether a waiting claim's own key and the key that it waits for still exist. Keys are reused: a key created
+    /// after the claim's own key is a different claim.
     async fn check_blocker(&self, id: ClaimId) {
         let if_waiting = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { key, .. } } => {
-                Some((self.dir(&entry.name), entry.mode, *revision, key.clone()))
+                Some((self.dir(&entry.name), entry.mode, *revision, (entry.data.key.clone(), key.clone())))
             }
             _ => None,
         };
-        let Some((dir, mode, revision, key)) = self.claims().get(id).and_then(|entry| if_waiting(entry))
+        let Some((dir, mode, revision, (own_key, key))) =
+            self.claims().get(id).and_then(|entry| if_waiting(entry))
         else {
             return;
         };
-        match self.ask(Range::key(&key).keys_only()).await {
-            Ok((_, reply)) if reply.kvs.iter().any(|kv| kv.create_revision < revision) => {
-                self.read_new_min_holds(&reply, &dir, (mode, revision));
-            }
-            Ok(_) => self.blocker_deleted(id, &key),
-            Err(_) => self.push_recheck(id),
+        let reads = [&own_key, &key].map(|key| Range::key(key).keys_only().into()).into();
+        let Ok((_, mut reply)) = self.ask(Txn { success: reads, ..Txn::default() }).await else {
+            return self.push_recheck(id);
+        };
+        let (Some(own), Some(blocker)) = (reply.range(0), reply.range(1)) else {
+            return self.push_recheck(id);
+        };
+        if own.kvs.iter().all(|kv| kv.create_revision != revision) {
+            self.push_recheck(id);
+        } else if blocker.kvs.iter().any(|kv| kv.create_revision < revision) {
+            self.read_new_min_holds(&blocker, &dir, (mode, revision));
+        } else {
+            self.blocker_deleted(id, &key);
         }
     }
 
@@ -218,6 +230,7 @@ impl Client {
     /// Forgets a lease that is not used any more.
     pub(crate) fn forget_lease(&self, lease: i64) {
         self.sessions.forget(lease);
+        self.keys_in_use.forget_lease(lease);
         if let Some(conn) = self.link.live() {
             conn.watches.unwatch(WatchTarget::Epoch(lease), self.now());
         }

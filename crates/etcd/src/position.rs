@@ -13,6 +13,9 @@ use crate::{
     wire::{KeyValue, Order, Range, RangeResponse},
 };
 
+/// The poll interval of a waiting claim after the server refused a watch.
+const REFUSED_POLL: Duration = Duration::from_secs(2);
+
 /// What is ahead of a claim.
 #[derive(Default)]
 pub(crate) struct QueuePosition {
@@ -121,7 +124,8 @@ impl Client {
             entry.waits(revision, blocker.clone(), now);
             drop(claims);
             self.watch(claim, dir, conn, read_revision, (key, &blocker));
-            return Ok(Answer::Waiting(Hint { ahead, ..Hint::default() }));
+            let ask_in = conn.watches.are_refused().then_some(REFUSED_POLL);
+            return Ok(Answer::Waiting(Hint { ask_in, ahead, ..Hint::default() }));
         }
         let grant = self.held(conn, revision, entry.tokens, ttl)?;
         claims.hold(claim.id, revision, true, (now, now.after(ttl)));

@@ -15,6 +15,9 @@ pub(crate) trait PushHandler: Send + Sync {
     /// Handles the end of a watch by the server: later changes are not reported.
     fn on_watch_ended(&self, target: WatchTarget);
 
+    /// Handles a refusal of a watch that the server does not name.
+    fn on_watch_refused(&self);
+
     /// Handles the answer to a keep-alive that was sent at `sent`: the lease lasts `seconds` from `sent` on; 0: the
     /// lease has ended.
     fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64);

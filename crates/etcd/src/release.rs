@@ -89,8 +89,7 @@ impl Client {
             return Ok(Some(held));
         }
         if release.min_hold.is_none() && revision.is_some() && raise_epoch_of.is_none() {
-            let until = self.now().after(REQUEST_LIFE);
-            let may_delete = |entry: &mut Entry| entry.data.begin_deletion(until);
+            let may_delete = |entry: &mut Entry| entry.data.begin_deletion();
             if self.claims().get(release.id).is_some_and(may_delete) {
                 return self.delete_key(release.id, key).await;
             }
@@ -99,14 +98,16 @@ impl Client {
     }
 
     /// Deletes the key of a claim without conditions, which costs the server a third less than a transaction. Returns
-    /// the key as it was. The deletion may arrive late, so no other claim uses the key until it is answered.
+    /// the key as it was. The deletion may arrive late, so no other claim uses the key unless it was answered.
     async fn delete_key(&self, id: ClaimId, key: &[u8]) -> Result<Option<KeyValue>, EngineError> {
         let delete = DeleteRange { key: key.to_vec(), prev_kv: true, ..DeleteRange::default() };
-        let (_, mut reply) = self.ask(delete).await?;
-        if let Some(entry) = self.claims().get(id) {
-            entry.data.deletion_answered();
+        let deleted = self.ask(delete).await;
+        if deleted.as_ref().err().is_none_or(|error| error.fault != Fault::Unknown)
+            && let Some(entry) = self.claims().get(id)
+        {
+            entry.data.deletion_settled();
         }
-        Ok(reply.prev_kvs.pop())
+        Ok(deleted?.1.prev_kvs.pop())
     }
 
     /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold.

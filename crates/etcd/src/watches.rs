@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -43,6 +43,8 @@ pub(crate) struct Watches {
     requests: mpsc::UnboundedSender<Watch>,
     /// The id of the newest watch.
     last_watch_id: AtomicI64,
+    /// The server refused a watch without naming it: any watch may not exist.
+    refused: AtomicBool,
     tables: Mutex<Tables>,
 }
 
@@ -70,7 +72,7 @@ struct WatchState {
     read_revision: i64,
     /// Call [`PushHandler::on_missed`] for a change between `read_revision` and the beginning of the watch.
     reports_missed: bool,
-    /// The revision of the newest change that the server reported.
+    /// The revision at which the watch began, or of the newest change that the server reported.
     newest_change: i64,
 }
 
@@ -87,7 +89,12 @@ struct Tables {
 
 impl Watches {
     pub(crate) fn new(requests: mpsc::UnboundedSender<Watch>) -> Self {
-        Self { requests, last_watch_id: AtomicI64::new(0), tables: Mutex::default() }
+        Self {
+            requests,
+            last_watch_id: AtomicI64::new(0),
+            refused: AtomicBool::new(false),
+            tables: Mutex::default(),
+        }
     }
 
     /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
@@ -97,9 +104,14 @@ impl Watches {
     pub(crate) fn watch(&self, target: WatchTarget, span: Span, begin: WatchStart, now: Instant) -> bool {
         let mut tables = lock_mutex(&self.tables);
         if let Some(watch_id) = tables.watch_ids.get(&target)
-            && tables.watches.get(watch_id).is_some_and(|watch| watch.span == span)
+            && let Some(watch) = tables.watches.get(watch_id).filter(|watch| watch.span == span)
         {
-            return false;
+            // A change after the read was reported before the client recorded what it read.
+            match begin {
+                WatchStart::Now { read_revision } => return watch.newest_change > read_revision,
+                WatchStart::After(revision) if watch.newest_change > revision => {}
+                WatchStart::NowOnly { .. } | WatchStart::After(_) => return false,
+            }
         }
         self.end(&mut tables, target, now);
         let (start_revision, read_revision, reports_missed) = match begin {
@@ -129,7 +141,12 @@ impl Watches {
 
     /// Whether this target has a watch.
     pub(crate) fn has(&self, target: WatchTarget) -> bool {
-        lock_mutex(&self.tables).watch_ids.contains_key(&target)
+        !self.are_refused() && lock_mutex(&self.tables).watch_ids.contains_key(&target)
+    }
+
+    /// Whether the server refused a watch of this connection, so that waiting claims have to poll.
+    pub(crate) fn are_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Ends the watch of this target. The watch of a single key is idle then, and serves the next target of that key.
@@ -177,7 +194,12 @@ impl Watches {
     pub(crate) fn receive(&self, response: WatchResponse, handler: &dyn PushHandler) -> bool {
         let known = lock_mutex(&self.tables).record(&response);
         let Some((target, read_revision, reports_missed)) = known else {
-            return !(response.canceled && response.watch_id == REFUSED);
+            if response.canceled && response.watch_id == REFUSED {
+                self.refused.store(true, Ordering::Relaxed);
+                handler.on_watch_refused();
+                return false;
+            }
+            return true;
         };
         if let Some(target) = target {
             let began_at = response.header.as_ref().map_or(0, |header| header.revision);
@@ -214,7 +236,8 @@ impl Tables {
     fn record(&mut self, response: &WatchResponse) -> Option<(Option<WatchTarget>, i64, bool)> {
         let watch = self.watches.get_mut(&response.watch_id)?;
         let newest = response.events.iter().map(revision_of).max();
-        watch.newest_change = watch.newest_change.max(newest.unwrap_or(0));
+        let began_at = response.header.as_ref().filter(|_| response.created).map(|header| header.revision);
+        watch.newest_change = watch.newest_change.max(newest.max(began_at).unwrap_or(0));
         Some((watch.target, watch.read_revision, watch.reports_missed))
     }
 
@@ -263,6 +286,8 @@ mod tests {
         fn on_watch_ended(&self, target: WatchTarget) {
             lock_mutex(&self.0).push(("unwatched", target));
         }
+
+        fn on_watch_refused(&self) {}
 
         fn on_kept_alive(&self, _: i64, _: Instant, _: u64) {}
 
@@ -425,9 +450,38 @@ mod tests {
         let event = |watch_id| changed(watch_id, 9);
         assert!(watches.receive(event(1), &received) && watches.receive(event(2), &received));
         assert_eq!(*lock_mutex(&received.0), [("happened", BLOCKER)]);
-        assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
         assert!(watches.receive(WatchResponse { canceled: true, ..reply(2, 9) }, &received));
         assert_eq!(lock_mutex(&received.0).last(), Some(&("unwatched", BLOCKER)));
         assert!(!watches.has(BLOCKER));
+    }
+
+    /// The server does not say which watch it refused.
+    #[test]
+    fn after_a_refusal_no_claim_relies_on_a_watch() {
+        let (requests, _sent) = mpsc::unbounded_channel();
+        let (watches, received) = (Watches::new(requests), RecordingHandler::default());
+        assert!(!watches.watch(BLOCKER, (b"k".to_vec(), Vec::new()), WatchStart::After(1), NOW));
+        assert!(watches.has(BLOCKER) && !watches.are_refused());
+        assert!(!watches.receive(WatchResponse { canceled: true, ..reply(REFUSED, 9) }, &received));
+        assert!(!watches.has(BLOCKER) && watches.are_refused());
+    }
+
+    #[test]
+    fn a_change_reported_before_the_client_recorded_an_older_read_is_not_forgotten() {
+        let span = || (b"k".to_vec(), Vec::new());
+        for (begin, missed, new_watches) in [
+            (WatchStart::After(8), false, 0),
+            (WatchStart::After(7), false, 1),
+            (WatchStart::Now { read_revision: 7 }, true, 0),
+            (WatchStart::NowOnly { read_revision: 7 }, false, 0),
+        ] {
+            let (sender, mut sent) = mpsc::unbounded_channel();
+            let watches = Watches::new(sender);
+            assert!(!watches.watch(BLOCKER, span(), WatchStart::After(1), NOW));
+            watches.receive(changed(1, 8), &RecordingHandler::default());
+            requests(&mut sent);
+            assert_eq!(watches.watch(BLOCKER, span(), begin, NOW), missed, "{begin:?}");
+            assert_eq!(requests(&mut sent).len(), new_watches, "{begin:?}");
+        }
     }
 }
