@@ -48,7 +48,7 @@ struct Inner<D: Dial> {
     contact: Contact,
     /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
-    /// Where both are locked, this is locked before `current`.
+    /// Code that locks both `dialing` and `current` must lock `dialing` first.
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
     attempt_ended: Notify,
@@ -92,8 +92,8 @@ impl<D: Dial> Link<D> {
         self.0.live()
     }
 
-    /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
-    /// connects again.
+    /// Drops the connection, if there is one: it is closed as soon as no request uses it any more. The next request
+    /// makes a new connection.
     pub fn hang_up(&self) {
         *self.0.current() = None;
     }
@@ -126,8 +126,8 @@ impl<D: Dial> Link<D> {
                 }
                 dialing.is_running = true;
                 drop(dialing);
-                // Not while `dialing` is locked: a runtime that is shut down drops the task immediately, and that drop
-                // locks `dialing`, too.
+                // The task is spawned after `dialing` is unlocked: a runtime that is shut down drops the task
+                // immediately, and the drop of the task locks `dialing`, too.
                 tokio::spawn(ConnectTask(Arc::clone(&self.0)).run());
             }
         }
@@ -142,7 +142,7 @@ impl<D: Dial> Link<D> {
         })
     }
 
-    /// Connects again whenever the connection breaks, once there was one. Never returns.
+    /// Connects again whenever the connection breaks, after some request made the first connection. Never returns.
     pub async fn mend(&self) {
         loop {
             let broken = self.0.broken.notified();

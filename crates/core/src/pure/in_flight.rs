@@ -70,7 +70,8 @@ impl InFlight {
         self.lock().unsettled.remove(&claim);
     }
 
-    /// Whether the claim has an unanswered request, which may still arrive.
+    /// Whether the claim has an unanswered request, which may still arrive. Also true while such requests may be
+    /// missing in the map.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
         inner.incomplete_until.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)

@@ -12,7 +12,7 @@ use crate::Loss;
 const GRACE_FRACTION: u32 = 3;
 /// How long before the deadline work is killed: a process takes a moment to end, and a timer a moment to fire.
 const KILL_MARGIN: Duration = Duration::from_millis(50);
-/// Of a short lease, work is killed this fraction before the deadline.
+/// For a short lease, the margin is this fraction of the lease, if that is less than [`KILL_MARGIN`].
 const KILL_MARGIN_FRACTION: u32 = 20;
 
 /// How long work may go on, if no further answer comes from the engine.

@@ -47,7 +47,7 @@ pub struct Wait {
 
 impl Wait {
     /// A claim that is about to be made. `connect_deadline` is the instant at which to give up an engine that was never
-    /// reached; `None` once it has been reached: from then on outages are waited out.
+    /// reached; `None` if the engine was reached: then outages are waited out.
     #[must_use]
     pub fn new(profile: &Profile, connect_deadline: Option<Instant>) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl Wait {
         }
     }
 
-    /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
-    /// only refuse new requests do not end it.
+    /// The same request with a new claim id, after the engine forgot the old one. If the request has waited in the
+    /// queue or was answered "taken", errors that only refuse new requests do not end it.
     #[must_use]
     pub fn with_new_id(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
         Self { waited: self.waited, ..Self::new(profile, connect_deadline) }

@@ -40,7 +40,8 @@ pub(crate) async fn try_without_queue(
     let _ = tx.send(result);
 }
 
-/// Tries until the outcome is decided; `None` when the tries are used up. `last_error` is the error of the last try.
+/// Tries until the outcome is decided. Returns `None` when the tries are used up, or after an error that a further try
+/// cannot mend. `last_error` is set to the error of the last try.
 async fn run_tries(
     handle: &Arc<SharedHandle>,
     spec: &RequestSpec,

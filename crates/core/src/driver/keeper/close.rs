@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{Error, ErrorKind, Loss, driver::shared::Shared};
 
-/// How often `close` checks whether any hold or pending work is left. A poll is enough, because only `close` waits for
-/// the last one.
+/// How often `close` checks whether any hold or pending work is left. Polling is enough, because nothing but `close`
+/// waits for the end of the last of them.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits, on the keeper, until no guard is left and nothing is pending, for at most `limit`; then reports the remaining

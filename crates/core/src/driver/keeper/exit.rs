@@ -53,7 +53,7 @@ impl Pending {
         self.lock().pending == 0
     }
 
-    /// Blocks until nothing is pending, for at most `limit`; true if nothing is.
+    /// Blocks until nothing is pending, for at most `limit`. False if something is still pending then.
     fn block_until_zero(&self, limit: Duration) -> bool {
         let mut count = self.lock();
         count.waiting_threads += 1;

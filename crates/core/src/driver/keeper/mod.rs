@@ -2,8 +2,8 @@
 //! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
 //! The keeper owns every request that waits for a server, every renewal and every release. User code queues a job and
-//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one
-//! message.
+//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future only
+//! sends one message.
 
 mod attempt;
 mod batches;
@@ -41,8 +41,8 @@ use std::{
 
 use crate::{Answer, BoxFuture, EngineError, Fault, Released};
 
-/// Polls a future once, without waiting: the value of a future that is done at its first poll, as those of an engine
-/// inside the process are; `None` if it is not done.
+/// Polls a future once, without waiting: the value of a future that is done at its first poll, as the futures of an
+/// engine inside the process are; `None` if the future is not done.
 pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),

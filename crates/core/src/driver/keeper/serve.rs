@@ -105,7 +105,7 @@ fn fire_timers(shared: &Arc<Shared>) {
     renew_due(shared, renewals);
 }
 
-/// Ends everything when the serving task is gone.
+/// Ends all waits and holds of a `Locks` when the task that serves it is gone.
 struct EndOnDrop(Arc<Shared>);
 
 impl Drop for EndOnDrop {

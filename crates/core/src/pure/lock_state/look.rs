@@ -17,8 +17,8 @@ pub const MIN_HOLD_OWNER: &str = "kept";
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
-    /// Whether nothing is left that a later claim would have to know, so that the lock state may be dropped. Valid as
-    /// of the last settle.
+    /// Whether nothing is left that a later claim would have to know, so that the lock state can be dropped. The answer
+    /// is as of the last [`settle`](Self::settle).
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
         let end = &self.last_end;
