@@ -80,7 +80,8 @@ impl Keeper {
     /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need this.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child of its process.
+    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child that was forked
+    /// from the process that made the keeper.
     pub fn begin(&self) -> Result<(), Error> {
         let Inner::Deferred(deferred) = &*self.inner else { return Ok(()) };
         let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,8 +207,9 @@ impl Keeper {
         let Inner::Tokio(handle) = &*self.inner else { return };
         let is_inside = Handle::try_current().is_ok_and(|current| current.id() == handle.id());
         if is_inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell them from its
-            // tasks, in which this call panics and says that a function attempted to block the thread that drives them.
+            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell these threads
+            // from its tasks: in a task, `blocking_recv` panics and says that a function attempted to block the thread
+            // that drives the tasks.
             let (tx, rx) = oneshot::channel();
             let _ = tx.send(());
             let _ = rx.blocking_recv();

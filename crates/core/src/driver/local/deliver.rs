@@ -52,7 +52,7 @@ impl Shared {
     }
 
     /// Sends the first request of a prepared claim: on this thread if the engine never waits, else through the keeper.
-    /// If that request was sent already, the keeper gets its answer.
+    /// On this thread, a grant is delivered at once, and any other answer is passed on to the keeper.
     pub(crate) fn start_claim(self: &Arc<Self>, prepared: Option<PreparedClaim>) {
         let mut prepared = prepared;
         while let Some(PreparedClaim { claim, control }) = prepared.take() {

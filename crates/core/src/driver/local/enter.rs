@@ -66,8 +66,8 @@ impl Shared {
             drop(shard);
             return shared.start_tries(handle, spec, tries, until);
         }
-        // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
-        // closed.
+        // Closing empties the local queues shard by shard: a request that comes to a shard after it was emptied must
+        // see that the `Locks` is closed.
         if let Err(error) = shared.check_open() {
             return Entered::Now(Err(error));
         }

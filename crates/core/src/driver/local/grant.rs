@@ -135,8 +135,8 @@ impl Shared {
         hold.timer = Some(self.add_timer(at, TimerAction::Lease(name.clone())));
     }
 
-    /// Lets the readers at the head of the local queue join the shared hold `hold`, as long as its tokens and its time
-    /// allow.
+    /// Lets the readers at the head of the local queue join the shared hold `hold`, as long as it has tokens left and
+    /// its time for hand-overs is not over.
     pub(super) fn join_readers(
         self: &Arc<Self>,
         name: &Name,

@@ -126,8 +126,8 @@ impl Shared {
     }
 }
 
-/// The kind of error at the end of a wait, from the last error of its claim: an outage, unless the cause never ends by
-/// itself.
+/// The kind of error at the end of a wait, from the last error of its claim: "unreachable", unless the cause is a wrong
+/// configuration, which does not end by itself.
 const fn kind_at_time_out(fault: Fault) -> ErrorKind {
     match fault {
         Fault::Misconfigured => ErrorKind::Misconfigured,

@@ -50,7 +50,8 @@ pub(super) struct Dir {
 }
 
 impl Dir {
-    /// The directory at `path`, or the default one of this user; checked if it exists.
+    /// The directory at `path`, or the default one of this user. An existing directory is checked; a missing one is no
+    /// error.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, EngineError> {
         let path = match path {
             Some(path) => path,

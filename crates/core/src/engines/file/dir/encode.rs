@@ -8,8 +8,8 @@ use crate::Name;
 
 /// The suffix of every lock file, so that no other file in the directory counts as one.
 const LOCK_SUFFIX: &str = ".lock";
-/// The prefix of the file name of a hashed name. In an encoded name two hex digits follow every `%`, and `h` is no
-/// hex digit.
+/// The prefix of the file name of a hashed name. No encoded name begins with it: there, two hex digits follow every
+/// `%`, and `h` is no hex digit.
 const HASHED_PREFIX: &str = "%h";
 /// The longest file name that Linux file systems support.
 const MAX_FILE_NAME: usize = 255;
