@@ -119,8 +119,8 @@ impl FileEngine {
             }
             _ => Ok(()),
         };
-        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
-        // one that arrives later tries by itself.
+        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before LOCK_UN is found by the
+        // check, and a claim that arrives after it tries by itself.
         entry.lock_file.unflock();
         let Some(state_file) = state_file? else {
             return record_written.map(|()| AfterRelease::MayHaveClaims);
@@ -150,7 +150,7 @@ impl FileEngine {
     }
 
     /// Signals the waiters at these positions of the queue, which is read without the latch. A record that is torn
-    /// because of that belongs to a claim that is trying at this moment.
+    /// because of this read belongs to a claim that is trying at this moment, and needs no signal.
     pub(super) fn signal_waiters(
         &self,
         lock_file: &LockFile,

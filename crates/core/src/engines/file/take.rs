@@ -295,7 +295,7 @@ impl FileEngine {
         })
     }
 
-    /// Tries to grant to a waiting claim, and signals the waiters that this concerns.
+    /// Tries to grant to a waiting claim, and signals the waiters whose position or chance changes by the outcome.
     fn try_to_grant(
         &self,
         table: &mut Table<'_>,
@@ -414,9 +414,10 @@ impl FileEngine {
     }
 }
 
-/// Takes the flock for a claim that has no obstacle in the table; returns whether it has it. A try in shared mode or
-/// for permits, which is not repeated by core, retries here, because an exclusive claim may have the flock for a
-/// moment: an exclusive claim takes the flock before it reads the table, and releases it when it cannot be granted.
+/// Takes the flock for a claim that nothing in the table blocks; returns whether the claim has the flock now. A try in
+/// shared mode or for permits, which is not repeated by core, retries here, because an exclusive claim may have the
+/// flock for a moment: an exclusive claim takes the flock before it reads the table, and releases it when it cannot be
+/// granted.
 fn flock_with_retries(
     mode: Mode,
     may_queue: bool,

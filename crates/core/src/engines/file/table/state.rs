@@ -134,8 +134,8 @@ impl StateFile {
 
     /// Whether the file was removed while this process had it open.
     fn is_removed(&self) -> bool {
-        // Asks for the number of links only: once a program has read the times of a file, some file systems store an
-        // exact time at the next write, which costs more than the write.
+        // Asks for the number of links only, not for times: after a program has read the times of a file, some file
+        // systems store an exact time at the next write, which costs more than the write.
         match statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
             Ok(stat) => stat.stx_nlink == 0,
             // An old kernel, or a filter of system calls, does not support `statx`.

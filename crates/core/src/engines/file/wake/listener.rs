@@ -56,7 +56,7 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
-    /// Notified when there is a new source or a new claim near the header.
+    /// Notified when there is a new source of events, or a claim newly near the head of the queue.
     changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
     pub(crate) no_inotify: AtomicBool,
@@ -211,8 +211,8 @@ impl Listener {
     /// Waits until there is something to report. Dropping the future loses nothing. Needs a tokio runtime with time
     /// and I/O.
     pub(crate) async fn listen(&self) -> Wakeups {
-        // A source that is not reported as readable is not read: that would add three useless reads each on the way
-        // to a waiting task.
+        // A source that is not reported as readable is not read: to read it anyway would add three useless reads each
+        // time on the way to a waiting task.
         let mut readable = Readable::default();
         loop {
             let CheckResult { wakeups, sleep_for, wake_pipe, inotify } = self.check(readable);

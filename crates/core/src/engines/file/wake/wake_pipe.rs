@@ -138,8 +138,8 @@ pub(crate) fn signal(dir: &Dir, state_file: &StateFile, stored: &StoredRecord, n
     }
 }
 
-/// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
-/// process by SIGPIPE.
+/// Opens both ends at once: such an open does not wait and does not fail when the owner of the pipe is gone, and a
+/// write cannot end this process by SIGPIPE.
 fn open_pipe(wake_pipe_dir: impl AsFd, name: &CStr) -> Result<File, Errno> {
     openat(wake_pipe_dir, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
 }
