@@ -259,8 +259,8 @@ mod tests {
         fn connected(&self, _: &Arc<()>, _: bool) {}
     }
 
-    /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
-    /// program.
+    /// A runtime that was shut down drops tasks as soon as they are spawned. This happens when a guard is dropped at
+    /// the end of a program, after the runtime.
     #[test]
     fn a_runtime_that_was_shut_down_is_an_error() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

@@ -135,7 +135,8 @@ mod tests {
     fn a_step_hidden_by_slow_answers_is_detected_by_the_first_quick_one() {
         let mut clock = ServerClock::default();
         assert!(!learn_step(&mut clock, 1000, 1001, 50_000));
-        // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
+        // The clock is set forward by half a second. The next answers take longer than that, so they do not prove the
+        // step.
         for slow in [2000, 3000, 4000] {
             assert!(!learn_step(&mut clock, slow, slow + 600, slow + 49_500));
         }

@@ -89,7 +89,8 @@ mod tests {
             (first_answer_time, first_granted) in (0u32..=100, 500u32..=1000),
             most_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
             grace_millis in prop_oneof![Just(0u64), 0u64..10_000, 0u64..100_000_000],
-            // The same for each renewal, and whether its first request gets no answer.
+            // For each renewal: how long its answer takes and how much it grants, both in thousandths of the granted
+            // time, and whether its first request gets no answer.
             answers in prop::collection::vec((0u32..=100, 500u32..=1000, any::<bool>()), 1..20),
             group in any::<Option<u16>>(),
         ) {

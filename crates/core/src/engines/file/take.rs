@@ -482,7 +482,8 @@ mod tests {
         (taken.unwrap(), tries)
     }
 
-    /// I13.
+    /// I13: "taken" is answered only if the name is taken, and not because an exclusive claim has the flock for a
+    /// moment.
     #[test]
     fn a_shared_try_outlasts_a_brief_exclusive_flock() {
         for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {
