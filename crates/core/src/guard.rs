@@ -18,7 +18,7 @@ use crate::{
 /// [`Previous::Abandoned`]. In a child that was forked from the holder's process, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    /// Keeps the keeper running, while any handle exists.
+    /// The keeper runs as long as any such handle exists.
     pub(crate) handle: Arc<SharedHandle>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
@@ -223,8 +223,8 @@ impl Guard {
     }
 
     /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
-    /// the grant. If several guards share one hold, the release of the last of them does this for all, unless the hold
-    /// is lost before.
+    /// the grant. If several guards share one hold, the release of the last of them does this, with the latest time
+    /// that any of them asked for, unless the hold is lost before.
     ///
     /// An engine on which a hold ends with the session of its process (ZooKeeper) cannot keep a name taken without a
     /// holder. There this process continues to hold the name and to renew the hold until `at_least` has passed,

@@ -65,7 +65,7 @@ impl Locks {
     /// The names that begin with `prefix` and have a holder or a waiter.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
         let owned_prefix = prefix.to_owned();
         let views =
@@ -103,7 +103,7 @@ impl Locks {
     }
 
     /// Ends the hold of `name` whose tokens contain `token`. With `force`, the next grant does not wait until the
-    /// broken holder releases or its lease ends: with `force`, only a fence protects the resource.
+    /// broken holder releases or its lease ends. Then only a fence protects the resource from the broken holder.
     ///
     /// # Errors
     /// The engine's error; [`is_denied`](Error::is_denied) where the engine cannot break this hold.

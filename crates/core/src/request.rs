@@ -92,7 +92,7 @@ impl Request {
     }
 
     /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] is granted at once and
-    /// shares the holder's hold.
+    /// shares the holder's hold; see [`Owner`] for the exceptions.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self

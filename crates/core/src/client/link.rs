@@ -32,8 +32,8 @@ pub trait Dial: Send + Sync + 'static {
     /// The address of the server at the other end, for errors.
     fn address(conn: &Self::Conn) -> String;
 
-    /// Called when a connection was made. `reconnected`: there was an earlier connection, and the notifications since
-    /// it broke were missed.
+    /// The link calls this after it made a connection. `reconnected`: there was an earlier connection, and the
+    /// notifications that the server sent after that connection broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, reconnected: bool);
 }
 
@@ -172,8 +172,8 @@ impl<D: Dial> ConnectTask<D> {
         if dialing.connected_at.take().is_some_and(|connected_at| now.since(connected_at) > LONGEST_PAUSE) {
             dialing.failures = 0;
         }
-        // A new connection counts as failed until it has lasted for a while: some servers close a connection as soon as
-        // it is made.
+        // A new connection counts as failed until it has lasted longer than [`LONGEST_PAUSE`], because some servers
+        // close a connection as soon as it is made.
         let pause = (FIRST_PAUSE * (1 << dialing.failures.min(16))).min(LONGEST_PAUSE);
         dialing.failures += 1;
         match outcome {

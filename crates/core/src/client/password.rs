@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::{BoxFuture, EngineError, Fault};
 
-/// The longest file that is read: a wrong file given by mistake must not fill the memory.
+/// The longest password file that is accepted: a wrong file given by mistake must not fill the memory.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The user's function that returns the password.

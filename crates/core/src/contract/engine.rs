@@ -60,7 +60,7 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// Removes every trace of claims. Returns one answer per release, in the order of `releases`.
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>>;
 
-    /// The next batch of notifications. At most one task reads at a time; dropping the future loses no notification.
+    /// The next batch of notifications. Core reads in one task at a time; dropping the future loses no notification.
     /// The future of an engine without push never resolves.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>>;
 }

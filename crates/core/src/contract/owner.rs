@@ -11,7 +11,8 @@ pub const MAX_OWNER_BYTES: usize = 128;
 ///
 /// The label is shown to others. The identity is the value itself: a request whose owner is a *clone* of the holder's
 /// owner is granted at once, with the token of the holder (re-entrancy by an explicit owner, never by thread or task).
-/// Two owners made from the same text are two identities.
+/// Two cases differ: permits are always taken anew, and an exclusive request of a shared holder is an error. Two owners
+/// made from the same text are two identities.
 #[derive(Clone)]
 pub struct Owner(Arc<str>);
 

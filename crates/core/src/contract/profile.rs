@@ -7,7 +7,7 @@ use crate::{Contact, pure::lock_state::MIN_ENTRY_LIFE};
 /// How long a request may take before its outcome is unknown, unless an engine sets its own time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Properties of an engine. Engines fill it with [`Profile::new`] and field assignments.
+/// Properties of an engine. An engine makes its profile with [`Profile::new`] and then assigns fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Profile {
@@ -19,7 +19,7 @@ pub struct Profile {
     pub push: bool,
     /// The range of the interval at which a waiting claim asks again. Without push, the claim at the head of the queue
     /// asks at the smallest interval, and claims farther back ask less often. With push, notifications wake a claim,
-    /// and it asks at the largest interval only in case one is lost.
+    /// and the claim asks at the largest interval only in case a notification is lost.
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 
 use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
 
-/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads it.
+/// Until when one guard is allowed to use its hold; shared between the guard and the keeper. Only the keeper moves the
+/// deadline; the guard only reads it.
 pub(crate) struct Validity {
     /// Until when the hold is valid, in nanoseconds after boot; 0 after the loss of the hold.
     deadline: AtomicU64,
@@ -66,7 +67,7 @@ impl fmt::Display for LossReport {
     }
 }
 
-/// A callback for a loss. It neither blocks nor panics: the keeper calls it.
+/// A callback for a loss. It must neither block nor panic, because the keeper calls it.
 pub(crate) type LossCallback = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {

@@ -13,7 +13,8 @@ const RENEWAL_STEP: Duration = Duration::from_millis(20);
 /// more renewals are sent together and share the cost of sending and receiving, which is half of the cost of a small
 /// request. Of 100,000 leases of 30 s, 400 are due at one turn.
 const TURN_STEP: Duration = Duration::from_millis(40);
-/// A shorter lease has no time to wait for other renewals.
+/// A lease shorter than this is renewed after exactly a third of it: it has no time to share a request with other
+/// renewals.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// In a group no lease is renewed before this fraction of it, an eighth, has passed. It is less than a sixth, so that a
 /// lease that was renewed halfway between two turns of its group can join the next turn even on a busy machine.

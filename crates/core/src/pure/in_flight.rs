@@ -29,7 +29,7 @@ struct Inner {
     unsettled: HashMap<ClaimId, (u64, Instant)>,
     /// Until when unsettled claims may be missing in the map above, because it was full.
     incomplete_until: Option<Instant>,
-    /// Claims that were released here: no request of them is sent any more.
+    /// Claims that this client has released: no request of them is sent any more.
     released: Tombstones,
 }
 

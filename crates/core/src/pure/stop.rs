@@ -23,7 +23,7 @@ pub struct Stop {
     pub term: Duration,
     /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,
-    /// The reason for which the hold then ends.
+    /// The reason of the loss if the hold ends at that time.
     pub loss: Loss,
 }
 

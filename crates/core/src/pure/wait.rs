@@ -41,7 +41,7 @@ pub struct Wait {
     tries_without_entry: u32,
     /// How to call `claim` the next time.
     how: How,
-    /// The engine answered "waiting" or "taken" once: from then on a refusal does not end the wait.
+    /// The engine answered "waiting" or "taken" at least one time: from then on a refusal does not end the wait.
     waited: bool,
 }
 

@@ -76,8 +76,8 @@ async fn run_tries(
     None
 }
 
-/// The claim of one try. When dropped, releases the claim on the engine, unless its outcome is known: a try may also
-/// end because its future is dropped.
+/// The claim of one try. Its drop releases the claim on the engine, unless the outcome of the try is known. So this
+/// also happens when the future of the try is dropped.
 struct PendingUndo<'a> {
     handle: &'a Arc<SharedHandle>,
     claim: Claim,

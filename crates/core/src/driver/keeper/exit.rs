@@ -79,7 +79,7 @@ impl Drop for PendingItem {
 }
 
 impl Shared {
-    /// How long the end of the process waits for the work pending here, as known now.
+    /// How long the end of the process waits for the pending work of this `Locks`, as known now.
     pub(crate) fn exit_wait(&self) -> Duration {
         let engine_answers = self.was_reached() && !self.unresponsive.load(Ordering::Relaxed);
         if engine_answers { EXIT_WAIT } else { EXIT_WAIT_UNRESPONSIVE }

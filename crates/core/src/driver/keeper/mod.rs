@@ -50,7 +50,7 @@ pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) ->
     }
 }
 
-/// The answer of an engine that promised to answer at once.
+/// The answer of an engine that promised to answer at once. An error with an unknown outcome if it does not.
 pub(crate) fn answer_at_once(
     mut answer: BoxFuture<'_, Result<Answer, EngineError>>,
 ) -> Result<Answer, EngineError> {
@@ -60,7 +60,7 @@ pub(crate) fn answer_at_once(
     poll_once(answer.as_mut()).unwrap_or_else(late_answer_error)
 }
 
-/// The first answer of a batch of one, from an engine that promised to answer at once.
+/// The first answer of a batch of one, from an engine that promised to answer at once. `None` if it does not.
 pub(crate) fn released_at_once(mut answers: BoxFuture<'_, Vec<Released>>) -> Option<Released> {
     poll_once(answers.as_mut()).and_then(|answers| answers.into_iter().next())
 }

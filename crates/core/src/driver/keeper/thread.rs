@@ -18,8 +18,8 @@ use crate::{BoxFuture, Error, ErrorKind, contract::process};
 
 /// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
 pub trait Runtime: Send + Sync + 'static {
-    /// Runs `task` to its end, concurrently with the others. A panic of the task is passed through: this runtime has to
-    /// report it.
+    /// Runs `task` to its end, concurrently with the other tasks. A panic of the task is passed through: this runtime
+    /// has to report it.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
     /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
@@ -46,7 +46,7 @@ enum Inner {
     Other(Arc<dyn Runtime>),
 }
 
-/// A thread that has perhaps not started yet, with the tasks that it is to run once started.
+/// A thread that has perhaps not started yet, with the tasks that it is to run after its start.
 #[derive(Default)]
 struct Deferred {
     running: Option<Running>,
@@ -216,7 +216,7 @@ impl Keeper {
         }
     }
 
-    /// Whether the runtime reports panics of tasks.
+    /// Whether the runtime itself reports panics of tasks. If not, the keeper's tasks must catch them.
     pub(crate) fn reports_panics(&self) -> bool {
         matches!(&*self.inner, Inner::Other(_))
     }

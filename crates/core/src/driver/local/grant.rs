@@ -89,8 +89,9 @@ impl Shared {
         }
     }
 
-    /// Makes one more guard on the hold of `guard`. The keeper owns it, so the hold stays when `guard` ends. It has
-    /// neither a `max_hold` nor an owner. If the lease was not renewed so far, its renewals begin now.
+    /// Makes one more guard on the hold of `guard`. The keeper owns the new guard, so the hold stays when `guard` ends.
+    /// The new guard has neither a `max_hold` nor an owner. If the lease was not renewed so far, its renewals begin
+    /// now.
     pub(crate) fn add_keeper_guard(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.is_ending)?;

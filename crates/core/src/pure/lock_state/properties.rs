@@ -151,9 +151,10 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I1 exclusion between grant and end, I4 growing tokens, I6 nothing left at the end, I7 no lost wake-up, I8 first
-    /// come first served and writers not starved, I13 "taken" is justified; and: a doubled request changes nothing, a
-    /// request ends or extends the holds of its own claim only, a late request has no effect.
+    /// Checks these invariants: I1 exclusion between grant and end, I4 growing tokens, I6 nothing left at the end, I7
+    /// no lost wake-up, I8 first come first served and writers not starved, I13 "taken" is justified; and: a doubled
+    /// request changes nothing, a request ends or extends the holds of its own claim only, a late request has no
+    /// effect.
     #[test]
     fn random_steps_keep_the_rules(semaphore: bool, restores: bool, requests in requests()) {
         let mut fixture = Fixture::new();
