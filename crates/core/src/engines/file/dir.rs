@@ -45,7 +45,7 @@ pub(super) const DIRECTORY_FLAGS: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFO
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    /// The opened directory, once it exists.
+    /// The opened directory; empty until the directory exists and was opened.
     lock_dir: OnceLock<LockDir>,
 }
 
@@ -204,7 +204,7 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown_path: &str) -> Result<i64, 
     }
 }
 
-/// The name of the file system of a directory, if its locks do not hold between hosts.
+/// The name of the file system of a directory, if its locks do not hold between hosts; else `None`.
 ///
 /// # Errors
 /// Any I/O error of `statfs`.

@@ -120,7 +120,7 @@ impl FileEngine {
             _ => Ok(()),
         };
         // LOCK_UN first, then the check for waiters: a waiter that was in the queue before LOCK_UN is found by the
-        // check, and a claim that arrives after it tries by itself.
+        // check, and a claim that arrives after LOCK_UN tries by itself.
         entry.lock_file.unflock();
         let Some(state_file) = state_file? else {
             return record_written.map(|()| AfterRelease::MayHaveClaims);
@@ -195,7 +195,8 @@ pub(super) fn own_record(state_file: &StateFile, entry: &ClaimEntry) -> Result<O
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, if the release names its token, and empties its record, or sets its minimum hold time.
+/// Empties the record of a hold, or sets its minimum hold time. Also writes how the hold ended, if it was broken or the
+/// release names its token.
 fn end_hold(
     state_file: &StateFile,
     entry: &ClaimEntry,

@@ -105,7 +105,8 @@ impl<'a> Table<'a> {
         Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(is_same))
     }
 
-    /// Clears the records of holders: the caller has the exclusive flock, so those holders are gone.
+    /// Clears the records of holders. The caller must have the exclusive flock, which proves that those holders are
+    /// gone.
     pub(super) fn clear_dead_holders(&mut self) -> Result<(), EngineError> {
         let is_hold = |stored: &&StoredRecord| stored.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(is_hold).map(|stored| stored.slot).collect();
@@ -208,8 +209,8 @@ pub(super) fn record_zero(
     (!has_ended).then_some(StoredRecord { slot: 0, record })
 }
 
-/// Reads the records in use among the first `count`. Calls `on_torn` for each torn record, which returns an error or
-/// ignores it.
+/// Reads the records in use among the first `count`. Calls `on_torn` with the slot of each torn record: it returns an
+/// error, or `Ok` to ignore the record.
 pub(super) fn read_records(
     state_file: &StateFile,
     count: u32,

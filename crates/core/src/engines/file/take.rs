@@ -448,7 +448,7 @@ fn new_entry(
     Box::new(ClaimEntry { claim: claim.clone(), paths: Arc::clone(paths), lock_file, claim_state })
 }
 
-/// The error for a mode of another kind than the one in use.
+/// The error for a claim whose mode is of another kind than the mode in use.
 fn clash_error(wanted: Mode, other: Mode) -> EngineError {
     let kind_of_lock = |mode: Mode| match mode.limit() {
         None => "a lock (exclusive or shared)".to_owned(),

@@ -24,7 +24,7 @@ pub(crate) enum Decoded {
 }
 
 /// The file name of `name`. Every byte outside `A-Za-z0-9._-`, and a leading dot, becomes `%XX`; `.lock` follows. If
-/// the result would be longer than 255 bytes, the SHA-256 of the name replaces it.
+/// the result would be longer than 255 bytes, it is `%h`, the SHA-256 of the name and `.lock` instead.
 pub(crate) fn file_name(name: &Name) -> String {
     let bytes = name.as_str().as_bytes();
     let mut encoded = String::with_capacity(bytes.len() + LOCK_SUFFIX.len());

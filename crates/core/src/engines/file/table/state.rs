@@ -44,7 +44,7 @@ impl StateFile {
         Ok(opened.map(|(file, _)| Self { file, shown_path }))
     }
 
-    /// The header, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
+    /// The header, parsed and raw; `None` if nothing was written yet. An error for a file that is not the state of
     /// `name`.
     pub(crate) fn header(&self, name: &Name) -> Result<Option<(Header, [u8; HEADER_SIZE])>, EngineError> {
         let mut bytes = [0; HEADER_SIZE];

@@ -1,9 +1,9 @@
 //! The listener: which waiting claims of this engine should ask now.
 //!
-//! Two sources. The first is the wake pipe of this process, which a releasing process writes to; it exists from the
-//! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
-//! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
-//! `flock(1)`. The system allows each user few inotify instances. So of a thousand processes that wait for one name
+//! It has two sources of events. The first is the wake pipe of this process, which a releasing process writes to; it
+//! exists from the first wait of an engine on. The second is for the names where one of our claims is near the head of
+//! the queue: an inotify watch on the lock file, which reports a close of the file and so the end of killed holders and
+//! of `flock(1)`. The system allows each user few inotify instances. So of a thousand processes that wait for one name
 //! only two have one, and no process has one for long without need. Where inotify is not available, a timer replaces
 //! it.
 
