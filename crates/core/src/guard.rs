@@ -15,10 +15,10 @@ use crate::{
 /// [`release`](Self::release) waits for the engine's answer.
 ///
 /// A guard that is dropped by a panic reports this to the next holder, whose [`previous`](Self::previous) is then
-/// [`Previous::Abandoned`]. In a process that was forked from the holder's, guards do nothing.
+/// [`Previous::Abandoned`]. In a child that was forked from the holder's process, guards do nothing.
 #[must_use = "a guard that is dropped at once releases at once"]
 pub struct Guard {
-    /// Keeps the keeper running, while any handle exists.
+    /// The keeper runs as long as any such handle exists.
     pub(crate) handle: Arc<SharedHandle>,
     pub(crate) validity: Arc<Validity>,
     pub(crate) name: Name,
@@ -67,8 +67,8 @@ impl Guard {
         self.id
     }
 
-    /// The fencing token: larger than that of every earlier grant. Let the protected resource reject every token that
-    /// is smaller than the largest that it has seen.
+    /// The fencing token: larger than the token of every earlier grant of this name. Let the protected resource reject
+    /// every token that is smaller than the largest that it has seen.
     #[must_use]
     pub fn token(&self) -> Token {
         self.validity.token()
@@ -83,17 +83,17 @@ impl Guard {
 
     /// Whether the hold is valid now. Costs one atomic load and one reading of the clock.
     ///
-    /// False from the deadline on, even if everything else is stuck, and then never true again. Also false for a while
-    /// after the engine's clock was set forward, after another server took over the locks, or after a restart of the
-    /// server (Redis): until the hold has been confirmed, or is lost, which [`lost`](Self::lost) reports. Work *after*
-    /// the check is only safe with a fence: see [`token`](Self::token).
+    /// False from the deadline on, even if the keeper and the engine are stuck, and then never true again. Also false
+    /// for a while after the engine's clock was set forward, after another server took over the locks, or after a
+    /// restart of the server (Redis): until the hold has been confirmed, or is lost, which [`lost`](Self::lost)
+    /// reports. Work *after* the check is only safe with a fence: see [`token`](Self::token).
     #[must_use]
     pub fn check(&self) -> bool {
         self.handle.is_own_process() && self.handle.now() < self.validity.deadline()
     }
 
     /// How long the hold stays valid if no further answer comes from the engine; zero once it is lost, and while
-    /// [`check`](Self::check) is false. `None` where it cannot lapse (the file engine) and no `max_hold` was set.
+    /// [`check`](Self::check) is false. `None` where the hold cannot lapse (the file engine) and no `max_hold` was set.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         match self.validity.deadline() {
@@ -110,11 +110,11 @@ impl Guard {
     /// neither time: the engine is asked, and most holds in doubt turn out to be valid. Once the hold is lost both are
     /// zero.
     ///
-    /// At most a third of the time that the engine granted (or of `max_hold`) counts as grace. So no work is notified
-    /// to stop before a renewal that is answered in time.
+    /// At most a third of the time that the engine granted (or of `max_hold`) counts as grace. A lease is renewed when
+    /// a third of it has passed, so its end does not notify work to stop while renewals are answered in time.
     #[must_use]
     pub fn stop(&self, grace: Duration) -> Option<Stop> {
-        // Read in this order, so that the granted time is never newer than the deadline.
+        // The granted time is read first: it is never from a newer renewal than the end of the lease.
         let granted = self.validity.granted();
         let (lease_end, max_hold_end, now) =
             (self.validity.lease_end(), self.validity.max_hold_end(), self.handle.now());
@@ -146,13 +146,14 @@ impl Guard {
         self.validity.renewal_error().map(|error| error.as_ref().to_owned())
     }
 
-    /// Calls `callback` with the reason when the hold is lost, once, at the moment at which [`lost`](Self::lost)
-    /// resolves; at once if it is lost already. Never after the guard was released or dropped.
+    /// Calls `callback` with the reason when the hold is lost. The call comes at the moment at which
+    /// [`lost`](Self::lost) resolves, or immediately if the hold is lost already. It never comes after the guard was
+    /// released or dropped.
     ///
-    /// For code that awaits nothing. The callback runs on one thread for the callbacks of all guards of this
-    /// [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A panic in it
-    /// is reported to `tracing` and stops nothing else. For work that can be cancelled, [`run`](Self::run) does the
-    /// cancelling.
+    /// For code that cannot await [`lost`](Self::lost). The callback runs on one thread for the callbacks of all guards
+    /// of this [`Locks`](crate::Locks): it may block, which delays only callbacks of other guards, not renewals. A
+    /// panic in it is reported to `tracing` and stops nothing else. For work that can be cancelled, [`run`](Self::run)
+    /// does the cancelling.
     ///
     /// # Errors
     /// [`is_refused`](Error::is_refused) if the system cannot start a thread; [`ErrorKind::Forked`] in a child process.
@@ -193,7 +194,7 @@ impl Guard {
     /// Asks the engine now whether the hold still exists, and extends it. Cancel safe.
     ///
     /// # Errors
-    /// [`is_lost`](Error::is_lost) if it does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
+    /// [`is_lost`](Error::is_lost) if the hold does not exist; [`is_unknown`](Error::is_unknown) if the engine did not
     /// answer.
     pub async fn confirm(&self) -> Result<(), Error> {
         self.handle.ensure_served()?;
@@ -212,7 +213,7 @@ impl Guard {
     /// If several guards share one hold, only the release of the last of them asks the engine. The releases of the
     /// others are answered at once from local knowledge: that the hold was valid until now (see
     /// [`check`](Self::check)), that it was lost, or that it is in doubt. To ask the engine for such a guard, call
-    /// [`confirm`](Self::confirm) before.
+    /// [`confirm`](Self::confirm) before its release.
     ///
     /// # Errors
     /// [`is_lost`](Error::is_lost) if the hold had ended before; [`is_unknown`](Error::is_unknown) if the engine did
@@ -222,13 +223,13 @@ impl Guard {
     }
 
     /// Like [`release`](Self::release), but the name stays taken, without a holder, until `at_least` has passed since
-    /// the grant. If several guards share one hold, the release of the last of them does this for all, unless the hold
-    /// is lost before.
+    /// the grant. If several guards share one hold, the release of the last of them does this, with the latest time
+    /// that any of them asked for, unless the hold is lost before.
     ///
-    /// Where the engine cannot do that, because a hold ends with the session of its process (ZooKeeper), this process
-    /// continues to hold and renew until that time, regardless of the lease and `max_hold`, and then releases: the
-    /// future resolves no earlier. Dropping the future does not end that; [`close`](crate::Locks::close) and the end of
-    /// the process do.
+    /// An engine on which a hold ends with the session of its process (ZooKeeper) cannot keep a name taken without a
+    /// holder. There this process continues to hold the name and to renew the hold until `at_least` has passed,
+    /// regardless of the lease and `max_hold`, and then releases it. The future does not resolve before this release.
+    /// Dropping the future does not end this hold; [`close`](crate::Locks::close) and the end of the process do.
     ///
     /// # Errors
     /// As [`release`](Self::release), and the engine's error if it refuses the minimum hold time now, as a full server

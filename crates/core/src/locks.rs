@@ -69,7 +69,8 @@ impl Locks {
     }
 
     /// Ends all waits with an error, refuses new requests, and waits, for at most `limit`, until all guards are dropped
-    /// and their releases answered. Holds that remain after that are reported lost; the result is their number.
+    /// and their releases answered. Holds that remain after `limit` are reported lost. Returns the number of these
+    /// holds.
     pub async fn close(&self, limit: Duration) -> usize {
         let shared = &self.0;
         if !shared.is_own_process() {
@@ -85,9 +86,9 @@ impl Locks {
         self.0.keeper.block_on(self.close(limit))
     }
 
-    /// How long the end of the process would wait for releases that are still to be answered, as known now. The time is
-    /// shorter while the engine is known not to answer. For tests, which cannot judge this by the time that a process
-    /// takes to end.
+    /// For how long this process, if it ended now, would wait at its exit for answers to its releases. This time is
+    /// shorter while the engine is known not to answer. For tests, because how long the end of a process takes does not
+    /// show this time reliably.
     #[doc(hidden)]
     #[must_use]
     pub fn exit_wait(&self) -> Duration {
@@ -125,7 +126,8 @@ impl Builder {
     }
 
     /// For how long a request tries to connect to an engine that was never reached; after that the request fails.
-    /// [`CONNECT_TIMEOUT`] by default. An engine that accepts the connection may take longer for its first answer.
+    /// [`CONNECT_TIMEOUT`] by default. The limit is only for connecting: an engine that accepts the connection is
+    /// allowed to take longer for its first answer.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

@@ -9,11 +9,11 @@ use crate::{
 
 impl Locks {
     /// Whether the engine can be reached with the given credentials: one round trip, which creates nothing there. For
-    /// the start of a program and for health checks, because [`connect`](crate::Locks::builder) contacts no server.
-    /// Cancel safe.
+    /// the start of a program and for health checks, because making a `Locks` ([`builder`](crate::Locks::builder))
+    /// contacts no server. Cancel safe.
     ///
     /// # Errors
-    /// The engine's. [`is_unreachable`](Error::is_unreachable) at the latest when the time for connecting
+    /// The engine's error. [`is_unreachable`](Error::is_unreachable) at the latest when the time for connecting
     /// ([`connect_timeout`](crate::Builder::connect_timeout)) has passed.
     pub async fn ping(&self) -> Result<(), Error> {
         let (shared, limit) = (Arc::clone(self.shared()), self.shared().connect_timeout);
@@ -48,7 +48,7 @@ impl Locks {
     /// What the engine promises, as configured now.
     ///
     /// # Errors
-    /// The engine's, if it had to be asked.
+    /// The engine's error, if the engine had to be asked.
     pub async fn guarantee(&self) -> Result<Guarantee, Error> {
         self.inspect("", |engine| Box::pin(async move { engine.guarantee().await })).await
     }
@@ -65,7 +65,7 @@ impl Locks {
     /// The names that begin with `prefix` and have a holder or a waiter.
     ///
     /// # Errors
-    /// The engine's.
+    /// The engine's error.
     pub async fn list(&self, prefix: &str) -> Result<Vec<View>, Error> {
         let owned_prefix = prefix.to_owned();
         let views =
@@ -85,7 +85,7 @@ impl Locks {
     /// The holders and the waiters of `name`.
     ///
     /// # Errors
-    /// The engine's; [`is_invalid`](Error::is_invalid) for an invalid name.
+    /// The engine's error; [`is_invalid`](Error::is_invalid) for an invalid name.
     pub async fn show(&self, name: &str) -> Result<View, Error> {
         let valid_name = Name::new(name)?;
         let view =
@@ -103,10 +103,10 @@ impl Locks {
     }
 
     /// Ends the hold of `name` whose tokens contain `token`. With `force`, the next grant does not wait until the
-    /// broken holder releases or its lease ends: then only a fence protects the resource.
+    /// broken holder releases or its lease ends. Then only a fence protects the resource from the broken holder.
     ///
     /// # Errors
-    /// The engine's; [`is_denied`](Error::is_denied) where the engine cannot break this hold.
+    /// The engine's error; [`is_denied`](Error::is_denied) where the engine cannot break this hold.
     pub async fn break_hold(&self, name: &str, token: u64, force: bool) -> Result<Broken, Error> {
         let valid_name = Name::new(name)?;
         let call = move |engine: Arc<dyn Engine>| -> crate::BoxFuture<'static, _> {
@@ -124,8 +124,8 @@ impl Locks {
         self.shared().keeper.block_on(self.break_hold(name, token, force))
     }
 
-    /// Runs work of an engine's crate, such as a fence, where the engine's connections live, so that it works under any
-    /// executor. Errors show `subject` as the name.
+    /// Runs work of an engine's crate, such as a fence, on the keeper's runtime, which has the engine's connections. So
+    /// the work does not depend on the caller's executor. Errors show `subject` as the name.
     ///
     /// # Errors
     /// The errors of `work`.
@@ -137,8 +137,8 @@ impl Locks {
         self.inspect(subject, |_| Box::pin(work)).await
     }
 
-    /// Runs `call`, a call of a verb of [`Inspect`](crate::Inspect), where the engine's connections live. Errors show
-    /// `subject` as the name.
+    /// Runs `call`, a call of a verb of [`Inspect`](crate::Inspect), on the keeper's runtime, which has the engine's
+    /// connections; on the caller's thread if the engine answers at the first poll. Errors show `subject` as the name.
     async fn inspect<T: Send + 'static>(
         &self,
         subject: &str,

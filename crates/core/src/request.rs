@@ -77,8 +77,9 @@ impl Request {
         self
     }
 
-    /// The longest time for which the guard may use the hold. When it has passed since the grant, the guard reports the
-    /// hold lost. The hold is no longer renewed once no guard may use it.
+    /// The longest time, from the grant on, for which the guard is allowed to use the hold. After this time the guard
+    /// reports the hold lost. If several guards share the hold, it is renewed until this time has passed for all of
+    /// them.
     pub const fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -90,8 +91,8 @@ impl Request {
         self
     }
 
-    /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] gets the same hold
-    /// again.
+    /// The owner. Its label is shown to others. A request with a clone of the holder's [`Owner`] is granted at once and
+    /// shares the holder's hold; see [`Owner`] for the exceptions.
     pub fn owner(mut self, owner: impl Into<Owner>) -> Self {
         self.owner = Some(owner.into());
         self
@@ -103,8 +104,8 @@ impl Request {
         self
     }
 
-    /// Declares that this process ends its work under the lock on SIGTERM, so that `leasehold break` may send that
-    /// signal where nothing else can end a hold.
+    /// Declares that this process ends its work under the lock on SIGTERM, so that `leasehold break` is allowed to send
+    /// SIGTERM to it where nothing else can end a hold.
     pub const fn stops_on_term(mut self, stops: bool) -> Self {
         self.stops_on_term = stops;
         self
@@ -113,8 +114,8 @@ impl Request {
     /// Waits until the name is granted; first come, first served where the engine supports it.
     ///
     /// # Errors
-    /// Every kind but [`is_taken`](Error::is_taken); with [`attempts`](Self::attempts), also that kind, when all tries
-    /// are used up.
+    /// Every kind but [`is_taken`](Error::is_taken). With [`attempts`](Self::attempts), also `is_taken`, if the name is
+    /// taken at the last try.
     ///
     /// # Cancel safety
     /// Dropping the future, at any point, leaves the queue and leaves nothing behind.
@@ -125,9 +126,9 @@ impl Request {
     /// Waits for at most `limit`.
     ///
     /// # Errors
-    /// [`is_timed_out`](Error::is_timed_out) if the name was taken all the time,
+    /// [`is_timed_out`](Error::is_timed_out) if the name was taken during all of the wait,
     /// [`is_unreachable`](Error::is_unreachable) if the engine could not be reached when the wait ended,
-    /// [`is_misconfigured`](Error::is_misconfigured) if at that time the name was taken by something that
+    /// [`is_misconfigured`](Error::is_misconfigured) if at the end of the wait the name was taken by something that
     /// does not end by itself, else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety

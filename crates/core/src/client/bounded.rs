@@ -1,5 +1,6 @@
 //! The size limit of one reply. Client libraries reserve as much memory as the header of a reply asks for. So the limit
-//! is checked below them: a connection fails before it passes on a header that asks for too much.
+//! is checked in the connection below the client library: the connection fails before it passes on a header that asks
+//! for too much.
 
 use std::{
     io,
@@ -9,8 +10,8 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// The largest reply accepted from a server, on every engine, in bytes. A name with the largest number of waiters needs
-/// far less.
+/// The largest reply accepted from a server, on every engine, in bytes. Even the reply about a name with the most
+/// possible waiters is far smaller.
 pub const LONGEST_REPLY: usize = 64 << 20;
 
 /// A parser of a protocol that finds the boundaries of replies in the bytes that a server sends.

@@ -45,7 +45,7 @@ struct Inner {
 }
 
 impl Contact {
-    /// Records that a connection was made. To be called before anything is sent on that connection.
+    /// Records that a connection was made. The engine must call this before it sends anything on that connection.
     pub fn record_connected(&self) {
         self.0.was_reached.store(true, Ordering::Release);
     }

@@ -32,8 +32,8 @@ pub trait Dial: Send + Sync + 'static {
     /// The address of the server at the other end, for errors.
     fn address(conn: &Self::Conn) -> String;
 
-    /// Called when a connection was made. `reconnected`: there was an earlier connection, and the notifications since
-    /// it broke were missed.
+    /// The link calls this after it made a connection. `reconnected`: there was an earlier connection, and the
+    /// notifications that the server sent after that connection broke were missed.
     fn connected(&self, conn: &Arc<Self::Conn>, reconnected: bool);
 }
 
@@ -48,7 +48,7 @@ struct Inner<D: Dial> {
     contact: Contact,
     /// The newest connection, which may be broken.
     current: Mutex<Option<Arc<D::Conn>>>,
-    /// Where both are locked, this is locked before `current`.
+    /// Code that locks both `dialing` and `current` must lock `dialing` first.
     dialing: Mutex<Dialing>,
     /// Notified when an attempt to connect has ended.
     attempt_ended: Notify,
@@ -92,8 +92,8 @@ impl<D: Dial> Link<D> {
         self.0.live()
     }
 
-    /// Closes the connection, if there is one, once no request uses it any more. The next request that needs one
-    /// connects again.
+    /// Drops the connection, if there is one: it is closed as soon as no request uses it any more. The next request
+    /// makes a new connection.
     pub fn hang_up(&self) {
         *self.0.current() = None;
     }
@@ -126,8 +126,8 @@ impl<D: Dial> Link<D> {
                 }
                 dialing.is_running = true;
                 drop(dialing);
-                // Not while `dialing` is locked: a runtime that is shut down drops the task immediately, and that drop
-                // locks `dialing`, too.
+                // The task is spawned after `dialing` is unlocked: a runtime that is shut down drops the task
+                // immediately, and the drop of the task locks `dialing`, too.
                 tokio::spawn(ConnectTask(Arc::clone(&self.0)).run());
             }
         }
@@ -142,7 +142,7 @@ impl<D: Dial> Link<D> {
         })
     }
 
-    /// Connects again whenever the connection breaks, once there was one. Never returns.
+    /// Connects again whenever the connection breaks, after some request made the first connection. Never returns.
     pub async fn mend(&self) {
         loop {
             let broken = self.0.broken.notified();
@@ -172,8 +172,8 @@ impl<D: Dial> ConnectTask<D> {
         if dialing.connected_at.take().is_some_and(|connected_at| now.since(connected_at) > LONGEST_PAUSE) {
             dialing.failures = 0;
         }
-        // A new connection counts as failed until it has lasted for a while: some servers close a connection as soon as
-        // it is made.
+        // A new connection counts as failed until it has lasted longer than [`LONGEST_PAUSE`], because some servers
+        // close a connection as soon as it is made.
         let pause = (FIRST_PAUSE * (1 << dialing.failures.min(16))).min(LONGEST_PAUSE);
         dialing.failures += 1;
         match outcome {
@@ -259,8 +259,8 @@ mod tests {
         fn connected(&self, _: &Arc<()>, _: bool) {}
     }
 
-    /// The runtime drops tasks as soon as they are spawned. This happens when a guard is dropped at the end of a
-    /// program.
+    /// A runtime that was shut down drops tasks as soon as they are spawned. This happens when a guard is dropped at
+    /// the end of a program, after the runtime.
     #[test]
     fn a_runtime_that_was_shut_down_is_an_error() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

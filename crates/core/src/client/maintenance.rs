@@ -1,5 +1,5 @@
-//! Maintenance: the background upkeep of a client of a server, in rounds while the client exists; and the end of claims
-//! that sent no request in time, retried until it succeeds.
+//! Maintenance: the background upkeep of a client of a server, in rounds as long as the client exists. It also ends
+//! claims that sent no request in time, and retries this until it succeeds.
 
 use std::{
     sync::{Arc, Weak},
@@ -14,7 +14,8 @@ use crate::{
     driver::tasks::run_with_restarts,
 };
 
-/// The longest sleep: timers stop while the machine is suspended, the clock does not.
+/// The longest sleep before the clock is read again: timers stop during a suspension of the machine, the clock does
+/// not.
 pub const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The shortest sleep: actions that are due within it are done together.
 const SHORTEST_SLEEP: Duration = Duration::from_millis(1);

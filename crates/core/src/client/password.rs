@@ -6,7 +6,7 @@ use zeroize::Zeroizing;
 
 use crate::{BoxFuture, EngineError, Fault};
 
-/// The longest file that is read: a wrong file given by mistake must not fill the memory.
+/// The longest password file that is accepted: a wrong file given by mistake must not fill the memory.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// The user's function that returns the password.
@@ -33,8 +33,8 @@ impl Password {
     }
 
     /// The result of a function that is called at each connection; for instance a token that is valid for some minutes.
-    /// Connecting waits for it, and treats its error as an outage that may pass. The function runs where the
-    /// connections live and must not block; its error must not contain the password.
+    /// Connecting waits for it, and treats its error as an outage that may pass. The function runs on the keeper's
+    /// runtime and must not block; its error must not contain the password.
     #[must_use]
     pub fn callback<F, E>(function: impl Fn() -> F + Send + Sync + 'static) -> Self
     where

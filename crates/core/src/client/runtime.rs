@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 /// Runs `work` concurrently, without a handle. However `work` ends, it drops its values, such as the sender of a
-/// channel; by that the tasks that wait for it notice the end.
+/// channel. A task that waits on this channel thereby notices the end.
 ///
 /// # Panics
 /// Outside of a tokio runtime.

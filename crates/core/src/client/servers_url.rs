@@ -89,7 +89,8 @@ pub fn set_password(login: &mut Option<(String, Password)>, password: Password) 
 }
 
 /// The options that the configurations of engines with several servers and a login have in common: `login`, `password`,
-/// `connect_timeout` and, with TLS, `tls`. Each sets the field of the same name. The argument documents `login`.
+/// `connect_timeout` and, with TLS, `tls`. Each sets the field of the same name. The argument of the macro is the doc
+/// comment of `login`.
 #[macro_export]
 macro_rules! server_options {
     ($(#[$login:meta])*) => {
@@ -119,7 +120,7 @@ macro_rules! server_options {
 
         /// How long connecting may take, to all servers together where there are several;
         /// [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes 3 s at most, or 1.5 s if
-        /// there are several servers. Zero sets no other limit than that.
+        /// there are several servers. With a `timeout` of zero, only this limit of one attempt applies.
         #[must_use]
         pub fn connect_timeout(mut self, timeout: std::time::Duration) -> Self {
             self.connect_timeout = timeout;

@@ -41,8 +41,8 @@ pub struct Claim {
     pub mode: Mode,
     /// The requested lease time; an engine may grant another time, which is in its [`Grant`].
     pub ttl: Duration,
-    /// How long a grant that is *pushed* to this claim while it waits lasts if the claim neither renews it nor asks for
-    /// it; at most `ttl`.
+    /// How long a *pushed* grant (one made by a release while this claim waits) lasts, unless the claim renews it or
+    /// asks for it; at most `ttl`.
     pub claim_time: Duration,
     /// Whether the claim may enter the queue when the name is taken.
     pub may_queue: bool,
@@ -75,7 +75,7 @@ pub enum Answer {
     Waiting(Hint),
     /// The name is taken and nothing of the claim remains on the engine.
     Taken(Hint),
-    /// The engine does not know this claim (or no longer does), or it was released before: it can never be granted.
+    /// The engine does not know this claim (any more), or the claim was released before: it can never be granted.
     Gone,
 }
 
@@ -130,8 +130,8 @@ pub struct Hint {
     pub ask_in: Option<Duration>,
     /// How many claims are ahead of this one in the queue.
     pub ahead: Option<u32>,
-    /// Why the name may stay taken forever, if the engine cannot know that its holder will ever release it. A request
-    /// that waits in vain reports it as a misconfiguration.
+    /// Why the name can stay taken forever, if the engine cannot know whether the holder will ever release it; else
+    /// `None`. A request whose wait ends without a grant reports this text as a misconfiguration.
     pub obstacle: Option<&'static str>,
 }
 
@@ -186,7 +186,8 @@ pub enum Loss {
     Replaced,
     /// The time limit `max_hold` was reached.
     MaxHold,
-    /// The token of the grant was not larger than one seen before: the engine lost or restored its state.
+    /// The token of the grant was not larger than the token of an earlier grant: the engine lost its state or was
+    /// restored to an old one.
     TokenWentBack,
     /// The `Locks` was closed, or its keeper has ended.
     Closed,
@@ -253,8 +254,8 @@ pub enum Notification {
         id: ClaimId,
         /// The grant; its `ttl` is the claim time.
         grant: Grant,
-        /// A local time certainly not after the moment of the grant. `None`: ask the engine before relying on the
-        /// grant.
+        /// A local time that is certainly not after the moment of the grant. If it is `None`, core must ask the engine
+        /// before it relies on the grant.
         since: Option<Instant>,
     },
     /// Asking for this claim again may succeed now.

@@ -31,7 +31,8 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 ///    ever touched.
 /// 7. **Unknown is not no** (R12). A missing answer is [`Fault::Unknown`](crate::Fault::Unknown), unless the request
 ///    was certainly never sent.
-/// 8. **Notifications are hints** (R7). `claim` registers interest; notifications may be lost, doubled or late.
+/// 8. **Notifications are hints** (R7). `claim` also subscribes to the notifications for its claim; they may be lost,
+///    doubled or late.
 /// 9. **Cancel** (R23). The future of any verb may be dropped at any point; core then treats its outcome as unknown.
 ///
 /// No method has a default body, so that a decorator cannot forget to forward one.
@@ -59,7 +60,7 @@ pub trait Engine: Inspect + Send + Sync + 'static {
     /// Removes every trace of claims. Returns one answer per release, in the order of `releases`.
     fn release<'a>(&'a self, releases: &'a [Release]) -> BoxFuture<'a, Vec<Released>>;
 
-    /// The next batch of notifications. At most one task reads at a time; dropping the future loses no notification.
+    /// The next batch of notifications. Core reads in one task at a time; dropping the future loses no notification.
     /// The future of an engine without push never resolves.
     fn notifications(&self) -> BoxFuture<'_, Vec<Notification>>;
 }

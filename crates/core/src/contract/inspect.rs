@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::{BoxFuture, EngineError, Guarantee, Lineage, MAX_OWNER_BYTES, Mode, Name};
 
-/// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply; nothing here decides
-/// ownership.
+/// The operations of an engine for operators. The rules of [`Engine`](crate::Engine) apply. What these operations
+/// report is for display: no claim is granted by it.
 pub trait Inspect: Send + Sync {
     /// One round trip that proves that the engine can be reached with the given credentials. It creates nothing, and
     /// needs no right that a claim does not need.

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The mode in which a name is held, or to be held.
 ///
-/// Exclusive and shared holds belong to one kind of lock and may be mixed on one name. Permits are another kind: while
-/// a name has holders or waiters of one kind or limit, a claim of another kind or limit is refused.
+/// Exclusive and shared belong to one kind of lock: claims of both modes can hold or wait for one name. Permits are
+/// another kind: while a name has holders or waiters of one kind or limit, a claim of another kind or limit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Excludes every other hold.

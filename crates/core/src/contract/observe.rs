@@ -53,8 +53,8 @@ pub enum Event<'a> {
     },
 }
 
-/// Receives events. Called on user threads and on the keeper's thread: must return quickly and must not take locks of
-/// this library.
+/// Receives events. It is called on user threads and on the keeper's thread, so an implementation must return quickly
+/// and must not take locks of this library.
 pub trait Observe: Send + Sync + 'static {
     /// Receives one event.
     fn event(&self, event: &Event<'_>);

@@ -10,8 +10,9 @@ pub const MAX_OWNER_BYTES: usize = 128;
 /// The owner of a request.
 ///
 /// The label is shown to others. The identity is the value itself: a request whose owner is a *clone* of the holder's
-/// owner is granted at once, with the same token (re-entrancy by an explicit owner, never by thread or task). Two
-/// owners made from the same text are two identities.
+/// owner is granted at once, with the token of the holder (re-entrancy by an explicit owner, never by thread or task).
+/// Two cases differ: permits are always taken anew, and an exclusive request of a shared holder is an error. Two owners
+/// made from the same text are two identities.
 #[derive(Clone)]
 pub struct Owner(Arc<str>);
 

@@ -21,14 +21,14 @@ pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
 }
 
-/// How often this process, or an ancestor of it, was forked since the first `Locks` was made. A file opened before the
-/// last fork may be open in another process, too.
+/// A number that grows before and after each fork of this process and of its ancestors, from the first `Locks` on. A
+/// file that was opened before the number last grew may be open in another process, too.
 #[cfg(feature = "file")]
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// Registers hooks of the process: from now on forks are counted, and the exit calls `at_exit` when the process ends by
+/// Registers hooks of the process: from now on forks are counted, and `at_exit` is called when the process ends by
 /// `exit` or by returning from `main`.
 pub(crate) fn register_hooks(at_exit: fn()) {
     static REGISTERED: Once = Once::new();
@@ -82,11 +82,11 @@ pub(crate) fn owner_label_of(pid: u32) -> String {
 
 /// The file of the local users of this machine.
 const USER_FILE: &str = "/etc/passwd";
-/// How much of that file is read: the name in a label does not justify reading more.
+/// How many bytes of [`USER_FILE`] are read at most: a name that is only displayed does not justify reading more.
 const MAX_USER_FILE_BYTES: u64 = 64 << 10;
 
-/// The name of a local user of this machine. The C library would first load the name services of the system and ask
-/// their daemons; a short-lived command would need as long for that as for its lock.
+/// The name of a local user of this machine, read from [`USER_FILE`]. The C library would first load the name services
+/// of the system and ask their daemons, which takes a short-lived command about as long as its lock does.
 fn local_user(uid: u32) -> Option<String> {
     let mut users = Vec::with_capacity(4096);
     std::fs::File::open(USER_FILE).ok()?.take(MAX_USER_FILE_BYTES).read_to_end(&mut users).ok()?;

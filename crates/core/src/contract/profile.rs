@@ -7,7 +7,7 @@ use crate::{Contact, pure::lock_state::MIN_ENTRY_LIFE};
 /// How long a request may take before its outcome is unknown, unless an engine sets its own time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Properties of an engine. Engines fill it with [`Profile::new`] and field assignments.
+/// Properties of an engine. An engine makes its profile with [`Profile::new`] and then assigns fields.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Profile {
@@ -19,12 +19,12 @@ pub struct Profile {
     pub push: bool,
     /// The range of the interval at which a waiting claim asks again. Without push, the claim at the head of the queue
     /// asks at the smallest interval, and claims farther back ask less often. With push, notifications wake a claim,
-    /// and it asks at the largest interval only in case one is lost.
+    /// and the claim asks at the largest interval only in case a notification is lost.
     pub poll: RangeInclusive<Duration>,
     /// Verbs never wait for anything outside the process: core may run them on the caller's thread.
     pub inline: bool,
-    /// The first poll of a verb's future never blocks: core may start a request on the caller's thread, which sends it;
-    /// the keeper completes the request.
+    /// The first poll of a verb's future never blocks. So core may make this poll on the caller's thread, which sends
+    /// the request; the keeper completes the request.
     pub direct: bool,
     /// How many tokens a grant carries: its own, and one for each time that the hold may be handed over inside the
     /// process before other processes are served. (Core also stops these hand-overs after 50 ms.) 1 where the engine
@@ -52,7 +52,8 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// The profile of a leased, polled, remote engine without optional features; set the fields that differ.
+    /// The profile of a leased, polled, remote engine without optional features. The caller must set the fields in
+    /// which the engine differs.
     #[must_use]
     pub fn new(engine: &'static str) -> Self {
         Self {
@@ -120,7 +121,7 @@ pub enum Breaking {
 pub struct Guarantee {
     /// The level.
     pub level: Level,
-    /// Why it is not higher: each finding alone lowers it to [`Level::BestEffort`].
+    /// Why the level is not higher: each finding alone lowers it to [`Level::BestEffort`].
     pub findings: Vec<Finding>,
     /// Further facts to know, one sentence each.
     pub notes: Vec<String>,

@@ -5,8 +5,8 @@ use std::{cmp::Ordering, fmt};
 /// The sequence to which a token belongs: it changes when the store of the token counter is replaced or restored.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lineage {
-    // Two `u64` halves have the alignment of the number beside them: a token takes 24 bytes instead of 32 in every
-    // hold.
+    // Two `u64` halves, because a `u128` has a larger alignment: with them a token takes 24 bytes instead of 32 in
+    // every hold.
     high: u64,
     low: u64,
 }
@@ -38,8 +38,8 @@ impl fmt::Debug for Lineage {
 }
 
 /// The number of a grant. Within one name and lineage every later grant has a larger number. A resource that remembers
-/// the largest token it has seen can therefore reject writes of a holder that lost the lock to a later one (Kleppmann,
-/// "How to do distributed locking", 2016).
+/// the largest token it has seen can therefore reject writes of a holder that lost the lock to a later holder
+/// (Kleppmann, "How to do distributed locking", 2016).
 ///
 /// Tokens of two lineages are not comparable: `partial_cmp` returns `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,7 +56,7 @@ impl PartialOrd for Token {
     }
 }
 
-/// Displays the number alone, as `LEASEHOLD_TOKEN` carries it.
+/// Displays the number alone, as in the environment variable `LEASEHOLD_TOKEN`.
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.number, f)

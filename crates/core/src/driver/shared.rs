@@ -23,7 +23,8 @@ use crate::{
     driver::tasks::{Panicked, catch_panic_unless},
 };
 
-/// How long a pushed grant lasts until the next request of its waiter (R15), or the whole ttl if that is shorter.
+/// How long a pushed grant lasts if its claim sends no request (R15). If the ttl is shorter, the grant lasts for the
+/// ttl.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 
 /// The tokens of a grant that only one task waits for: enough for a few later requests. An engine with one counter for
@@ -62,7 +63,7 @@ pub(crate) struct Shared {
     owner: Arc<str>,
     /// The jobs that the keeper has not started yet; `None` after the keeper has ended.
     jobs: Mutex<Option<Vec<KeeperJob>>>,
-    /// Held while the keeper is started, so that it is started once.
+    /// Held while the keeper is started, so that it is started only one time.
     starting: Mutex<()>,
     /// The keeper was started.
     serving: AtomicBool,
@@ -239,8 +240,8 @@ impl Shared {
         self.lock_jobs().take()
     }
 
-    /// Runs a task concurrently with the others. If it panics, its unfinished work is unknown: everything ends, as when
-    /// the keeper panics.
+    /// Runs a task concurrently with the others. If the task panics, nobody knows what it left undone: all waits end
+    /// and all holds are reported lost, as when the keeper panics.
     pub(crate) fn spawn(self: &Arc<Self>, task: impl Future<Output = ()> + Send + 'static) {
         // A keeper that accepts no more tasks has already ended all waits and reported all holds lost.
         let _ = self.keeper.spawn(self.guarded(task));
@@ -261,7 +262,8 @@ impl Shared {
         }
     }
 
-    /// The result of `work`, or its panic. On a runtime of the caller, the runtime reports the panic itself.
+    /// The result of `work`, or its panic. On a [`Runtime`](crate::Runtime) other than tokio, the panic is passed on to
+    /// the runtime, which reports it.
     pub(crate) async fn catch_panic<T>(&self, work: impl Future<Output = T>) -> Result<T, Panicked> {
         catch_panic_unless(self.keeper.reports_panics(), work).await
     }

@@ -1,4 +1,4 @@
-//! The state of one guard's hold: its deadline and, once, its loss.
+//! The state of one guard's hold: its deadline and, when the hold is lost, the reason.
 
 use std::{
     fmt,
@@ -13,12 +13,13 @@ use tokio::sync::Notify;
 
 use crate::{Instant, Lease, Loss, Owner, Token, pure::lease::DOUBT};
 
-/// Shared between one guard and the keeper. The keeper only moves the deadline; the guard only reads it.
+/// Until when one guard is allowed to use its hold; shared between the guard and the keeper. Only the keeper moves the
+/// deadline; the guard only reads it.
 pub(crate) struct Validity {
-    /// Nanoseconds since boot until which the hold is valid; 0 once it is lost.
+    /// Until when the hold is valid, in nanoseconds after boot; 0 after the loss of the hold.
     deadline: AtomicU64,
-    /// The end of the lease, also while the hold is in doubt: until when the hold lasts if the engine still has it.
-    /// Nanoseconds since boot; 0 once the hold is lost.
+    /// The end of the lease, also while the hold is in doubt: until when the hold lasts if the engine still has it. In
+    /// nanoseconds after boot; 0 after the loss of the hold.
     lease_end: AtomicU64,
     /// The time that the engine granted last, in nanoseconds.
     granted_nanos: AtomicU64,
@@ -27,7 +28,7 @@ pub(crate) struct Validity {
     token: Token,
     /// The owner that may take the same hold again.
     owner: Option<Owner>,
-    /// The loss, once the keeper has reported it.
+    /// The reason of the loss; empty until the keeper reports the loss.
     loss: OnceLock<Loss>,
     /// Notified when the loss is reported.
     reported: Notify,
@@ -66,7 +67,7 @@ impl fmt::Display for LossReport {
     }
 }
 
-/// A callback for a loss. It neither blocks nor panics: the keeper calls it.
+/// A callback for a loss. It must neither block nor panic, because the keeper calls it.
 pub(crate) type LossCallback = Box<dyn FnOnce(Loss) + Send>;
 
 impl Validity {
@@ -137,7 +138,8 @@ impl Validity {
         self.rare_fields().renewal_error.clone()
     }
 
-    /// Reports to the guard, once, that its hold is lost; false if the loss was reported before.
+    /// Reports to the guard that its hold is lost. If a loss was reported before, that report stays, and this returns
+    /// false.
     pub(crate) fn mark_lost(&self, loss: Loss) -> bool {
         self.deadline.store(0, Ordering::Release);
         self.lease_end.store(0, Ordering::Release);
@@ -149,7 +151,8 @@ impl Validity {
         is_first_report
     }
 
-    /// Calls `callback` once, when the loss is reported; at once if the loss was reported already.
+    /// Calls `callback` when the loss is reported; immediately if the loss was reported already. Calls it at most one
+    /// time.
     pub(crate) fn on_lost(&self, callback: LossCallback) {
         self.rare_fields().callbacks.push(callback);
         // A loss that is reported at the same time has either called this callback, or has not found it in the list.

@@ -19,23 +19,25 @@ pub use entry::{ClaimEntry, ClaimState};
 
 use crate::{Answer, Claim, ClaimId, Hint, Instant, Loss, Notification};
 
-/// After this time a hold is watched on the server, because others may end it. Most holds end earlier and need no
-/// watch.
+/// After this time a hold is watched on the server, because other clients can end it there. Most holds end earlier and
+/// need no watch.
 pub const WATCHED_AFTER: Duration = Duration::from_millis(100);
 
-/// The poll intervals of a waiting claim whose blocker is watched. The server reports every change, so the poll only
-/// finds a report that was lost.
+/// The poll intervals of a waiting claim whose blocker is watched. The server reports every change, so the poll is
+/// needed only if such a report is lost.
 pub const WATCHED_POLL: RangeInclusive<Duration> = Duration::from_millis(250)..=Duration::from_secs(60);
 /// The poll interval of a waiting claim whose blocker is not watched.
 pub const UNWATCHED_POLL: Duration = Duration::from_millis(250);
-/// How long a claim in the queue lasts after its last request. A waiting claim asks two or three times in it.
+/// How long a claim in the queue lasts after its last request. A waiting claim asks two or three times within this
+/// time.
 pub const WATCHED_CLAIM_LIFE: Duration = Duration::from_secs(150);
 
 /// All claims of a client. `O` (own) is what a claim has on the server, such as a key; `B` (blocker) is what a waiting
 /// claim waits for, such as the key ahead of it; `D` is further data of the engine.
 pub struct ClaimTable<O, B, D> {
     entries: HashMap<ClaimId, ClaimEntry<O, B, D>>,
-    /// When each claim is checked for expiry: a claim may have been extended since its check was scheduled.
+    /// When each claim is checked for expiry. If the claim was extended after its check was scheduled, the check only
+    /// schedules the next check.
     expiry_checks: BTreeSet<(Instant, ClaimId)>,
     /// When the watch of each hold begins.
     watch_starts: BTreeSet<(Instant, ClaimId)>,
@@ -132,7 +134,7 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         holds.into_iter().for_each(|id| self.watch_from(id, now));
     }
 
-    /// The holds whose watch is to begin by now, each once: the caller begins to watch them.
+    /// The holds whose watch is to begin by now. Each is returned only one time: the caller must begin to watch it.
     pub fn begin_watches(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut holds = Vec::new();
         while let Some(&(start, id)) = self.watch_starts.first()
@@ -152,8 +154,9 @@ impl<O: Clone, B, D> ClaimTable<O, B, D> {
         firsts.into_iter().flatten().map(|(due, _)| *due).min()
     }
 
-    /// The claims that sent no request in time, each once: the caller deletes what they have on the server, and then
-    /// calls [`record_end`](Self::record_end). A claim that has nothing on the server any more is dropped.
+    /// The claims that sent no request in time. Each is returned only one time: the caller must delete what it has on
+    /// the server, and then call [`record_end`](Self::record_end). A claim that has nothing on the server any more is
+    /// dropped from the table and not returned.
     pub fn take_overdue(&mut self, now: Instant) -> Vec<ClaimId> {
         let mut overdue = Vec::new();
         while let Some(&(check, id)) = self.expiry_checks.first()

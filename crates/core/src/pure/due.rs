@@ -9,20 +9,21 @@ pub(crate) const RENEW_FRACTION: u32 = 3;
 /// Renewal times are rounded down to multiples of this. So renewals that are due at about the same time are due at one
 /// moment, and leave in one batch.
 const RENEWAL_STEP: Duration = Duration::from_millis(20);
-/// Turns (the common renewal times of a group) are multiples of this longer step, because sending and receiving is half
-/// of the cost of a small request, and requests of one moment share it. Of 100,000 leases of 30 s, 400 are due at one
-/// such moment.
+/// Turns (the common renewal times of a group) are multiples of this step. It is longer than [`RENEWAL_STEP`], so that
+/// more renewals are sent together and share the cost of sending and receiving, which is half of the cost of a small
+/// request. Of 100,000 leases of 30 s, 400 are due at one turn.
 const TURN_STEP: Duration = Duration::from_millis(40);
-/// A shorter lease has no time to wait for other renewals.
+/// A lease shorter than this is renewed after exactly a third of it: it has no time to share a request with other
+/// renewals.
 const SHORT_LEASE: Duration = Duration::from_secs(1);
-/// In a group no lease is renewed before this fraction of it has passed. Less than a sixth, so that a lease that was
-/// renewed halfway between two turns of its group can join the next turn even on a busy machine.
+/// In a group no lease is renewed before this fraction of it, an eighth, has passed. It is less than a sixth, so that a
+/// lease that was renewed halfway between two turns of its group can join the next turn even on a busy machine.
 const SOONEST_FRACTION: u32 = 8;
 /// A large prime. Multiplied by it, groups with neighbouring numbers get turns that are far apart.
 const GROUP_FACTOR: u64 = 2_654_435_761;
 
-/// When a lease without a group, whose request was sent at `sent_at`, is due: at a third of `granted_time`. `ttl`
-/// is the requested time.
+/// When a lease without a group, whose last request was sent at `sent_at`, is to be renewed: after a third of
+/// `granted_time`, rounded down to a [`RENEWAL_STEP`] unless `ttl`, the requested time, is short.
 pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: Duration) -> Instant {
     let third = sent_at.after(granted_time / RENEW_FRACTION);
     if ttl < SHORT_LEASE {
@@ -31,10 +32,11 @@ pub(crate) fn due_without_group(sent_at: Instant, granted_time: Duration, ttl: D
     round_down_to_step(third)
 }
 
-/// When a lease of this group, whose renewal was sent at `sent_at`, is due again: never later than
-/// [`due_without_group`], and at a turn of its group, at which all its leases of this granted time are due. The
-/// interval between turns is a third of `granted_time`, rounded down to whole [`TURN_STEP`]s. A lease for which that
-/// turn would be too early (see [`SOONEST_FRACTION`]) is due halfway to the turn after it, and from then on at turns.
+/// When a lease of this group, whose renewal was sent at `sent_at`, is to be renewed again: never later than
+/// [`due_without_group`]. The lease is due at the last turn of its group before a third of `granted_time` has passed.
+/// All leases of the group with this granted time have the same turns, whose interval is a third of `granted_time`,
+/// rounded down to whole [`TURN_STEP`]s. If that turn would be too early (see [`SOONEST_FRACTION`]), the lease is due
+/// halfway between it and the next turn, and from then on at turns.
 pub(crate) fn due_in_group(sent_at: Instant, granted_time: Duration, ttl: Duration, group: u16) -> Instant {
     if granted_time.min(ttl) < SHORT_LEASE {
         return due_without_group(sent_at, granted_time, ttl);

@@ -29,7 +29,7 @@ struct Inner {
     unsettled: HashMap<ClaimId, (u64, Instant)>,
     /// Until when unsettled claims may be missing in the map above, because it was full.
     incomplete_until: Option<Instant>,
-    /// Claims that were released here: no request of them is sent any more.
+    /// Claims that this client has released: no request of them is sent any more.
     released: Tombstones,
 }
 
@@ -70,7 +70,8 @@ impl InFlight {
         self.lock().unsettled.remove(&claim);
     }
 
-    /// Whether the claim has an unanswered request, which may still arrive.
+    /// Whether the claim has an unanswered request, which may still arrive. Also true while such requests may be
+    /// missing in the map.
     pub fn is_unsettled(&self, claim: ClaimId, now: Instant) -> bool {
         let inner = self.lock();
         inner.incomplete_until.is_some_and(|until| now < until) || inner.unsettled.contains_key(&claim)

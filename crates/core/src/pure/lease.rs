@@ -2,7 +2,7 @@
 //! answers, its output decisions.
 //!
 //! R1: the deadline is counted from *before* the request was sent: `sent_at + granted x (1 - drift) - margin`. Only an
-//! acknowledged renewal moves it; a missing answer and "unknown" never do.
+//! acknowledged renewal moves the deadline; a missing answer and the answer "unknown" never do.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::{
 const DRIFT_PERCENT: u32 = 1;
 /// The least time between the local deadline and the earliest expiry on the engine.
 const LEAST_MARGIN: Duration = Duration::from_millis(2);
-/// A pushed grant is renewed when this fraction of its claim time has passed, which leaves time for several more tries.
+/// A pushed grant is renewed when this fraction of its claim time has passed, which leaves time for several more tries
+/// of this renewal.
 const PUSHED_FRACTION: u32 = 4;
 /// A renewal that gets no answer is repeated after this fraction of the lease.
 const RETRY_FRACTION: u32 = 12;
@@ -75,8 +76,8 @@ pub struct Lease {
 pub(crate) const DOUBT: Instant = Instant::from_nanos(1);
 
 impl Lease {
-    /// The lease of a grant whose request was sent at `sent_at`. `granted` is `None` where holds never lapse; renewal
-    /// is then only a check at each third of `ttl`.
+    /// The lease of a grant whose request was sent at `sent_at`. `granted` is `None` where holds never lapse; a
+    /// renewal, at each third of `ttl`, then only checks that the hold still exists.
     #[must_use]
     pub fn granted(sent_at: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
         let mut lease = Self {
@@ -95,8 +96,8 @@ impl Lease {
         lease
     }
 
-    /// The lease of a grant that was pushed for the claim time `granted` and certainly began not before `since`. It is
-    /// renewed to the full ttl, even if the lease is fixed, once a quarter of the claim time has passed. On a name with
+    /// The lease of a grant that was pushed for the claim time `granted` and certainly began not before `since`. When a
+    /// quarter of the claim time has passed, the lease is renewed to the full ttl, even if it is fixed. On a name with
     /// many waiters, most holds are over by then and need no renewal.
     #[must_use]
     pub fn pushed(since: Instant, granted: Option<Duration>, ttl: Duration, renewal: Renewal) -> Self {
@@ -149,7 +150,7 @@ impl Lease {
         }
     }
 
-    /// Until when guards may use the hold: the deadline, unless it is in doubt.
+    /// Until when guards are allowed to use the hold: the deadline, or a time long past if the hold is in doubt.
     #[must_use]
     pub const fn valid_until(&self) -> Instant {
         if self.in_doubt { DOUBT } else { self.deadline }
@@ -164,7 +165,7 @@ impl Lease {
         }
     }
 
-    /// Ends the lease for this reason, unless it has ended for another.
+    /// Ends the lease for this reason. Does nothing if the lease has ended already.
     pub fn mark_lost(&mut self, loss: Loss) {
         self.lost.get_or_insert(loss);
     }
@@ -176,7 +177,8 @@ impl Lease {
         self.renewal_stopped = true;
     }
 
-    /// Renews from now on, even if the lease was fixed: the keeper holds the name for a minimum hold time.
+    /// Renews from now on, even if the lease was fixed, unless renewal was stopped. For a hold that the keeper keeps
+    /// for a minimum hold time.
     pub(crate) fn start_renewal(&mut self, now: Instant) {
         if self.renewal == Renewal::Off && !self.renewal_stopped {
             self.renewal = Renewal::Background;

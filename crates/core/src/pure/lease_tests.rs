@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The instant that many milliseconds after the start of the test.
+/// The instant `millis` milliseconds after the start of the test.
 fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }
@@ -188,8 +188,8 @@ fn lease_event() -> impl Strategy<Value = LeaseEvent> {
 }
 
 proptest! {
-    /// For all answers at all times: the deadline is never later than the deadline by the newest acknowledged request,
-    /// and nothing revives a lost lease.
+    /// For all answers at all times: the deadline of the lease is never later than the newest acknowledged request
+    /// allows, and nothing revives a lost lease.
     #[test]
     fn validity_is_bounded_by_acknowledged_requests(events in prop::collection::vec((0u64..8_000, lease_event()), 0..60)) {
         let mut lease = lease(0);

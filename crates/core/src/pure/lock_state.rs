@@ -48,8 +48,8 @@ use crate::{ClaimId, Grant, Instant, Mode, Previous, Token};
 /// that a search through them takes microseconds.
 pub const MAX_WAITERS: usize = 16_384;
 
-/// The most holds of one name at one time, few enough for a quick search, too; further shared or permit claims wait in
-/// the queue.
+/// The most holds of one name at one time, few enough that a search through them takes microseconds. Further shared or
+/// permit claims wait in the queue.
 pub const MAX_HOLDERS: usize = 16_384;
 
 /// The most tokens one grant carries: hand-over inside a process stops far below this bound, and a 64-bit counter lasts
@@ -81,7 +81,8 @@ pub struct StepContext<'a, C> {
     pub request_life: Duration,
     /// The claims that can never be granted again.
     pub tombstones: &'a mut Tombstones,
-    /// Mints the given number of tokens in a row and returns the first; every call returns a larger one.
+    /// Mints the given number of tokens in a row and returns the first. All tokens of a call are larger than those of
+    /// every earlier call.
     pub mint: &'a mut dyn FnMut(u32) -> Token,
     /// The grants made by this step to claims in the queue, in order: to be sent to their clients.
     pub pushed: Vec<Pushed<C>>,

@@ -9,7 +9,8 @@ use crate::{EngineError, Fault};
 pub struct Rotation(AtomicUsize);
 
 impl Rotation {
-    /// Begins with this server, counted modulo the number of servers, so that clients are spread over them.
+    /// Begins with the server number `first`, modulo the number of servers. Clients that begin with different numbers
+    /// are spread over the servers.
     #[must_use]
     pub const fn new(first: usize) -> Self {
         Self(AtomicUsize::new(first))

@@ -31,8 +31,8 @@ struct RepeatedTimes {
 /// What is known about a server's clock. Its times may count from any point, as long as that point stays the same.
 #[derive(Debug, Default)]
 pub struct ServerClock {
-    /// The newest answer, by which grants are dated. An older one would date them too early to be useful, and would not
-    /// include later steps of the clock.
+    /// The newest answer, by which grants are dated. An older answer would date them too early to be useful, and would
+    /// not include steps that the clock made after it.
     newest: Option<Reading>,
     /// Used to detect steps: the answer that gives the lowest upper bound for the server's clock. All bounds grow at
     /// the same rate, so the lowest one stays the lowest: an answer that was dropped cannot detect a step that this one
@@ -44,12 +44,13 @@ pub struct ServerClock {
 
 impl ServerClock {
     /// Adds an answer: the server's clock read `server_time`, the request was sent at `sent_at` and the answer arrived
-    /// at `now`. R3: if more time passed on the server than can have passed here, the server's clock was set
-    /// forward, and leases may have ended early. Then this returns a lower bound of that step, and the caller puts all
-    /// holds in doubt that rely on older answers. So the detection restarts from this answer.
+    /// at `now`. R3: if more time passed on the server than can have passed here, the server's clock was set forward,
+    /// and leases may have ended early. Then this returns a lower bound of that step, and the caller must put all holds
+    /// in doubt that rely on older answers. The detection of steps restarts from this answer.
     ///
-    /// Each answer gives an upper bound of the server's time at a moment of ours. After the server's clock was set
-    /// back, the newest bound is the smallest one, so the detection restarts from it without further code.
+    /// Each answer gives an upper bound of the server's time for every later moment of the local clock. After the
+    /// server's clock was set back, the newest bound is the smallest one, so the detection restarts from it without
+    /// further code.
     pub fn learn(&mut self, sent_at: Instant, now: Instant, server_time: Duration) -> Option<Duration> {
         let new = Reading { sent_at, received_at: now, server_time };
         self.repeated.take_if(|repeated| now >= repeated.until);
@@ -75,8 +76,8 @@ impl ServerClock {
         was_set_forward.then_some(ahead)
     }
 
-    /// A local time certainly not after the moment at which the server's clock read `server_time`; `None` before the
-    /// first answer, and where the server's clock may have read that time twice.
+    /// A local time that is certainly not after the moment at which the server's clock read `server_time`; `None`
+    /// before the first answer, and where the server's clock may have read that time twice.
     ///
     /// The server read the time of the newest answer after the request was sent, so later than `sent_at` here. A grant
     /// at a later time of the server is later than `sent_at`, too. A grant at an earlier time of the server is earlier
@@ -134,7 +135,8 @@ mod tests {
     fn a_step_hidden_by_slow_answers_is_detected_by_the_first_quick_one() {
         let mut clock = ServerClock::default();
         assert!(!learn_step(&mut clock, 1000, 1001, 50_000));
-        // The clock is set forward by half a second; the next answers reveal it, but take longer than that.
+        // The clock is set forward by half a second. The next answers take longer than that, so they do not prove the
+        // step.
         for slow in [2000, 3000, 4000] {
             assert!(!learn_step(&mut clock, slow, slow + 600, slow + 49_500));
         }

@@ -12,7 +12,7 @@ use crate::Loss;
 const GRACE_FRACTION: u32 = 3;
 /// How long before the deadline work is killed: a process takes a moment to end, and a timer a moment to fire.
 const KILL_MARGIN: Duration = Duration::from_millis(50);
-/// Of a short lease, work is killed this fraction before the deadline.
+/// For a short lease, the margin is this fraction of the lease, if that is less than [`KILL_MARGIN`].
 const KILL_MARGIN_FRACTION: u32 = 20;
 
 /// How long work may go on, if no further answer comes from the engine.
@@ -23,7 +23,7 @@ pub struct Stop {
     pub term: Duration,
     /// After this time, the work has to be over. Zero: now.
     pub kill: Duration,
-    /// The reason for which the hold then ends.
+    /// The reason of the loss if the hold ends at that time.
     pub loss: Loss,
 }
 
@@ -89,7 +89,8 @@ mod tests {
             (first_answer_time, first_granted) in (0u32..=100, 500u32..=1000),
             most_of_ttl in prop_oneof![Just(1000u32), 10u32..=1000],
             grace_millis in prop_oneof![Just(0u64), 0u64..10_000, 0u64..100_000_000],
-            // The same for each renewal, and whether its first request gets no answer.
+            // For each renewal: how long its answer takes and how much it grants, both in thousandths of the granted
+            // time, and whether its first request gets no answer.
             answers in prop::collection::vec((0u32..=100, 500u32..=1000, any::<bool>()), 1..20),
             group in any::<Option<u16>>(),
         ) {

@@ -11,8 +11,9 @@ use crate::{EngineError, Fault, Grant, Lineage, Previous, Token};
 /// The most tokens of one hold. A zxid has 32 bits for the number of the leader's election; with this size, tokens stay
 /// below 2^53, the exact integers of JSON programs, for 8,192 elections.
 pub const HAND_OVER_TOKENS: u32 = 256;
-/// The bit of a lineage that says that its tokens are in blocks of [`HAND_OVER_TOKENS`]. Servers are identified by 64
-/// bits. Tokens in blocks and tokens without blocks cannot be compared, so they are of two lineages.
+/// The bit of a lineage that says that its tokens are in blocks of [`HAND_OVER_TOKENS`]. The number of a server has 64
+/// bits and leaves this bit free. Tokens in blocks and tokens without blocks cannot be compared, so they are of two
+/// lineages.
 const HAND_OVER_BIT: u128 = 1 << 64;
 
 /// How the number of a claim becomes the tokens of its hold.
@@ -57,7 +58,8 @@ impl TokenBlocks {
     /// does not report how the previous hold ended.
     ///
     /// # Errors
-    /// [`Fault::Internal`] if the number is negative or too large for a block: the claim exists on the server.
+    /// [`Fault::Internal`] if the number is negative or too large for a block. The claim exists on the server in this
+    /// case, too.
     pub fn grant(
         self,
         lineage: Lineage,

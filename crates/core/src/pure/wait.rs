@@ -41,13 +41,13 @@ pub struct Wait {
     tries_without_entry: u32,
     /// How to call `claim` the next time.
     how: How,
-    /// The engine answered "waiting" or "taken" once: from then on a refusal does not end the wait.
+    /// The engine answered "waiting" or "taken" at least one time: from then on a refusal does not end the wait.
     waited: bool,
 }
 
 impl Wait {
     /// A claim that is about to be made. `connect_deadline` is the instant at which to give up an engine that was never
-    /// reached; `None` once it has been reached: from then on outages are waited out.
+    /// reached; `None` if the engine was reached: then outages are waited out.
     #[must_use]
     pub fn new(profile: &Profile, connect_deadline: Option<Instant>) -> Self {
         Self {
@@ -60,8 +60,8 @@ impl Wait {
         }
     }
 
-    /// The same request with a new claim id, after the engine forgot the old one. It waited already, so errors that
-    /// only refuse new requests do not end it.
+    /// The same request with a new claim id, after the engine forgot the old one. If the request has waited in the
+    /// queue or was answered "taken", errors that only refuse new requests do not end it.
     #[must_use]
     pub fn with_new_id(&self, profile: &Profile, connect_deadline: Option<Instant>) -> Self {
         Self { waited: self.waited, ..Self::new(profile, connect_deadline) }

@@ -186,7 +186,7 @@ fn answer() -> impl Strategy<Value = (u8, Option<u32>, Option<u64>)> {
 }
 
 proptest! {
-    /// No wait is unbounded, and no poll is faster than the profile says, unless the engine asked for it.
+    /// No pause is unbounded, and no pause is shorter than the profile allows, unless the engine's hint asked for it.
     #[test]
     fn every_pause_is_within_the_profile(push: bool, answers in prop::collection::vec((answer(), any::<u32>()), 1..50)) {
         let mut wait = Wait::new(&profile(push), None);

@@ -110,7 +110,7 @@ async fn reached_again(locks: &Locks) {
     assert_eq!(locks.exit_wait(), ANSWERED);
 }
 
-/// The variable that tells the child process what to do before it ends.
+/// The environment variable that tells the child process what to do before it ends.
 const CASE: &str = "LEASEHOLD_TEST_AT_EXIT";
 const AWAY: &str = "the engine is unreachable";
 const SLOW: &str = "the engine is slow";
@@ -142,7 +142,8 @@ fn start(case: &str) -> Child {
     command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
-/// The test that the child process runs. In a normal run, without the variable, it only checks that the cases differ.
+/// The test that the child process runs. In a normal run, where [`CASE`] is not set, it only checks that the cases
+/// differ.
 #[test]
 fn child_main() {
     let Ok(case) = std::env::var(CASE) else {

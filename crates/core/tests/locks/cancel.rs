@@ -17,8 +17,8 @@ impl World {
     }
 }
 
-/// Drops the acquiring future of `request` at every poll, while another client holds the name and releases it some time
-/// later.
+/// Drops the future that `start` returns at every poll. If `contended`, another client holds the name before and
+/// releases it some time later.
 fn drop_everywhere<F>(start: impl Fn(&Request) -> F, contended: bool)
 where
     F: Future<Output = Result<Guard, Error>>,

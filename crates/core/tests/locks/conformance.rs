@@ -29,7 +29,7 @@ impl Harness for Directory {
         Box::pin(std::future::ready(false))
     }
 
-    /// Each claim has its own open file.
+    /// Each claim has its own open file, so the limit of open files bounds the number of waiters.
     fn max_waiters(&self) -> usize {
         if raise_open_files() < OPEN_FILES { 250 } else { 1000 }
     }

@@ -84,7 +84,7 @@ fn a_dropped_keeper_runtime_ends_holds_and_waits() {
     assert!(locks.mutex("z").blocking().acquire().unwrap_err().is_closed());
 }
 
-/// The keeper would run on the thread that the call blocks.
+/// The keeper runs on the thread that such a call would block, so the call would never return.
 #[test]
 fn a_blocking_call_on_the_only_keeper_thread_panics() {
     let world = World::new();

@@ -44,7 +44,7 @@ fn a_grant_answered_after_its_lease_is_not_valid() {
     }
 }
 
-/// For example, when another transaction had locked the row of the name.
+/// A grant is answered so late, for example, when another transaction had locked the row of the name in a database.
 #[test]
 fn a_grant_answered_after_half_of_its_lease_is_extended_first() {
     paused_runtime().block_on(async {
@@ -97,8 +97,8 @@ fn a_grant_pushed_during_a_request_is_used() {
     });
 }
 
-/// Another process holds the name, or held it when the engine last answered: whether it still does, an engine that
-/// stopped answering does not say.
+/// Another process held the name when the engine last answered. Nobody knows whether it still holds the name after the
+/// engine has stopped answering, so the error must not be "taken".
 #[test]
 fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
     // Claims are sent at random times. So several limits are tried until one ends while a request has been in flight
@@ -136,7 +136,8 @@ fn a_wait_on_a_silent_engine_does_not_end_as_taken() {
     assert!(error.is_timed_out(), "{error}");
 }
 
-/// I10: the second request finds nothing, which says nothing about the first, nor about the lease.
+/// I10: a later request of the release finds no hold. This does not tell whether an earlier request freed the hold or
+/// its lease ran out.
 #[test]
 fn a_release_answered_after_the_lease_is_not_reported_as_freed() {
     paused_runtime().block_on(async {

@@ -49,8 +49,8 @@ fn run_cancels_the_work_when_the_hold_is_lost() {
     assert!(after.unwrap_err().is_lost(), "nothing runs under a lost hold");
 }
 
-/// R6, seed 9109624 of the simulation: the hold was renewed until the user dropped a guard that had been lost long
-/// before.
+/// R6. A bug that seed 9109624 of the simulation found: the hold was renewed until the user dropped a guard whose loss
+/// had been reported long before.
 #[test]
 fn a_guard_with_a_reported_loss_does_not_delay_the_release() {
     paused_runtime().block_on(async {
@@ -152,7 +152,8 @@ fn a_holder_stopped_for_three_ttl_is_not_valid() {
     let (world, locks, clock, runtime) = world_on_stopped_clock();
     let guard = locks.mutex("x").ttl(TTL).blocking().acquire().unwrap();
     runtime.block_on(async { guard.confirm().await.unwrap() });
-    // The runtime of the keeper does not run, as in a stopped process: nothing is renewed, nothing is reported.
+    // The runtime of the keeper does not run, as in a process that is paused by SIGSTOP: nothing is renewed, nothing is
+    // reported.
     clock.advance(TTL * 3);
     let other = world.client().mutex("x").blocking().acquire_within(PATIENCE).unwrap();
     assert!(!guard.check() && guard.remaining() == Some(Duration::ZERO), "without a notification");

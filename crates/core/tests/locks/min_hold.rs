@@ -16,7 +16,7 @@ use crate::{
     inspect_macro::inspects_by,
 };
 
-/// Without renewal, a hold lapses long before the name is free.
+/// Far shorter than [`MIN_HOLD`]: without renewal, a hold lapses long before its minimum hold time has passed.
 const TTL: Duration = Duration::from_millis(300);
 const MIN_HOLD: Duration = Duration::from_millis(1000);
 const MOMENT: Duration = Duration::from_millis(20);
@@ -59,7 +59,8 @@ impl Engine for SessionEngine {
 
 inspects_by!(SessionEngine, |this| this.inner);
 
-/// Two clients of such an engine: on one the calls of the engine never wait, on the other they might.
+/// Two clients, each with its own [`SessionEngine`]: the profile of one says that calls never wait (`inline`), the
+/// profile of the other does not.
 fn session_clients(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     [true, false].map(|inline| {
         let inner = MemoryEngine::new(Arc::clone(store));
@@ -70,7 +71,7 @@ fn session_clients(store: &Arc<MemoryStore>, env: &Env) -> [Locks; 2] {
     })
 }
 
-/// Runs `test` on each of these clients, with a client that stands for another process.
+/// Runs `test` on each of the [`session_clients`], with a second client that stands for another process.
 fn for_each_client(test: impl AsyncFn(Locks, Locks, Arc<MemoryStore>)) {
     for index in 0..2 {
         paused_runtime().block_on(async {

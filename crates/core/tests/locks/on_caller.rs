@@ -16,7 +16,7 @@ fn direct_client(world: &World) -> (Arc<Slow>, Locks) {
     (Arc::clone(&slow), warmed_up(Locks::new(slow)))
 }
 
-/// Uses the locks until the next request counts as the only one.
+/// Uses the locks until the next request counts as the only one pending.
 fn warmed_up(locks: Locks) -> Locks {
     for _ in 0..WARM_UP_REQUESTS {
         locks.mutex("before").blocking().acquire().unwrap().release_blocking().unwrap();
@@ -24,7 +24,7 @@ fn warmed_up(locks: Locks) -> Locks {
     locks
 }
 
-/// The number of requests one after another, after which the next one counts as the only one.
+/// The number of requests one after another, after which the next request counts as the only one pending.
 const WARM_UP_REQUESTS: usize = 8;
 
 #[test]

@@ -40,7 +40,8 @@ pub(crate) async fn try_without_queue(
     let _ = tx.send(result);
 }
 
-/// Tries until the outcome is decided; `None` when the tries are used up. `last_error` is the error of the last try.
+/// Tries until the outcome is decided. Returns `None` when the tries are used up, or after an error that a further try
+/// cannot mend. `last_error` is set to the error of the last try.
 async fn run_tries(
     handle: &Arc<SharedHandle>,
     spec: &RequestSpec,
@@ -75,8 +76,8 @@ async fn run_tries(
     None
 }
 
-/// The claim of one try. When dropped, releases the claim on the engine, unless its outcome is known: a try may also
-/// end because its future is dropped.
+/// The claim of one try. Its drop releases the claim on the engine, unless the outcome of the try is known. So this
+/// also happens when the future of the try is dropped.
 struct PendingUndo<'a> {
     handle: &'a Arc<SharedHandle>,
     claim: Claim,

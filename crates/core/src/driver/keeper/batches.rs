@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::Hold;
 
-/// The most holds renewed by one request: large enough that 100,000 holds need few requests, small enough that one slow
-/// part of a request does not make many other renewals unknown.
+/// The most holds renewed by one request: large enough that 100,000 holds need few requests, small enough that one hold
+/// that the engine renews slowly does not leave the renewals of many other holds without an answer.
 const MAX_BATCH_SIZE: usize = 128;
 
 /// Divides `holds` into batches of leases of similar length, because the shortest lease of a batch decides how long the

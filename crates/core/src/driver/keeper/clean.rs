@@ -1,5 +1,5 @@
-//! Cleanups: releases that are sent in batches, and sent again until the engine's answer is certain (R9) or the lease
-//! has run out anyway.
+//! Cleanups: releases that are sent in batches, and sent again until the engine's answer is certain (R9), or until all
+//! that the claim had on the engine has lapsed.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -18,7 +18,7 @@ use crate::{
 
 /// The most releases sent by one request.
 const MAX_BATCH_SIZE: usize = 1000;
-/// The pause before a release is sent again. It doubles each time, up to the longest.
+/// The pause before a release is sent again. It doubles each time, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -31,11 +31,12 @@ pub(crate) struct Cleanup {
     began_at: Instant,
     /// When nothing of the claim can be left on the engine any more, whatever happened to the requests.
     give_up_at: Instant,
-    /// This release was sent before, and may have arrived: an answer "not there" may be the effect of that request.
+    /// This release was sent before, and may have arrived: an answer "not there" may be the effect of the earlier
+    /// request.
     was_sent: bool,
     /// `None` for the release of a claim that no user held.
     hold_release: Option<HoldRelease>,
-    /// Counted as pending until it is done, so that closing can wait for it.
+    /// The cleanup counts as pending until it is done, so that closing can wait for it.
     _pending: PendingItem,
 }
 
@@ -88,8 +89,8 @@ impl Cleanup {
         let result = match freed {
             true => Ok(()),
             false if !self.was_sent => release_result(&self.release.name, Some(Loss::Gone.into())),
-            // I10: this release certainly freed the hold only while the lease could not have lapsed and nothing else
-            // had ended it.
+            // I10: an earlier request of this release certainly freed the hold only if the lease cannot have lapsed by
+            // now and no doubt came after the cleanup began.
             false if now < deadline && last_doubt <= self.began_at => Ok(()),
             false => Err(unknown_error("was answered after the hold may have ended by itself")),
         };

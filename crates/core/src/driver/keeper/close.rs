@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use crate::{Error, ErrorKind, Loss, driver::shared::Shared};
 
-/// How often `close` checks whether any hold or pending work is left. A poll is enough, because only `close` waits for
-/// the last one.
+/// How often `close` checks whether any hold or pending work is left. Polling is enough, because nothing but `close`
+/// waits for the end of the last of them.
 const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits, on the keeper, until no guard is left and nothing is pending, for at most `limit`; then reports the remaining
-/// holds lost. Returns how many there were.
+/// holds lost. Returns the number of these holds.
 pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
     if !shared.is_served() {
         return 0;
@@ -27,7 +27,8 @@ pub(crate) async fn close(shared: &Arc<Shared>, limit: Duration) -> usize {
 }
 
 impl Shared {
-    /// Ends all waits with an error and begins nothing new. Claims in flight are undone by their drivers.
+    /// Ends all waits with an error and closes the `Locks` to new requests. Claims in flight are undone by their
+    /// drivers.
     pub(crate) fn stop_waiting(self: &Arc<Self>) {
         self.set_closed();
         let mut waiters = Vec::new();

@@ -21,7 +21,8 @@ pub(crate) const REPORT_MARGIN: Duration = Duration::from_millis(50);
 /// The answer to a first request that was sent already, and when that request was sent.
 type FirstAnswer = Option<(Instant, Result<Answer, EngineError>)>;
 
-/// Drives a claim; runs on the keeper. However the driver ends, nothing of the claim is left behind.
+/// Drives a claim; runs on the keeper. If the driver returns without a grant, it has begun to release all that the
+/// claim may have on the engine.
 pub(crate) fn drive(
     shared: Arc<Shared>,
     claim: Claim,
@@ -186,7 +187,8 @@ fn is_half_over(since: Instant, grant: &Grant, now: Instant) -> bool {
 }
 
 impl Shared {
-    /// Whether the engine has ever answered. An engine without a server counts as reached: if it is busy, that passes.
+    /// Whether the engine has ever answered. An engine without a server counts as reached: its failures are not
+    /// failures to connect, and a request waits until they pass.
     pub(crate) fn was_reached(&self) -> bool {
         self.profile.inline || self.reached.load(Ordering::Relaxed)
     }

@@ -53,7 +53,8 @@ pub(crate) fn sleep(duration: Duration) -> impl Future<Output = ()> + Send {
     tokio::time::sleep(duration)
 }
 
-/// The longest sleep in one piece: runtime timers stop while the machine is suspended, the boot-time clock does not.
+/// The longest sleep before the clock is read again: runtime timers stop during a suspension of the machine, the
+/// boot-time clock does not.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl Shared {
@@ -78,7 +79,7 @@ impl Shared {
     }
 }
 
-/// R2: `CLOCK_BOOTTIME` counts suspended time and never steps.
+/// R2: `CLOCK_BOOTTIME` counts suspended time and never steps. Systems other than Linux use `CLOCK_MONOTONIC`.
 struct BootClock;
 
 impl Clock for BootClock {

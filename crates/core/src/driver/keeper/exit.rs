@@ -53,7 +53,7 @@ impl Pending {
         self.lock().pending == 0
     }
 
-    /// Blocks until nothing is pending, for at most `limit`; true if nothing is.
+    /// Blocks until nothing is pending, for at most `limit`. False if something is still pending then.
     fn block_until_zero(&self, limit: Duration) -> bool {
         let mut count = self.lock();
         count.waiting_threads += 1;
@@ -79,7 +79,7 @@ impl Drop for PendingItem {
 }
 
 impl Shared {
-    /// How long the end of the process waits for the work pending here, as known now.
+    /// How long the end of the process waits for the pending work of this `Locks`, as known now.
     pub(crate) fn exit_wait(&self) -> Duration {
         let engine_answers = self.was_reached() && !self.unresponsive.load(Ordering::Relaxed);
         if engine_answers { EXIT_WAIT } else { EXIT_WAIT_UNRESPONSIVE }

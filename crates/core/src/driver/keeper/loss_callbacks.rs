@@ -17,8 +17,8 @@ use crate::{Error, ErrorKind, Loss, driver::validity::LossCallback};
 type CallbackRun = Box<dyn FnOnce() + Send>;
 
 /// The channel to the thread that calls the callbacks. The thread starts when the first callback is registered, because
-/// a failure to start it can still be reported to the user then. The thread ends with the `Locks` and the last guard
-/// that has a callback.
+/// a failure to start it can still be reported to the user then. The thread ends when the `Locks` and the last guard
+/// that has a callback are dropped.
 #[derive(Default)]
 pub(crate) struct LossCallbacks(Mutex<Option<Sender<CallbackRun>>>);
 

@@ -12,8 +12,8 @@ use crate::{
     driver::validity::Validity,
 };
 
-/// A hold that the keeper keeps after its guard was released: the keeper uses it beside the guards. It has no owner, so
-/// no request can join the hold through it.
+/// A hold that the keeper keeps after its guard was released. The keeper counts as one more guard of this hold. This
+/// guard has no owner, so no request can join the hold through it.
 struct KeptHold {
     handle: Arc<SharedHandle>,
     validity: Arc<Validity>,
@@ -23,8 +23,9 @@ struct KeptHold {
     until: Instant,
 }
 
-/// Holds the name of `guard`, which is about to be released, until `until`. The outcome arrives after that. `None` if
-/// the guard can be released at once: the engine blocks the name itself, the time has passed, or the hold is lost.
+/// Holds the name of `guard`, which is about to be released, until `until`. The outcome of the release arrives after
+/// `until`, or when the hold is lost. `None` if the guard can be released at once: the engine blocks the name itself,
+/// the time has passed, or the hold is lost.
 pub(crate) fn hold_until(guard: &Guard, until: Instant) -> Option<ReleaseOutcome> {
     let handle = guard.handle();
     if !handle.is_own_process() || handle.profile.supports_min_hold {

@@ -2,8 +2,8 @@
 //! in core that may read a real clock, sleep, spawn tasks and threads, or draw random numbers.
 //!
 //! The keeper owns every request that waits for a server, every renewal and every release. User code queues a job and
-//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future is one
-//! message.
+//! awaits a plain channel. So a blocked or dropped user runtime stops nothing, and dropping a guard or a future only
+//! sends one message.
 
 mod attempt;
 mod batches;
@@ -41,8 +41,8 @@ use std::{
 
 use crate::{Answer, BoxFuture, EngineError, Fault, Released};
 
-/// Polls a future once, without waiting: the value of a future that is done at its first poll, as those of an engine
-/// inside the process are; `None` if it is not done.
+/// Polls a future once, without waiting: the value of a future that is done at its first poll, as the futures of an
+/// engine inside the process are; `None` if the future is not done.
 pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) -> Option<T> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
@@ -50,7 +50,7 @@ pub(crate) fn poll_once<T>(future: Pin<&mut (dyn Future<Output = T> + Send)>) ->
     }
 }
 
-/// The answer of an engine that promised to answer at once.
+/// The answer of an engine that promised to answer at once. An error with an unknown outcome if it does not.
 pub(crate) fn answer_at_once(
     mut answer: BoxFuture<'_, Result<Answer, EngineError>>,
 ) -> Result<Answer, EngineError> {
@@ -60,7 +60,7 @@ pub(crate) fn answer_at_once(
     poll_once(answer.as_mut()).unwrap_or_else(late_answer_error)
 }
 
-/// The first answer of a batch of one, from an engine that promised to answer at once.
+/// The first answer of a batch of one, from an engine that promised to answer at once. `None` if it does not.
 pub(crate) fn released_at_once(mut answers: BoxFuture<'_, Vec<Released>>) -> Option<Released> {
     poll_once(answers.as_mut()).and_then(|answers| answers.into_iter().next())
 }

@@ -37,7 +37,8 @@ impl Shared {
         Some(Arc::clone(&claim.control))
     }
 
-    /// Has the engine asked for every waiting claim, and renews every hold.
+    /// Wakes the driver of every waiting claim, which then asks the engine, and renews every hold that is renewed in
+    /// the background.
     fn ask_all(self: &Arc<Self>) {
         for shard in self.table.shards() {
             for claim in shard.values().filter_map(|state| state.claim.as_ref()) {

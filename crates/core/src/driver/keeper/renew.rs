@@ -13,7 +13,8 @@ use crate::{
     pure::lease::LeaseAction,
 };
 
-/// A renewal that is not answered within this fraction of the lease is sent again.
+/// A renewal that is not answered within this fraction of the lease counts as failed. The lease itself decides when the
+/// next renewal is sent.
 const ANSWER_FRACTION: u32 = 6;
 
 /// Handles the leases of these holds, whose timers fired.
@@ -171,8 +172,8 @@ impl Shared {
         }
     }
 
-    /// Ends the guards of a hold whose `max_hold` has passed. When no guard may use the hold any more, its renewal
-    /// stops (R6).
+    /// Reports the loss to those guards of a hold whose own `max_hold` has passed. When no guard is allowed to use the
+    /// hold any more, its renewal stops (R6).
     pub(crate) fn end_max_hold(self: &Arc<Self>, name: &Name, id: ClaimId) {
         let mut shard = self.table.shard(name);
         let Some(hold) = shard.get_mut(name).and_then(|state| state.hold(id)) else { return };
@@ -241,7 +242,7 @@ impl Shared {
         }
     }
 
-    /// Renews every hold now: notifications about holds may have been missed.
+    /// Renews now every hold that is renewed in the background, because notifications about holds may have been missed.
     pub(crate) fn renew_all(self: &Arc<Self>) {
         let (mut live_holds, now) = (Vec::new(), self.now());
         for shard in self.table.shards() {

@@ -12,7 +12,8 @@ use crate::{
     driver::shared::Shared,
 };
 
-/// The keeper checks its timers at least this often: runtime timers stop while the machine is suspended.
+/// The keeper checks its timers at least this often, because the runtime's own timers stop during a suspension of the
+/// machine.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 /// The most timers fired in one round, so that many timers do not delay jobs and notifications.
 const TIMERS_AT_ONCE: usize = 4096;
@@ -52,8 +53,8 @@ async fn main_loop(shared: &Arc<Shared>) {
             return;
         }
         let until = shared.timers.sleep_until(shared.now().after(LONGEST_SLEEP));
-        // In a fixed order, so that the simulation is repeatable. Nothing starves: after each branch, jobs and timers
-        // are handled.
+        // The branches are tried in a fixed order, so that the simulation is repeatable. Nothing starves: after each
+        // branch, jobs and timers are handled.
         tokio::select! {
             biased;
             notifications = shared.engine.notifications() => shared.receive(notifications),
@@ -105,7 +106,7 @@ fn fire_timers(shared: &Arc<Shared>) {
     renew_due(shared, renewals);
 }
 
-/// Ends everything when the serving task is gone.
+/// Ends all waits and holds of a `Locks` when the task that serves it is gone.
 struct EndOnDrop(Arc<Shared>);
 
 impl Drop for EndOnDrop {
@@ -116,7 +117,7 @@ impl Drop for EndOnDrop {
 }
 
 impl Shared {
-    /// Ends everything after a task of the keeper panicked.
+    /// Ends all waits and holds after a task of the keeper panicked.
     pub(crate) fn end_after_panic(self: &Arc<Self>, panicked: &Panicked) {
         tracing::error!(engine = self.profile.engine, %panicked, "all holds are given up");
         self.end_all();

@@ -18,8 +18,8 @@ use crate::{BoxFuture, Error, ErrorKind, contract::process};
 
 /// A runtime other than tokio, for a [`Keeper`]: the simulation uses its own.
 pub trait Runtime: Send + Sync + 'static {
-    /// Runs `task` to its end, concurrently with the others. A panic of the task is passed through: this runtime has to
-    /// report it.
+    /// Runs `task` to its end, concurrently with the other tasks. A panic of the task is passed through: this runtime
+    /// has to report it.
     fn spawn(&self, task: BoxFuture<'static, ()>);
 
     /// Resolves when `duration` has passed by the clock of the keeper's [`Env`](crate::Env).
@@ -46,7 +46,7 @@ enum Inner {
     Other(Arc<dyn Runtime>),
 }
 
-/// A thread that has perhaps not started yet, with the tasks that it is to run once started.
+/// A thread that has perhaps not started yet, with the tasks that it is to run after its start.
 #[derive(Default)]
 struct Deferred {
     running: Option<Running>,
@@ -80,7 +80,8 @@ impl Keeper {
     /// Starts the thread of a [`deferred`](Self::deferred) keeper, unless it runs. Other keepers do not need this.
     ///
     /// # Errors
-    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child of its process.
+    /// [`ErrorKind::Refused`] when the system cannot start a thread; [`ErrorKind::Forked`] in a child that was forked
+    /// from the process that made the keeper.
     pub fn begin(&self) -> Result<(), Error> {
         let Inner::Deferred(deferred) = &*self.inner else { return Ok(()) };
         let mut deferred = deferred.lock().unwrap_or_else(PoisonError::into_inner);
@@ -206,15 +207,16 @@ impl Keeper {
         let Inner::Tokio(handle) = &*self.inner else { return };
         let is_inside = Handle::try_current().is_ok_and(|current| current.id() == handle.id());
         if is_inside && handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
-            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell them from its
-            // tasks, in which this call panics and says that a function attempted to block the thread that drives them.
+            // Threads of `spawn_blocking` are inside the runtime too, and may block. Only tokio can tell these threads
+            // from its tasks: in a task, `blocking_recv` panics and says that a function attempted to block the thread
+            // that drives the tasks.
             let (tx, rx) = oneshot::channel();
             let _ = tx.send(());
             let _ = rx.blocking_recv();
         }
     }
 
-    /// Whether the runtime reports panics of tasks.
+    /// Whether the runtime itself reports panics of tasks. If not, the keeper's tasks must catch them.
     pub(crate) fn reports_panics(&self) -> bool {
         matches!(&*self.inner, Inner::Other(_))
     }

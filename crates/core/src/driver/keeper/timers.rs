@@ -1,4 +1,4 @@
-//! The timers: all future actions in one ordered map, so that no hold has a timer or a task of its own.
+//! The timers: all future actions in one ordered map, so that no hold needs a task or a timer of the runtime.
 
 use std::{collections::BTreeMap, num::NonZeroU64, sync::Mutex};
 
@@ -33,9 +33,9 @@ struct Inner {
 /// Whether the keeper must be woken for a new entry.
 #[must_use]
 pub(crate) enum KeeperWake {
-    /// It sleeps until after the time of the new entry.
+    /// The keeper sleeps until after the time of the new entry.
     Now,
-    /// It wakes early enough by itself.
+    /// The keeper wakes early enough by itself.
     NotNeeded,
 }
 

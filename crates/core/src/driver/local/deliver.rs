@@ -52,7 +52,7 @@ impl Shared {
     }
 
     /// Sends the first request of a prepared claim: on this thread if the engine never waits, else through the keeper.
-    /// If that request was sent already, the keeper gets its answer.
+    /// On this thread, a grant is delivered at once, and any other answer is passed on to the keeper.
     pub(crate) fn start_claim(self: &Arc<Self>, prepared: Option<PreparedClaim>) {
         let mut prepared = prepared;
         while let Some(PreparedClaim { claim, control }) = prepared.take() {
@@ -85,7 +85,8 @@ impl Shared {
         }
     }
 
-    /// Gives a grant to the head of the local queue, if the head still wants a hold with these terms; else releases it.
+    /// Gives a grant to the head of the local queue, if the head wants a hold with the terms of the claim; else
+    /// releases the grant.
     #[must_use]
     pub(crate) fn deliver_grant(
         self: &Arc<Self>,
@@ -143,7 +144,7 @@ impl Shared {
         self.fail_head(claim, Error::from_engine(error, &claim.name, self.profile.engine));
     }
 
-    /// As [`refuse_claim`](Self::refuse_claim), for an error in its final form.
+    /// As [`refuse_claim`](Self::refuse_claim), for an error in the form that users get.
     fn fail_head(self: &Arc<Self>, claim: &Claim, error: Error) {
         let mut prepared = None;
         let mut refused_waiter = None;
@@ -219,8 +220,8 @@ impl Shared {
         LocalHold::new(id, terms.clone(), grant, lease, now)
     }
 
-    /// R10: a token that is not larger than one known before the claim was sent proves that the engine lost state: the
-    /// grant is rejected.
+    /// R10: a token that is not larger than a token known before the claim was sent proves that the engine lost state.
+    /// Then the caller must reject the grant.
     pub(super) fn token_went_back(&self, name: &Name, newest_before: Option<Token>, grant: &Grant) -> bool {
         let number = grant.token.number.saturating_add(u64::from(grant.tokens.max(1)) - 1);
         !self.newest_tokens.record_if_newer(name, newest_before, grant.token, Token { number, ..grant.token })

@@ -1,4 +1,4 @@
-//! A request enters: it joins a hold of this process, enters the local queue, or tries on its own.
+//! How a request begins: it joins a hold of this process, enters the local queue, or makes its tries without a queue.
 
 use std::{sync::Arc, time::Duration};
 
@@ -66,8 +66,8 @@ impl Shared {
             drop(shard);
             return shared.start_tries(handle, spec, tries, until);
         }
-        // Closing empties the local queues shard by shard: a request that comes after that must see that the `Locks` is
-        // closed.
+        // Closing empties the local queues shard by shard: a request that comes to a shard after it was emptied must
+        // see that the `Locks` is closed.
         if let Err(error) = shared.check_open() {
             return Entered::Now(Err(error));
         }
@@ -94,7 +94,7 @@ impl Shared {
     }
 
     /// Decides without the engine where possible: an error, the same hold again for the same owner, or a shared hold
-    /// that can still be joined.
+    /// that can still be joined. `None` where the engine has to decide.
     fn decide_locally(
         self: &Arc<Self>,
         handle: &Arc<SharedHandle>,
@@ -189,7 +189,7 @@ fn hold_index_of_owner(state: &NameState, owner: &Owner, now: Instant) -> Option
     })
 }
 
-/// The error for a mode of another kind than the one in use.
+/// The error for a request whose mode is of another kind than the mode in use.
 fn clash_error(name: &Name, wanted: Mode, other: Mode) -> Error {
     Error::misconfigured(format!(
         "lock {:?}: wanted {wanted}, but this process uses it as {other}: one name has one kind of lock and one limit",

@@ -89,8 +89,9 @@ impl Shared {
         }
     }
 
-    /// Makes one more guard on the hold of `guard`. The keeper owns it, so the hold stays when `guard` ends. It has
-    /// neither a `max_hold` nor an owner. If the lease was not renewed so far, its renewals begin now.
+    /// Makes one more guard on the hold of `guard`. The keeper owns the new guard, so the hold stays when `guard` ends.
+    /// The new guard has neither a `max_hold` nor an owner. If the lease was not renewed so far, its renewals begin
+    /// now.
     pub(crate) fn add_keeper_guard(self: &Arc<Self>, guard: &Guard, now: Instant) -> Option<Arc<Validity>> {
         let mut shard = self.table.shard(&guard.name);
         let hold = shard.get_mut(&guard.name)?.hold(guard.id).filter(|hold| !hold.is_ending)?;
@@ -135,8 +136,8 @@ impl Shared {
         hold.timer = Some(self.add_timer(at, TimerAction::Lease(name.clone())));
     }
 
-    /// Lets the readers at the head of the local queue join the shared hold `hold`, as long as its tokens and its time
-    /// allow.
+    /// Lets the readers at the head of the local queue join the shared hold `hold`, as long as it has tokens left and
+    /// its time for hand-overs is not over.
     pub(super) fn join_readers(
         self: &Arc<Self>,
         name: &Name,

@@ -15,7 +15,7 @@ pub(crate) const UNRESPONSIVE_AFTER: Duration = Duration::from_millis(500);
 /// How long before the end of a wait an engine with a long poll interval is asked once more, to find out whether it
 /// still answers.
 const LAST_ASK_BEFORE_END: Duration = Duration::from_secs(1);
-/// Engines with a shorter poll interval need no last question.
+/// An engine whose longest poll interval is at most this is not asked once more before the end of a wait.
 const LONG_POLL: Duration = Duration::from_secs(2);
 
 impl Shared {
@@ -34,7 +34,7 @@ impl Shared {
         }
     }
 
-    /// Handles the timer of a wait: asks the engine once more, or ends the wait.
+    /// Handles the timer of a wait: ends the wait if its time is over, else asks the engine once more.
     pub(crate) fn handle_limit_timer(self: &Arc<Self>, name: &Name, ticket: Ticket) {
         let now = self.now();
         let until = {
@@ -126,8 +126,8 @@ impl Shared {
     }
 }
 
-/// The kind of error at the end of a wait, from the last error of its claim: an outage, unless the cause never ends by
-/// itself.
+/// The kind of error at the end of a wait, from the last error of its claim: "unreachable", unless the cause is a wrong
+/// configuration, which does not end by itself.
 const fn kind_at_time_out(fault: Fault) -> ErrorKind {
     match fault {
         Fault::Misconfigured => ErrorKind::Misconfigured,

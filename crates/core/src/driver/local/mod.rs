@@ -1,8 +1,8 @@
 //! The local state of each name: the holds of this process, its queue of waiting requests, and its one claim in flight
 //! on the engine for the head of that queue.
 //!
-//! Shared memory, not messages: a release hands the hold over to the next request of the process on the releasing
-//! thread.
+//! This state is shared memory, not behind messages to the keeper: so the thread that releases a hold can itself hand
+//! the hold over to the next request of the process.
 
 mod deliver;
 mod enter;

@@ -16,8 +16,8 @@ const MAX_NAMES: usize = 4096;
 pub(crate) struct NewestTokens(Mutex<HashMap<Name, Token>>);
 
 impl NewestTokens {
-    /// The newest token of a name, to be read before a claim is sent: grants of concurrent claims may become known in
-    /// any order.
+    /// The newest token of a name. The caller must read it before it sends a claim, because grants of concurrent claims
+    /// can become known in any order.
     pub(crate) fn newest(&self, name: &Name) -> Option<Token> {
         self.lock().get(name).copied()
     }

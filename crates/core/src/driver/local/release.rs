@@ -100,8 +100,8 @@ impl Shared {
         outcome
     }
 
-    /// Hands the hold over to the head of the local queue, within the bound that prevents other processes from
-    /// starving.
+    /// Hands the hold over to the head of the local queue. Returns `None` if the head cannot have it, or if the hold
+    /// has reached the bound on hand-overs that keeps other processes from starving.
     fn hand_over(
         self: &Arc<Self>,
         name: &Name,

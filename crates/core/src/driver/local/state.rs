@@ -54,7 +54,7 @@ pub(crate) struct Waiter {
     pub(crate) since: Instant,
     /// The timer for the end of the wait, if it has a limit.
     pub(crate) limit_timer: Option<TimerKey>,
-    /// When the wait ends.
+    /// When the wait ends at the latest; `NEVER` for a wait without a limit.
     pub(crate) until: Instant,
     /// Keeps the keeper running, and becomes part of the guard.
     pub(crate) handle: Arc<SharedHandle>,
@@ -221,8 +221,8 @@ impl NameState {
         self.holds.iter_mut().find(|hold| hold.id == id)
     }
 
-    /// Whether a hold of this process conflicts with `mode`. A lost hold does not: for it, as for holds of other
-    /// processes, the engine decides.
+    /// Whether a hold of this process conflicts with `mode`. A lost hold does not conflict: about it, as about holds of
+    /// other processes, the engine decides.
     pub(crate) fn conflicts(&self, mode: Mode) -> bool {
         let mut live_holds = self.holds.iter().filter(|hold| hold.lease.lost().is_none());
         match mode {

@@ -23,8 +23,8 @@ const LIST_READS: usize = 5;
 const MAX_ASKED_TO_STOP: usize = 64;
 
 impl FileEngine {
-    /// The verb `break_hold`. Asks the process of the holder once to stop; [`Fault::Retry`] while that process still
-    /// holds.
+    /// The verb `break_hold`. Asks the process of the holder to stop; a repeated call does not ask again. The result is
+    /// [`Fault::Retry`] as long as that process still holds.
     pub(super) fn break_now(&self, name: &Name, token: u64) -> Result<Broken, EngineError> {
         let paths = NamePaths::new(&self.dir, name);
         let Some(lock_file) = LockFile::open(&self.dir, &paths, Access::Existing)? else {
@@ -54,8 +54,8 @@ impl FileEngine {
         (0..LIST_READS).any(|_| lock_file.flocks(&self.dir).iter().any(holds))
     }
 
-    /// Sends SIGTERM to the holder, once, if its record says that it stops on this signal. Never `Ok`: the holder still
-    /// holds.
+    /// Sends SIGTERM to the process of the holder, if its record says that it stops on this signal and that it was not
+    /// asked before. Never returns `Ok`, because the process still holds.
     fn ask_to_stop(
         &self,
         name: &Name,

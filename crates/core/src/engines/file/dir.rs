@@ -45,12 +45,13 @@ pub(super) const DIRECTORY_FLAGS: OFlag = OFlag::O_DIRECTORY.union(OFlag::O_NOFO
 #[derive(Debug)]
 pub(super) struct Dir {
     pub(super) path: PathBuf,
-    /// The opened directory, once it exists.
+    /// The opened directory; empty until the directory exists and was opened.
     lock_dir: OnceLock<LockDir>,
 }
 
 impl Dir {
-    /// The directory at `path`, or the default one of this user; checked if it exists.
+    /// The directory at `path`, or the default one of this user. An existing directory is checked; a missing one is no
+    /// error.
     pub(super) fn open(path: Option<PathBuf>) -> Result<Self, EngineError> {
         let path = match path {
             Some(path) => path,
@@ -203,7 +204,7 @@ pub(super) fn local_file_system(dir: &OwnedFd, shown_path: &str) -> Result<i64, 
     }
 }
 
-/// The name of the file system of a directory, if its locks do not hold between hosts.
+/// The name of the file system of a directory, if its locks do not hold between hosts; else `None`.
 ///
 /// # Errors
 /// Any I/O error of `statfs`.

@@ -1,5 +1,5 @@
-//! The fast answer to a claim far back in the queue. Otherwise nearly all of a thousand waiters would read and judge
-//! the whole table under its latch, one after another, only to find that they still wait.
+//! The fast answer to a claim far back in the queue. Without it, nearly all of a thousand waiters would read and judge
+//! all of the table under its latch, one after another, only to find that they still wait.
 
 use super::{
     claims::ClaimEntry,
@@ -19,7 +19,8 @@ const FAR_BACK: u32 = 8;
 
 impl FileEngine {
     /// The number of waiters ahead, if there are at least [`FAR_BACK`] and the first of them is alive and must be
-    /// granted first. `None` otherwise, and if a record is torn: then the full path decides. Reads without the latch.
+    /// granted first. `None` otherwise, and if a record is torn: then the caller must read the table under the latch to
+    /// decide. This function reads without the latch.
     pub(super) fn waiters_ahead_if_far_back(
         &self,
         entry: &ClaimEntry,

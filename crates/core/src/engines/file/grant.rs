@@ -16,8 +16,8 @@ use super::{
 use crate::{Claim, EngineError, Grant, Instant, Mode, Previous, Token};
 
 impl FileEngine {
-    /// Grants a claim under the latch. The caller has the flock for `claim.mode`, and has read the table after it took
-    /// the flock.
+    /// Grants a claim under the latch. The caller must have the flock for `claim.mode`, and must have read the table
+    /// after it took the flock.
     pub(super) fn grant(
         &self,
         table: &mut Table<'_>,
@@ -70,7 +70,7 @@ impl FileEngine {
         Ok(state_and_grant(slot, token, tokens, previous))
     }
 
-    /// Grants an exclusive hold; the caller has the exclusive flock. `record_zero` is the record of the previous
+    /// Grants an exclusive hold; the caller must have the exclusive flock. `record_zero` is the record of the previous
     /// holder, if its hold was never released. Needs no latch.
     pub(super) fn grant_exclusive(
         &self,
@@ -104,7 +104,8 @@ impl FileEngine {
         Ok(Token { lineage: header.lineage, number })
     }
 
-    /// Clears record 0. The caller has a shared flock, which proves that the exclusive holder of this record is gone.
+    /// Clears record 0. The caller must have a shared flock, which proves that the exclusive holder of this record is
+    /// gone.
     fn clear_dead_record_zero(&self, table: &mut Table<'_>) -> Result<(), EngineError> {
         let Some(record_zero) = table.record_zero.take() else { return Ok(()) };
         if record_zero.record.state == RecordState::Holding {
@@ -113,8 +114,8 @@ impl FileEngine {
         table.state_file.write(&[RecordState::Empty as u8], record_offset(0))
     }
 
-    /// How the hold before this grant ended. Must be called before `mint`, which writes the id of this boot into the
-    /// counter.
+    /// How the hold before this grant ended. The caller must call this before `mint`, which writes the id of this boot
+    /// into the counter.
     fn previous(&self, header: &Header, record_zero: Option<&StoredRecord>) -> Previous {
         match record_zero {
             Some(record_zero) if record_zero.record.state == RecordState::Holding => {

@@ -41,8 +41,8 @@ pub(super) struct KernelLocks {
 }
 
 impl KernelLocks {
-    /// Reads the list; it is empty where `/proc/locks` cannot be read. The kernel does not list locks of other pid
-    /// namespaces.
+    /// Reads `/proc/locks`; where it cannot be read, the result has no locks. The kernel does not list locks of other
+    /// pid namespaces.
     pub(super) fn read(fs_type: Option<i64>) -> Self {
         let text = read_whole("/proc/locks").unwrap_or_default();
         Self {

@@ -1,7 +1,7 @@
 //! The file engine: kernel locks on files in a directory of one host.
 //!
-//! A hold is exact, not leased: it ends when it is released or when its process ends, never by time. A stopped holder
-//! keeps its lock; the end of a killed holder frees it at once. Each name has two files:
+//! A hold is exact, not leased: it ends when it is released or when its process ends, never by time. A holder that is
+//! paused (SIGSTOP) keeps its lock; the end of a killed holder frees its lock at once. Each name has two files:
 //!
 //! - `<name>.lock` carries kernel locks only: `flock`, so that util-linux `flock(1)` on the same file excludes us and
 //!   we exclude it, and byte-range locks far beyond the end of the file (`locks`). The content of the file is never

@@ -119,8 +119,8 @@ impl FileEngine {
             }
             _ => Ok(()),
         };
-        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before could not be granted, and
-        // one that arrives later tries by itself.
+        // LOCK_UN first, then the check for waiters: a waiter that was in the queue before LOCK_UN is found by the
+        // check, and a claim that arrives after LOCK_UN tries by itself.
         entry.lock_file.unflock();
         let Some(state_file) = state_file? else {
             return record_written.map(|()| AfterRelease::MayHaveClaims);
@@ -150,7 +150,7 @@ impl FileEngine {
     }
 
     /// Signals the waiters at these positions of the queue, which is read without the latch. A record that is torn
-    /// because of that belongs to a claim that is trying at this moment.
+    /// because of this read belongs to a claim that is trying at this moment, and needs no signal.
     pub(super) fn signal_waiters(
         &self,
         lock_file: &LockFile,
@@ -195,7 +195,8 @@ pub(super) fn own_record(state_file: &StateFile, entry: &ClaimEntry) -> Result<O
     Ok(Record::from_bytes(&bytes).ok().flatten().filter(|record| record.id == entry.claim.id))
 }
 
-/// Writes how a hold ended, if the release names its token, and empties its record, or sets its minimum hold time.
+/// Empties the record of a hold, or sets its minimum hold time. Also writes how the hold ended, if it was broken or the
+/// release names its token.
 fn end_hold(
     state_file: &StateFile,
     entry: &ClaimEntry,

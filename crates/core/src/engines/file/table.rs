@@ -73,7 +73,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Judges `asker`, and clears the records of dead owners that it finds.
+    /// Judges whether `asker` can be granted, and clears the records of dead owners that it finds.
     pub(super) fn judge(&mut self, asker: Asker, now: Instant) -> Result<Judgement, EngineError> {
         loop {
             let mut changed = false;
@@ -86,14 +86,14 @@ impl<'a> Table<'a> {
                 judgement.dead_slots.iter().try_for_each(|slot| self.clear_dead_record(*slot))?;
                 return Ok(judgement);
             }
-            // The loop ends: without the latch a record changes only once, when its owner releases.
+            // The loop ends: without the latch a record changes only one time, when its owner releases.
             self.records =
                 read_records(self.state_file, self.header.table.records, |_| Err(self.state_file.damaged()))?;
         }
     }
 
-    /// Whether a record has changed since it was read: its owner is gone because it released, and it writes that
-    /// before it unlocks.
+    /// Whether a record has changed after it was read. If so, its owner is not dead but has released: an owner writes
+    /// its release into the record before it unlocks.
     fn has_changed(&self, stored: &StoredRecord) -> Result<bool, EngineError> {
         if stored.slot == 0 {
             // An exclusive claim judges record 0 once more under the flock.
@@ -105,7 +105,8 @@ impl<'a> Table<'a> {
         Ok(!Record::from_bytes(&bytes).ok().flatten().is_some_and(is_same))
     }
 
-    /// Clears the records of holders: the caller has the exclusive flock, so those holders are gone.
+    /// Clears the records of holders. The caller must have the exclusive flock, which proves that those holders are
+    /// gone.
     pub(super) fn clear_dead_holders(&mut self) -> Result<(), EngineError> {
         let is_hold = |stored: &&StoredRecord| stored.record.state == RecordState::Holding;
         let slots: Vec<u32> = self.records.iter().filter(is_hold).map(|stored| stored.slot).collect();
@@ -174,8 +175,8 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Writes into the head that the table is not in use, if it is empty: then the next exclusive claim need not read
-    /// it.
+    /// Writes into the header that the table is not in use, if the table is empty. Then the next exclusive claim need
+    /// not read the table.
     pub(super) fn reset_if_empty(&mut self) -> Result<(), EngineError> {
         if self.records.is_empty() && self.header.table.in_use {
             (self.header.table.in_use, self.header.table.records) = (false, 0);
@@ -208,8 +209,8 @@ pub(super) fn record_zero(
     (!has_ended).then_some(StoredRecord { slot: 0, record })
 }
 
-/// Reads the records in use among the first `count`. Calls `on_torn` for each torn record, which returns an error or
-/// ignores it.
+/// Reads the records in use among the first `count`. Calls `on_torn` with the slot of each torn record: it returns an
+/// error, or `Ok` to ignore the record.
 pub(super) fn read_records(
     state_file: &StateFile,
     count: u32,
@@ -228,7 +229,7 @@ pub(super) fn read_records(
     Ok(records)
 }
 
-/// Whether the owner of a record is alive, as seen through another open file.
+/// Whether the owner of a record is alive. `lock_file` must not be the open file of that owner.
 pub(super) fn is_alive(lock_file: &LockFile, stored: &StoredRecord) -> Result<bool, EngineError> {
     lock_file.is_marked(match stored.slot {
         0 => Mark::Hold(stored.record.token),

@@ -295,7 +295,7 @@ impl FileEngine {
         })
     }
 
-    /// Tries to grant to a waiting claim, and signals the waiters that this concerns.
+    /// Tries to grant to a waiting claim, and signals the waiters whose position or chance changes by the outcome.
     fn try_to_grant(
         &self,
         table: &mut Table<'_>,
@@ -414,9 +414,10 @@ impl FileEngine {
     }
 }
 
-/// Takes the flock for a claim that has no obstacle in the table; returns whether it has it. A try in shared mode or
-/// for permits, which is not repeated by core, retries here, because an exclusive claim may have the flock for a
-/// moment: an exclusive claim takes the flock before it reads the table, and releases it when it cannot be granted.
+/// Takes the flock for a claim that nothing in the table blocks; returns whether the claim has the flock now. A try in
+/// shared mode or for permits, which is not repeated by core, retries here, because an exclusive claim may have the
+/// flock for a moment: an exclusive claim takes the flock before it reads the table, and releases it when it cannot be
+/// granted.
 fn flock_with_retries(
     mode: Mode,
     may_queue: bool,
@@ -447,7 +448,7 @@ fn new_entry(
     Box::new(ClaimEntry { claim: claim.clone(), paths: Arc::clone(paths), lock_file, claim_state })
 }
 
-/// The error for a mode of another kind than the one in use.
+/// The error for a claim whose mode is of another kind than the mode in use.
 fn clash_error(wanted: Mode, other: Mode) -> EngineError {
     let kind_of_lock = |mode: Mode| match mode.limit() {
         None => "a lock (exclusive or shared)".to_owned(),
@@ -481,7 +482,8 @@ mod tests {
         (taken.unwrap(), tries)
     }
 
-    /// I13.
+    /// I13: "taken" is answered only if the name is taken, and not because an exclusive claim has the flock for a
+    /// moment.
     #[test]
     fn a_shared_try_outlasts_a_brief_exclusive_flock() {
         for mode in [Mode::Shared, Mode::Permits { count: 1, limit: 2 }] {

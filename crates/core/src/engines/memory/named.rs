@@ -8,8 +8,9 @@ use std::{
 use super::MemoryStore;
 use crate::{Env, Lineage};
 
-/// They live as long as the process: a minimum hold time, or a hold that was never released, outlives the `Locks`
-/// that made it. There are as many as the program has URLs; each takes a few hundred bytes when nothing is held.
+/// The stores live as long as the process, because a minimum hold time, or a hold that was never released, outlives the
+/// `Locks` that made it. There are as many stores as the program has URLs; each store takes a few hundred bytes when
+/// nothing is held.
 static STORES: Mutex<BTreeMap<String, Arc<MemoryStore>>> = Mutex::new(BTreeMap::new());
 
 impl MemoryStore {

@@ -80,8 +80,9 @@ impl Shard {
         answer
     }
 
-    /// Lets time pass for every name and drops idle names. Otherwise a hold whose process died, and that no other claim
-    /// asks for, would stay forever. It runs when the table has doubled, so its cost for each new name is constant.
+    /// Lets time pass for every name and drops idle names. Without this, a hold whose process died would stay forever
+    /// if no other claim asks for its name. The sweep runs when the number of names has doubled, so its cost for each
+    /// new name is constant.
     pub(super) fn sweep(&mut self, resources: &mut Resources<'_>) {
         let Self { names, tombstones, .. } = self;
         tombstones.forget_expired(resources.now);

@@ -11,7 +11,7 @@ type Table = ClaimTable<u32, u32, u8>;
 
 const LEASE: u8 = 7;
 const OTHER_LEASE: u8 = 8;
-/// The keys of claims in the queue, in its order, and "no key".
+/// The keys of claims in the queue, in the order of the queue, and the number for "no key".
 const KEY_AHEAD: u32 = 4;
 const KEY: u32 = 5;
 const KEY_BEHIND: u32 = 6;
@@ -34,7 +34,7 @@ fn claim(id: u8) -> Claim {
     }
 }
 
-/// The instant that many milliseconds after the start.
+/// The instant `millis` milliseconds after the start.
 fn at(millis: u64) -> Instant {
     Instant::from_nanos(millis * 1_000_000)
 }

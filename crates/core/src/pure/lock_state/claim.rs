@@ -34,7 +34,7 @@ impl<C: Clone> LockState<C> {
         self.create(claim, client, step)
     }
 
-    /// A claim whose pushed grant lapsed enters the queue again, at the end of the queue.
+    /// Puts a claim whose pushed grant lapsed back into the queue, at its end. Does nothing for any other claim.
     fn requeue_silent(
         &mut self,
         claim: &Claim,
@@ -99,8 +99,8 @@ impl<C: Clone> LockState<C> {
         let held_modes = self.holders.iter().map(|holder: &Holder<C>| holder.mode);
         let waiting_modes =
             self.wait_queue.iter().flat_map(|wait_queue| wait_queue.waiting.iter().map(|waiter| waiter.mode));
-        // These modes are all of one kind, because each was checked against the others: comparing with the first is
-        // enough.
+        // These modes are all of one kind, because each was checked against the others: comparing `asked` with the
+        // first mode is enough.
         match held_modes.chain(waiting_modes).next() {
             Some(found) if !found.same_kind(asked) => Err(Refusal::Clash { asked, found }),
             _ => Ok(()),

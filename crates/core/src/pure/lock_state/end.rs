@@ -18,7 +18,7 @@ impl<C: Clone> LockState<C> {
     /// Extends a hold to `ttl` from now; this confirms a pushed grant.
     ///
     /// # Errors
-    /// Why it is no longer held.
+    /// Why the claim does not hold the name with this token any more.
     pub fn renew(
         &mut self,
         id: ClaimId,
@@ -36,15 +36,15 @@ impl<C: Clone> LockState<C> {
         Ok(())
     }
 
-    /// Removes every trace of a claim. False if nothing of it was there, or, with a token, if the hold with that token
-    /// was not.
+    /// Removes every trace of a claim. False if nothing of the claim was there; for a release with a token, false if
+    /// the hold with that token was not there.
     pub fn release(&mut self, release: &Release, step: &mut StepContext<'_, C>) -> bool {
         // Not `settle`: it might grant to the very claim that is leaving.
         self.prune(step);
         let freed = match self.holders.iter().position(|holder| holder.is_of(release.id)) {
             Some(index) => self.end_hold(index, release, step),
-            // The release names a token, so it is meant for a hold, and that hold has lapsed. The queue entry of the
-            // claim is removed, too, but the answer is that the hold was not there.
+            // A release with a token is meant for a hold, and here that hold has lapsed. The queue entry of the claim
+            // is removed, too, but the answer is that the hold was not there.
             None => self.remove_waiter(release.id) && release.token.is_none(),
         };
         step.add_tombstone(release.id);
@@ -67,7 +67,8 @@ impl<C: Clone> LockState<C> {
         broken
     }
 
-    /// Takes back a grant whose client is gone, so that no client knows of it, and grants to the next claim.
+    /// Takes back a pushed grant that was not delivered because its client is gone: no client knows of the grant. Then
+    /// grants the name to the next claim in the queue.
     pub fn take_back_undelivered(&mut self, id: ClaimId, step: &mut StepContext<'_, C>) {
         self.holders.retain(|holder| !(holder.id == id && matches!(holder.state, HoldState::Pushed(_))));
         self.settle(step);

@@ -18,7 +18,7 @@ pub fn entry_life(ttl: Duration) -> Duration {
     ttl.clamp(MIN_ENTRY_LIFE, MAX_ENTRY_LIFE)
 }
 
-/// A hold, or what still blocks the name after one.
+/// A hold, or an ended hold that still blocks the name.
 pub(super) struct Holder<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,
@@ -34,12 +34,12 @@ pub(super) struct Holder<C> {
     pub(super) client: C,
 }
 
-/// Whether a hold is confirmed, or what blocks the name instead of one.
+/// Whether a hold is confirmed, or why an ended hold still blocks the name.
 pub(super) enum HoldState<C> {
     /// Confirmed: its claim was answered, or sent a request after the grant.
     Held,
-    /// Granted to a waiting claim that has sent no request since. If the grant lapses, the claim becomes this silent
-    /// waiter.
+    /// Granted to a waiting claim that has sent no request after the grant. If the grant lapses, the claim becomes this
+    /// silent waiter.
     Pushed(Box<Waiter<C>>),
     /// Broken by an operator: the name stays taken until its holder releases it or its lease ends.
     Broken,
@@ -75,7 +75,7 @@ impl<C> Holder<C> {
     }
 }
 
-/// A claim in the queue, or a silent one that lost its queue entry.
+/// A claim in the queue, or a silent claim, which lost its queue entry.
 pub(super) struct Waiter<C> {
     pub(super) id: ClaimId,
     pub(super) mode: Mode,

@@ -11,7 +11,7 @@ pub(super) const REQUEST_LIFE: Duration = Duration::from_secs(1);
 pub(super) const TTL: Duration = Duration::from_secs(30);
 pub(super) const CLAIM_TIME: Duration = Duration::from_secs(2);
 
-/// A lock state, whose clients are the numbers of their claims. A claim is named by its number in the tests.
+/// A lock state in which the client of each claim is the number of that claim. The tests name a claim by its number.
 pub(super) struct Fixture {
     pub(super) lock: LockState<u8>,
     pub(super) tombstones: Tombstones,

@@ -231,8 +231,8 @@ impl Judge {
         assert_eq!(viewed.len(), recorded.len() + self.silent.len());
     }
 
-    /// Checks a new grant: its tokens are larger than all before, it is compatible with all holds, it overtook no
-    /// claim. `may_be_new`: the claim need not be in the queue.
+    /// Checks a new grant: its tokens are larger than all earlier tokens, its mode is compatible with all holds, and it
+    /// overtook no claim. `may_be_new`: whether the claim is allowed to be granted without having been in the queue.
     fn check_grant(&mut self, claim: &Claim, grant: &Grant, may_be_new: bool) {
         assert!(grant.token.number > self.newest_token, "tokens grow");
         self.newest_token = grant.token.number + u64::from(grant.tokens) - 1;

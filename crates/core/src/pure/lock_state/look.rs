@@ -17,8 +17,8 @@ pub const MIN_HOLD_OWNER: &str = "kept";
 pub const WATCHERS: usize = 3;
 
 impl<C> LockState<C> {
-    /// Whether nothing is left that a later claim would have to know, so that the lock state may be dropped. Valid as
-    /// of the last settle.
+    /// Whether nothing is left that a later claim would have to know, so that the lock state can be dropped. The answer
+    /// is as of the last [`settle`](Self::settle).
     #[must_use]
     pub fn is_idle(&self, now: Instant) -> bool {
         let end = &self.last_end;
@@ -26,7 +26,8 @@ impl<C> LockState<C> {
         self.holders.is_empty() && self.wait_queue.is_none() && !remembers_end
     }
 
-    /// Whether the name has a holder, a waiter, or a minimum hold time. Valid as of the last settle.
+    /// Whether the name has a holder, a waiter, or a minimum hold time. The answer is as of the last
+    /// [`settle`](Self::settle).
     #[must_use]
     pub fn is_used(&self) -> bool {
         !self.holders.is_empty() || self.wait_queue.is_some()
@@ -47,13 +48,13 @@ impl<C> LockState<C> {
         waiting.take(WATCHERS).map(|waiter| (waiter.id, &waiter.client))
     }
 
-    /// Whether the name is blocked by a minimum hold time. Valid as of the last settle.
+    /// Whether the name is blocked by a minimum hold time. The answer is as of the last [`settle`](Self::settle).
     #[must_use]
     pub fn is_in_min_hold(&self) -> bool {
         self.holders.iter().any(|holder| matches!(holder.state, HoldState::MinHold))
     }
 
-    /// The clients of all claims, once for each claim.
+    /// The clients of all claims, one for each claim: a client with two claims comes twice.
     pub fn clients(&self) -> impl Iterator<Item = &C> {
         let clients_of_holds = self.holders.iter().map(|holder| &holder.client);
         clients_of_holds.chain(
@@ -91,7 +92,8 @@ impl<C> LockState<C> {
         Hint { ask_in: self.frees_in(now), ahead: u32::try_from(ahead).ok(), obstacle: None }
     }
 
-    /// The time until the first holder lapses. Valid as of the last settle.
+    /// The time until the first holder lapses; `None` if no holder lapses. The answer is as of the last
+    /// [`settle`](Self::settle).
     #[must_use]
     pub fn frees_in(&self, now: Instant) -> Option<Duration> {
         let first_end = self.holders.iter().map(|holder| holder.expires).min()?;

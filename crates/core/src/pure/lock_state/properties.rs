@@ -50,9 +50,9 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// Requests, each with the pause before it in tenths of a second: mostly none, sometimes longer than a claim time,
-/// seldom longer than a lease. All times are whole tenths, so that requests can hit the exact instant at which a lease
-/// ends.
+/// Requests, each with the pause before it in tenths of a second: mostly no pause, sometimes a pause longer than a
+/// claim time, seldom one longer than a lease. All times are whole tenths, so that requests can hit the exact instant
+/// at which a lease ends.
 fn requests() -> impl Strategy<Value = Vec<(u64, Request)>> {
     let pause = prop_oneof![6 => Just(0), 5 => 1..25_u64, 1 => 25..200_u64];
     prop::collection::vec((pause, request()), 1..120)
@@ -96,8 +96,8 @@ impl Run {
                 let token = self.token(number, carried).unwrap_or(token(0));
                 let extended =
                     self.fixture.step(|lock, step| lock.renew(claim.id, token, claim.ttl, step)).is_ok();
-                // The step first grants to the queue what expired leases freed. The renewed hold is none of these
-                // grants.
+                // The step first grants the name to the queue if expired leases freed it. The renewed hold is none of
+                // these grants.
                 self.judge.check_pushed(&self.fixture.pushed);
                 self.judge.check_renewal(&claim, token, extended);
             }
@@ -151,9 +151,10 @@ impl Run {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// I1 exclusion between grant and end, I4 growing tokens, I6 nothing left at the end, I7 no lost wake-up, I8 first
-    /// come first served and writers not starved, I13 "taken" is justified; and: a doubled request changes nothing, a
-    /// request ends or extends the holds of its own claim only, a late request has no effect.
+    /// Checks these invariants: I1 exclusion between grant and end, I4 growing tokens, I6 nothing left at the end, I7
+    /// no lost wake-up, I8 first come first served and writers not starved, I13 "taken" is justified; and: a doubled
+    /// request changes nothing, a request ends or extends the holds of its own claim only, a late request has no
+    /// effect.
     #[test]
     fn random_steps_keep_the_rules(semaphore: bool, restores: bool, requests in requests()) {
         let mut fixture = Fixture::new();

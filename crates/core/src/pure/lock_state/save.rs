@@ -53,7 +53,7 @@ pub struct Entry<C> {
 pub enum EntryKind {
     /// It holds.
     Held,
-    /// It was granted while it waited, and has sent no request since.
+    /// It was granted while it waited, and has sent no request after the grant.
     Pushed,
     /// It was broken by an operator, and the name stays taken until its holder releases it or its lease ends.
     Broken,

@@ -9,7 +9,7 @@ use super::{
 use crate::{Grant, Instant, Mode, Previous, Token};
 
 impl<C: Clone> LockState<C> {
-    /// Drops expired entries, and grants to the head of the queue as long as its mode fits.
+    /// Drops expired entries, and grants to the head of the queue as long as its mode is compatible with the holds.
     pub fn settle(&mut self, step: &mut StepContext<'_, C>) {
         self.prune(step);
         if self.wait_queue.is_none() {

@@ -8,8 +8,8 @@ use crate::Name;
 
 /// The suffix of every lock file, so that no other file in the directory counts as one.
 const LOCK_SUFFIX: &str = ".lock";
-/// The prefix of the file name of a hashed name. In an encoded name two hex digits follow every `%`, and `h` is no
-/// hex digit.
+/// The prefix of the file name of a hashed name. No encoded name begins with it: there, two hex digits follow every
+/// `%`, and `h` is no hex digit.
 const HASHED_PREFIX: &str = "%h";
 /// The longest file name that Linux file systems support.
 const MAX_FILE_NAME: usize = 255;
@@ -24,7 +24,7 @@ pub(crate) enum Decoded {
 }
 
 /// The file name of `name`. Every byte outside `A-Za-z0-9._-`, and a leading dot, becomes `%XX`; `.lock` follows. If
-/// the result would be longer than 255 bytes, the SHA-256 of the name replaces it.
+/// the result would be longer than 255 bytes, it is `%h`, the SHA-256 of the name and `.lock` instead.
 pub(crate) fn file_name(name: &Name) -> String {
     let bytes = name.as_str().as_bytes();
     let mut encoded = String::with_capacity(bytes.len() + LOCK_SUFFIX.len());

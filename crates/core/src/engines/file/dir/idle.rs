@@ -37,7 +37,7 @@ impl IdleFiles {
         lock_mutex(&self.0).remove(name).filter(|idle_file| idle_file.lock_file.is_ours_alone())
     }
 
-    /// Stores a lock file, or closes it: if another process may have it open too, or if the cache is full.
+    /// Stores a lock file. Closes it instead if another process may have it open too, or if the cache is full.
     pub(crate) fn add(&self, idle_file: IdleFile) {
         let mut idle_files = lock_mutex(&self.0);
         if idle_file.lock_file.is_ours_alone()

@@ -36,7 +36,7 @@ pub(crate) struct LockDir {
     /// The group that shares the directory, if it is shared.
     pub(crate) sharing_group: Option<Gid>,
     /// The user and group under which root creates missing files here: otherwise the owner of the directory could not
-    /// use files that root created.
+    /// use files that root created. `None` if this process creates files as itself.
     owner: Option<(Uid, Gid)>,
     /// The number of its file system type (`statfs`).
     pub(crate) fs_type: i64,
@@ -45,7 +45,7 @@ pub(crate) struct LockDir {
 }
 
 impl LockDir {
-    /// Checks an opened directory.
+    /// Refuses an opened directory in which another user could replace a lock file, or whose file system is not local.
     pub(crate) fn check(fd: OwnedFd, shown_path: String) -> Result<Self, EngineError> {
         let user = geteuid();
         let (stat, sharing_group) = check_directory(&fd, &shown_path)?;

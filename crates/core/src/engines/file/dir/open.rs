@@ -81,7 +81,7 @@ pub(crate) fn open_file(
 }
 
 /// Opens without updates of the access time, which would cost a write per read. The kernel allows that flag only to the
-/// owner of the file.
+/// owner of the file: other users open the file without it.
 fn open_existing(dir: &OwnedFd, file: &CStr) -> Result<OwnedFd, Errno> {
     match openat(dir, file, OFlag::O_RDWR | OFlag::O_NOATIME | SAFE_FLAGS, Mode::empty()) {
         Err(Errno::EPERM) => openat(dir, file, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()),

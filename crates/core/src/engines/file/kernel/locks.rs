@@ -4,8 +4,9 @@
 //!    hold and for permits.
 //! 2. The **latch**, an open-file-description lock on one byte far beyond the end of the file, is held for
 //!    microseconds while the table in the state file changes. No process ever waits for it in the kernel.
-//! 3. A **mark**, an open-file-description lock on another byte, shows that the claim with this ticket, or the hold
-//!    with this token, is alive: the kernel drops the mark with the last descriptor, however the process ends.
+//! 3. A **mark** is an open-file-description lock on a byte that stands for one ticket or one token. It shows that the
+//!    claim with that ticket, or the hold with that token, is alive: the kernel drops the mark with the last
+//!    descriptor, however the process ends.
 //!
 //! All three belong to the open file, not to the process. So two claims of one process compete like claims of two
 //! processes, and a child that inherits the descriptor keeps the locks.
@@ -43,12 +44,12 @@ const FIRST_HOLD_MARK: i64 = LATCH_BYTE + (1 << 61);
 const _: () = assert!(TICKET_OR_TOKEN_LIMIT as i64 <= 1 << 60, "the three ranges do not overlap");
 /// The length of a lock that extends to the end of the file, however far that is.
 const TO_END_OF_FILE: i64 = 0;
-/// How often one call tries to take the latch before core has to ask again later. Enough tries to outlast a few holders
-/// of the latch, each of which needs microseconds; few enough that hundreds of claims that try do not starve those
-/// holders.
+/// How often one call tries to take the latch before core has to ask again later. There are enough tries to outlast a
+/// few holders of the latch, each of which needs microseconds. There are so few that hundreds of claims that try do not
+/// starve those holders.
 pub(crate) const LATCH_TRIES: usize = 32;
-/// How often a try in shared mode or for permits tries to take the latch: for about a millisecond, because such a try
-/// may fit beside the current holders, and core does not ask for it again.
+/// How often a try in shared mode or for permits tries to take the latch. This takes about a millisecond. It is worth
+/// the time because such a try may fit beside the current holders, and core does not repeat it.
 pub(crate) const LATCH_TRIES_TO_SHARE: usize = 1000;
 
 /// A name, with the paths of its lock file and its state file.
@@ -94,7 +95,7 @@ impl Mark {
     }
 }
 
-/// One open lock file. While a claim exists, it is the only one that uses its open file.
+/// One open lock file. No two claims use the same open file at the same time.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
@@ -126,7 +127,8 @@ impl LockFile {
         KernelLocks::read(dir.file_system_type()).flocks_on(self.device, self.inode)
     }
 
-    /// Whether the path still leads to this very file. Otherwise other claims lock another file.
+    /// Whether the path still leads to this very file. If not, other claims lock another file, and a lock on this one
+    /// excludes nobody.
     pub(crate) fn is_at_path(&self, paths: &NamePaths) -> Result<bool, EngineError> {
         match lstat(paths.lock_path.as_c_str()) {
             Ok(stat) if stat.st_dev != self.device || stat.st_ino != self.inode => Ok(false),
@@ -150,8 +152,8 @@ impl LockFile {
         self.file.try_clone().map(OwnedFd::from)
     }
 
-    /// Takes the flock for a hold of this mode if that is possible without waiting. Only for an open file without a
-    /// flock.
+    /// Takes the flock for a hold of this mode if that is possible without waiting. The caller must not call this for
+    /// an open file that has a flock already.
     pub(crate) fn try_flock(&self, mode: Mode) -> Result<bool, EngineError> {
         let locked = match mode {
             Mode::Exclusive => self.file.try_lock(),
@@ -164,16 +166,16 @@ impl LockFile {
         }
     }
 
-    /// Releases the flock. Always called before the close, because a close notifies its watchers before it frees the
-    /// lock.
+    /// Releases the flock. The caller must do this before it closes the file, because a close notifies the watchers of
+    /// the file before it frees the lock.
     pub(crate) fn unflock(&self) {
         // LOCK_UN on an open file fails only when the kernel is out of memory; then the close that follows frees the
         // lock.
         let _ = self.file.unlock();
     }
 
-    /// Whether this open file, once nothing is locked on it, can be used as if newly opened: no other process can have
-    /// inherited it, and it carries nothing that lasts until it is closed.
+    /// Whether this open file, after nothing is locked on it any more, can be used as if newly opened: no other process
+    /// can have inherited it, and it carries nothing that lasts until it is closed.
     pub(crate) fn is_ours_alone(&self) -> bool {
         self.forks == process::forks() && !self.has_lasting_state.load(Ordering::Relaxed)
     }
@@ -228,7 +230,8 @@ impl LockFile {
         .unwrap();
     }
 
-    /// Takes the latch, or returns [`Fault::Retry`] when its holder does not release it (it is stopped or starved).
+    /// Takes the latch, or returns [`Fault::Retry`] when its holder does not release it (the holder is paused by a
+    /// signal, or gets no CPU time).
     pub(crate) fn latch(&self) -> Result<Latch<'_>, EngineError> {
         self.latch_within(LATCH_TRIES)
     }

@@ -1,4 +1,4 @@
-//! The layout of a state file: a head of 1,024 bytes, then one record of 256 bytes per slot of the table. This file
+//! The layout of a state file: a header of 1,024 bytes, then one record of 256 bytes per slot of the table. This file
 //! converts bytes to types and back; it does no I/O.
 //!
 //! | at | content | written by |
@@ -35,15 +35,15 @@ pub(crate) const TICKET_OR_TOKEN_LIMIT: u64 = 1 << 60;
 
 /// The first bytes of a state file.
 const MAGIC: &[u8; 6] = b"LHLOCK";
-/// The layout version, which follows.
+/// The layout version, which follows the magic.
 const VERSION: u16 = 1;
-// The offsets in the head of the fields that are written once.
+// The offsets in the header of the fields that are written only one time.
 const VERSION_AT: usize = 6;
 const LINEAGE_AT: usize = 8;
 const NAME_LEN_AT: usize = 24;
 const NAME_AT: usize = 32;
 
-/// The head of a state file.
+/// The header of a state file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// The lineage of the tokens.
@@ -54,7 +54,7 @@ pub(crate) struct Header {
     pub(crate) ended: Previous,
 }
 
-/// The fields of the head that describe the table.
+/// The fields of the header that describe the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableHeader {
     /// Whether any record but record 0 is in use. One byte, so that it can be read without the latch.
@@ -89,12 +89,12 @@ pub(crate) enum HeaderError {
     Foreign,
     /// A state file of this engine, in an unknown layout version.
     Version(u16),
-    /// A state file of this engine, with values that no valid head has.
+    /// A state file of this engine, with values that no valid header has.
     Damaged,
 }
 
 impl Header {
-    /// The head of a name that was never held.
+    /// The header of the state file of a name that was never held.
     pub(crate) fn new(lineage: Lineage, boot_id: [u8; 16]) -> Self {
         let table = TableHeader { in_use: false, records: 0, next_ticket: 1, boot_id };
         Self { lineage, table, tokens: Tokens::default(), ended: Previous::Clean }
@@ -118,8 +118,8 @@ impl Header {
     /// Parses the beginning of a file of `size` bytes.
     pub(crate) fn from_bytes(bytes: &[u8; HEADER_SIZE], size: u64) -> Result<Self, HeaderError> {
         if size == 0 || (size == HEADER_SIZE as u64 && bytes.iter().all(|&byte| byte == 0)) {
-            // A power cut can leave the size without the bytes. No token was granted then, because a grant needs a
-            // sync first.
+            // A power cut can leave the size of the file without its bytes. In that case no token was granted, because
+            // the first grant needs a sync of the file.
             return Err(HeaderError::Blank);
         }
         if &bytes[..VERSION_AT] != MAGIC {
@@ -138,7 +138,7 @@ impl Header {
         header.is_consistent().then_some(header).ok_or(HeaderError::Damaged)
     }
 
-    /// Whether the numbers can be those of a head that this engine wrote.
+    /// Whether the numbers can be those of a header that this engine wrote.
     fn is_consistent(&self) -> bool {
         let tokens = self.tokens;
         self.table.records <= MAX_CLAIMS
@@ -241,7 +241,7 @@ pub(crate) fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     bytes[offset..offset + N].try_into().expect("the slice has N bytes")
 }
 
-/// The full name for which the head was written, as bytes.
+/// The full name for which the header was written, as bytes.
 pub(crate) fn name_bytes(header: &[u8; HEADER_SIZE]) -> &[u8] {
     let len = usize::from(u16::from_le_bytes(bytes_at(header, NAME_LEN_AT)));
     &header[NAME_AT..NAME_AT + len.min(MAX_NAME_BYTES)]

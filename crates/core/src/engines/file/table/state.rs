@@ -44,7 +44,7 @@ impl StateFile {
         Ok(opened.map(|(file, _)| Self { file, shown_path }))
     }
 
-    /// The header, parsed and raw; `None` while nothing was written. An error for a file that is not the state of
+    /// The header, parsed and raw; `None` if nothing was written yet. An error for a file that is not the state of
     /// `name`.
     pub(crate) fn header(&self, name: &Name) -> Result<Option<(Header, [u8; HEADER_SIZE])>, EngineError> {
         let mut bytes = [0; HEADER_SIZE];
@@ -134,8 +134,8 @@ impl StateFile {
 
     /// Whether the file was removed while this process had it open.
     fn is_removed(&self) -> bool {
-        // Asks for the number of links only: once a program has read the times of a file, some file systems store an
-        // exact time at the next write, which costs more than the write.
+        // Asks for the number of links only, not for times: after a program has read the times of a file, some file
+        // systems store an exact time at the next write, which costs more than the write.
         match statx(&self.file, c"", AtFlags::EMPTY_PATH, StatxFlags::NLINK) {
             Ok(stat) => stat.stx_nlink == 0,
             // An old kernel, or a filter of system calls, does not support `statx`.

@@ -6,8 +6,8 @@ use std::{ops::Range, time::Duration};
 use super::super::table::record::{Record, RecordState};
 use crate::{EngineError, Instant, Mode};
 
-/// A waiter that has not asked for this time since it was signalled counts as stalled (its process is stopped or
-/// starved): it keeps its position, but other claims may pass it.
+/// A waiter that was signalled and then has not asked for this time counts as stalled: its process is paused or gets no
+/// CPU time. It keeps its position, but other claims can pass it.
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 
 /// A record as stored in the table, with its slot.
@@ -97,8 +97,8 @@ pub(crate) fn judge(
     Ok(judgement)
 }
 
-/// The live waiters at these positions of the queue, of which 0 is the header. A stalled waiter has the same position as
-/// the next one and is signalled together with it, because it may never ask.
+/// The live waiters at these positions of the queue, of which 0 is the head. A stalled waiter has the same position as
+/// the waiter behind it, and both are signalled together, because the stalled one may never ask.
 pub(crate) fn waiters_to_signal(
     records: &[StoredRecord],
     positions: Range<usize>,
@@ -167,7 +167,7 @@ fn waiters_ahead(records: &[StoredRecord], asker: Asker) -> Vec<&StoredRecord> {
 }
 
 /// Whether waiter `first` must be granted before `second`, which is behind it. Readers do not wait for readers. Among
-/// permits even a small claim waits behind a big one, which would starve otherwise.
+/// permits even a small claim waits behind a big one: otherwise the big one would starve.
 pub(crate) const fn must_precede(first: Mode, second: Mode) -> bool {
     !matches!((first, second), (Mode::Shared, Mode::Shared))
 }

@@ -79,8 +79,8 @@ fn a_break_is_reported_to_the_holder_and_to_the_next_one() {
     }
 }
 
-/// Any user who can write to a shared directory could have written the pid of any process, and wait for root to break
-/// the hold.
+/// Any user who can write to a shared directory could have written the pid of any process into a record. If root then
+/// breaks that hold, SIGTERM must not go to this process.
 #[test]
 fn only_a_process_with_the_kernel_lock_is_asked_to_stop() {
     use std::os::unix::fs::FileExt;

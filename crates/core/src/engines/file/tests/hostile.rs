@@ -56,7 +56,8 @@ fn other_than_a_regular_file_is_refused_without_waiting() {
     }
 }
 
-/// A name too long for a file name is read from its state file.
+/// A list reads a name that is too long for a file name from the state file of that name. It must not wait if a pipe is
+/// in the place of this file.
 #[test]
 fn a_list_does_not_wait_for_a_pipe_named_as_a_state_file() {
     let scratch = Scratch::new();

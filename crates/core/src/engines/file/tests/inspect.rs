@@ -11,8 +11,8 @@ fn show(engine: &FileEngine, text: &str) -> View {
     pollster::block_on(engine.show(&name(text))).unwrap()
 }
 
-/// The view, once it has this many holders: `/proc/locks` is torn when other programs, like the tests beside this
-/// one, lock files while it is read.
+/// The view of a name. Repeats the call until the view has this many holders, because `/proc/locks` is torn when other
+/// programs, like the tests beside this one, lock files while it is read.
 fn show_holders(engine: &FileEngine, text: &str, holders: usize) -> View {
     let mut views = (0..1000).map(|_| show(engine, text));
     views.find(|view| view.holders.len() == holders).unwrap_or_else(|| show(engine, text))
@@ -157,7 +157,8 @@ fn a_container_layer_is_best_effort() {
     assert!(guarantee.findings[0].to_string().contains("is overlay, wanted that of a volume"));
 }
 
-/// No claim can get such a name, so it must not be shown as free.
+/// A name whose lock file is a directory, a symbolic link or a hard link can never be claimed: it must not be shown as
+/// free.
 #[test]
 fn a_foreign_file_is_not_shown_as_a_free_name() {
     let scratch = Scratch::new();

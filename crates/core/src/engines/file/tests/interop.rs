@@ -142,7 +142,8 @@ fn lock_whole_file(file: &std::fs::File) -> Result<(), Errno> {
     fcntl(file, FcntlArg::F_OFD_SETLK(&range)).map(drop)
 }
 
-/// Repeats until `is_done`: a program that another test is starting has a copy of every descriptor until its exec.
+/// Repeats until `is_done`: a program that another test is starting has a copy of every descriptor, and so the locks,
+/// until its exec.
 fn retry_until(failure: &str, mut is_done: impl FnMut() -> bool) {
     let mut tries = 0..10_000;
     while !is_done() {

@@ -1,4 +1,5 @@
-//! Missing permission, space or descriptors. The engine runs in processes with less of these than this one.
+//! Missing permission, space or descriptors. The engine runs in helper processes that have less of these than the test
+//! process.
 
 use std::os::unix::fs::PermissionsExt;
 

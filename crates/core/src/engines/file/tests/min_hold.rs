@@ -97,7 +97,7 @@ fn permits_released_into_a_minimum_hold_during_a_claim_count() {
     held(create(&engine, &try_claim("quota", mode(1))));
 }
 
-/// The time stamp is from the clock of the machine: a container may see another clock.
+/// The end of a minimum hold time is stored by the clock of the machine, because a container can have another clock.
 #[test]
 fn a_minimum_hold_is_equally_long_in_all_time_namespaces() {
     let scratch = Scratch::new();

@@ -3,7 +3,7 @@
 use super::{helper::Helper, *};
 use crate::Notification;
 
-/// Far above the time of a wake-up on a busy machine, far below a hang.
+/// The time limit of a wake-up: far longer than a wake-up takes on a busy machine, so only a hang exceeds it.
 const WAKE_UP_LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs `body` in a runtime like the keeper's.

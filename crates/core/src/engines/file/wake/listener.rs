@@ -1,9 +1,9 @@
 //! The listener: which waiting claims of this engine should ask now.
 //!
-//! Two sources. The first is the wake pipe of this process, which a releasing process writes to; it exists from the
-//! first wait of an engine on. The second is for the names where one of our claims is near the head of the queue: an
-//! inotify watch on the lock file, which reports a close of the file and so the end of killed holders and of
-//! `flock(1)`. The system allows each user few inotify instances. So of a thousand processes that wait for one name
+//! It has two sources of events. The first is the wake pipe of this process, which a releasing process writes to; it
+//! exists from the first wait of an engine on. The second is for the names where one of our claims is near the head of
+//! the queue: an inotify watch on the lock file, which reports a close of the file and so the end of killed holders and
+//! of `flock(1)`. The system allows each user few inotify instances. So of a thousand processes that wait for one name
 //! only two have one, and no process has one for long without need. Where inotify is not available, a timer replaces
 //! it.
 
@@ -56,7 +56,7 @@ pub(crate) struct Wakeups {
 pub(crate) struct Listener {
     env: Env,
     inner: Mutex<Inner>,
-    /// Notified when there is a new source or a new claim near the header.
+    /// Notified when there is a new source of events, or a claim newly near the head of the queue.
     changed: Notify,
     /// Set by tests: simulates a system without a free inotify instance.
     pub(crate) no_inotify: AtomicBool,
@@ -211,8 +211,8 @@ impl Listener {
     /// Waits until there is something to report. Dropping the future loses nothing. Needs a tokio runtime with time
     /// and I/O.
     pub(crate) async fn listen(&self) -> Wakeups {
-        // A source that is not reported as readable is not read: that would add three useless reads each on the way
-        // to a waiting task.
+        // A source that is not reported as readable is not read: to read it anyway would add three useless reads each
+        // time on the way to a waiting task.
         let mut readable = Readable::default();
         loop {
             let CheckResult { wakeups, sleep_for, wake_pipe, inotify } = self.check(readable);

@@ -42,8 +42,8 @@ impl<T: AsFd> ReadableFd<T> {
         lock_mutex(&self.registered).is_some()
     }
 
-    /// Returns when data arrived since the last return. The caller must then read until nothing is left. Cancel safe.
-    /// Needs a tokio runtime with time and I/O.
+    /// Returns when data has arrived after the last return of this function. The caller must then read until nothing is
+    /// left. Cancel safe. Needs a tokio runtime with time and I/O.
     pub(crate) async fn readable(&self) {
         let Ok(fd) = self.register() else { return sleep(UNREGISTERED_INTERVAL).await };
         match fd.readable().await {

@@ -138,8 +138,8 @@ pub(crate) fn signal(dir: &Dir, state_file: &StateFile, stored: &StoredRecord, n
     }
 }
 
-/// Opens both ends at once: such an open does not wait, does not fail without an owner, and a write cannot end this
-/// process by SIGPIPE.
+/// Opens both ends at once: such an open does not wait and does not fail when the owner of the pipe is gone, and a
+/// write cannot end this process by SIGPIPE.
 fn open_pipe(wake_pipe_dir: impl AsFd, name: &CStr) -> Result<File, Errno> {
     openat(wake_pipe_dir, name, OFlag::O_RDWR | SAFE_FLAGS, Mode::empty()).map(File::from)
 }
@@ -152,7 +152,7 @@ fn is_pipe(file: &File) -> bool {
     fstat(file).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFIFO)
 }
 
-/// The stored time of the last signal of a claim that was not signalled since it last asked.
+/// The value that is stored as the time of the last signal if the waiter was not signalled after it last asked.
 const NOT_SIGNALLED: [u8; 8] = [0; 8];
 
 /// Clears the time of the last signal, because the waiter has asked.
@@ -160,7 +160,7 @@ pub(crate) fn clear_signal(state_file: &StateFile, slot: u32) -> Result<(), Engi
     state_file.write(&NOT_SIGNALLED, record_offset(slot) + SIGNALLED_AT)
 }
 
-/// Whether the waiter was signalled since it last asked.
+/// Whether the waiter was signalled after it last asked. Also true if its record cannot be read.
 pub(crate) fn is_signalled(state_file: &StateFile, slot: u32) -> bool {
     let mut bytes = NOT_SIGNALLED;
     state_file.read(&mut bytes, record_offset(slot) + SIGNALLED_AT).is_err() || bytes != NOT_SIGNALLED
