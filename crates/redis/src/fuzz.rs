@@ -50,8 +50,8 @@ fn slots(bytes: &[u8]) {
     let _ = Refused::parse(&text);
 }
 
-/// Whether the bound on replies accepts the first reply, or refuses it only for a long number: the library accepts
-/// numbers of any length, with blanks and zeros before them, which no server writes.
+/// Whether the bound on replies accepts the first reply, or refuses it only because of a long number. The client
+/// library accepts numbers of any length, with blanks and zeros before them; no server writes such numbers.
 fn is_allowed(bytes: &[u8]) -> bool {
     let mut replies = ReplyFrames::new();
     for byte in bytes {

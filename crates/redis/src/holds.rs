@@ -55,8 +55,8 @@ impl RedisEngine {
         in_request_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
-    /// Releases on one server by the fast path, then by the whole script what the fast path has not released. Without a
-    /// route, releases only by the whole script.
+    /// Releases on one server by the fast path, then by the full script what the fast path has not released. Without a
+    /// route, releases only by the full script.
     async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match route {
             Some(route) => self.release_fast(route, releases).await,
@@ -74,7 +74,7 @@ impl RedisEngine {
             .collect()
     }
 
-    /// Releases by the whole script.
+    /// Releases by the full script.
     async fn release_full(&self, releases: &[Release]) -> Vec<Released> {
         if !self.reach.shares_slots() {
             return join_all(releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_full_batch(chunk)))
@@ -159,7 +159,7 @@ impl RedisEngine {
         }
     }
 
-    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. The
+    /// Releases by the full script in one request; one by one if the server denies the user one of the locks. The
     /// answer for a name that `keys` refuses is [`Released::NotThere`].
     async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
         let is_valid_name = |release: &&Release| self.keys(&release.name).is_ok();

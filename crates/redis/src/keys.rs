@@ -3,7 +3,7 @@
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{ClaimId, EngineError, Fault, Name};
 
-/// The hash slots of a Redis Cluster.
+/// The number of hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
 pub(crate) const SLOTS: usize = 16_384;
 /// The prefix of all keys and channels of leasehold except the lock keys.

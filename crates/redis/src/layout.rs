@@ -18,7 +18,7 @@ pub enum Layout {
     /// A string, as by `SET key id NX PX`.
     #[default]
     Plain,
-    /// A hash, as Redisson's locks for Java.
+    /// A hash, as the locks of the Java library Redisson.
     Redisson,
 }
 
@@ -84,7 +84,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The limitations of locks in this layout.
+    /// Adds a note on the limitations of Redisson's layout to the guarantee; adds nothing for plain locks.
     pub(crate) fn add_limitations(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(

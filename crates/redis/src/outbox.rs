@@ -73,7 +73,7 @@ struct Call {
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Destination {
-    /// The slot of its keys, where servers share the slots.
+    /// The slot of the keys of the call, where servers share the slots; otherwise `None`.
     pub(crate) slot: Option<u16>,
     /// The slot is migrating to this server, which answers for the slot only directly after `ASKING`.
     pub(crate) asking: bool,
@@ -112,7 +112,8 @@ impl Outbox {
 }
 
 impl Sender {
-    /// `evidence_limit`: an answer that takes longer is no evidence.
+    /// Creates both ends of an outbox. `evidence_limit`: an answer that takes longer is no evidence; `None`: each
+    /// answer is evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
         client: Arc<Client>,
@@ -247,7 +248,8 @@ struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// Hands out the reply of a script; first loads the script if the server does not know it.
+    /// Hands out the reply of a script. If the server does not know the script, first loads the script and calls it
+    /// again.
     async fn finish(
         &self,
         mux: &mut MultiplexedConnection,
@@ -269,8 +271,8 @@ impl CallContext<'_> {
         hand_out(reply.map_err(CallError::into_refused), batch);
     }
 
-    /// Returns this reply. If the server does not know the script, loads the script, and returns the reply to a new
-    /// call.
+    /// Returns `reply`, unless it says that the server does not know the script: then loads the script, and returns the
+    /// reply to a new call.
     async fn with_loaded_script(
         &self,
         mux: &mut MultiplexedConnection,
@@ -333,8 +335,8 @@ impl CallContext<'_> {
         is_sent.into_iter().map(read_next).collect()
     }
 
-    /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
-    /// already.
+    /// The request for a batch. Calls without a waiting caller are left out, because their claims may have been
+    /// released already; `None` if no call is left.
     fn command(&self, batch: &mut CallBatch) -> Option<(Destination, Cmd)> {
         batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;
@@ -346,7 +348,8 @@ impl CallContext<'_> {
         ))
     }
 
-    /// Checks that a reply counts, learns the server's time from its first value, and returns the other values.
+    /// Checks that a reply is evidence and comes from a master, learns the server's time from its first value, and
+    /// returns the other values.
     fn read_reply(
         &self,
         sent: Instant,

@@ -17,8 +17,8 @@ use crate::{
     server::Server,
 };
 
-/// How long one `WAIT` lasts at most: longer than the few round trips to a replica. The master does not notice at once
-/// that a replica is gone, so a wait without a limit could last long.
+/// How long one `WAIT` lasts at most: much longer than the few round trips to a replica that a success needs. The
+/// master does not notice at once that a replica is gone, so a wait without a limit could last long.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
@@ -46,8 +46,9 @@ struct ReplicaWaiter {
 }
 
 impl ReplicaWaits {
-    /// Connects. Also returns the work to run beside the main connection; if no replicas must be waited for, that work
-    /// never ends.
+    /// Opens the connection for `WAIT`, and checks the rights of the user. The caller must poll the returned future
+    /// beside the main connection. If the URL asks for no replicas, makes no connection, and the returned future never
+    /// completes.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-/// Keeps background work running; dropping it ends the work.
+/// Keeps background work running; dropping this value ends the work.
 pub(crate) struct BackgroundTask(
     #[expect(dead_code, reason = "dropped with it: ends the work")] oneshot::Sender<()>,
 );
@@ -33,7 +33,7 @@ pub(crate) async fn pause(duration: Duration) {
     tokio::time::sleep(duration).await;
 }
 
-/// The result of `work`, if it comes within `limit`.
+/// The result of `work`, if it comes within `limit`; otherwise drops `work` and returns `None`.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, work).await.ok()
 }

@@ -24,7 +24,7 @@ pub(crate) enum Script {
     Look,
     /// Lists keys.
     Names,
-    /// Writes behind a fence.
+    /// Executes commands if the fence does not refuse the token.
     Fence,
     /// While a slot is migrating: renews an exclusive hold, with no other key than the lock key.
     RenewLock,
@@ -40,9 +40,9 @@ pub(crate) enum Script {
     ClaimFree,
     /// The fast path on one server: releases names without waiters.
     ReleaseFree,
-    /// As [`ClaimFree`](Self::ClaimFree), for names in any slots of one node of a cluster.
+    /// Like [`ClaimFree`](Self::ClaimFree), for names in any slots of one node of a cluster.
     ClaimNode,
-    /// As [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
+    /// Like [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
     // The scripts on one node of a Redlock: `lua/redlock`.
     /// Sets lock keys on the node for claims.
@@ -269,7 +269,7 @@ impl Script {
         ) || self.is_fast_path()
     }
 
-    /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a
+    /// Whether this is a short script of the fast path, which leaves every complicated case to the full script. Such a
     /// script accepts names in any slots, and declares no key of a name.
     pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)

@@ -15,8 +15,8 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls at most. After a poll that woke the task, the thread polls again, because a
-/// call passes two queues of the connection.
+/// How many times the thread of a caller polls the task for one call at most. After a poll that woke the task, the
+/// thread polls again, because a call passes two queues of the connection.
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
@@ -51,8 +51,8 @@ impl SharedTask {
         (Self(inner), task)
     }
 
-    /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the
-    /// task.
+    /// Runs `queue_call`, which queues a call, and polls the work to send the call. The caller must be within the
+    /// runtime of the task.
     pub(crate) fn poll_after<T>(&self, queue_call: impl FnOnce() -> T) -> T {
         let polled_outside = POLLED_TASK.replace((self.0.address(), false));
         let result = queue_call();

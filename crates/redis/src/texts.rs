@@ -39,7 +39,7 @@ pub(crate) mod redisson {
         text!("head", "lock_redisson", "wake_redisson", "release_shared_redisson");
 }
 
-/// The text of a verb on one node of a Redlock.
+/// The text of a script for one node of a Redlock: the common functions, then the file of the request, such as `claim`.
 macro_rules! vote {
     ($file:literal) => {
         concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))

@@ -23,7 +23,7 @@ fn url_form(scheme: &str) -> ServersUrl<'_> {
     ServersUrl { scheme, example }
 }
 
-/// The database number at the end of a URL.
+/// The database number at the end of a URL; 0 if there is none.
 fn db(url: &ServersUrl<'_>, path: &str) -> Result<u32, Error> {
     match path {
         "" => Ok(0),

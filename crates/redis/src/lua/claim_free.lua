@@ -1,5 +1,5 @@
 -- Claims free names without waiters, on one server: most claims. This script needs fewer arguments for each claim than
--- the whole script, and leaves every other case to the whole script.
+-- the full script, and leaves every other case to the full script.
 --
 -- KEYS 1 counter
 -- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
