@@ -151,26 +151,26 @@ impl Connect {
         self
     }
 
-    /// The password of the user in the URL, if the URL itself has no password. It is read at each connection, so it can
-    /// change while locks are held. An engine without a server refuses a password.
+    /// The password of the user in the URL, if the URL itself has no password. The password is read each time a
+    /// connection is made, so it can change while locks are held. An engine without a server refuses a password.
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take; and, as long as the server was never reached, how long it is tried again. It
-    /// counts if the URL has no `connect_timeout`. The default is 5 s; zero means the default. One attempt takes at
-    /// most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets none in this time
-    /// fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a slow server is not
-    /// given up.
+    /// How long connecting may take, if the URL has no option `connect_timeout`. Until the server is reached for the
+    /// first time, attempts to connect are repeated for this long. The default is 5 s; zero means the default. One
+    /// attempt takes at most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets
+    /// none in this time fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a
+    /// slow server is not given up.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
     /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL. It replaces the
-    /// URL's options for files (`ca`, `cert`, `key` and the like). If the URL has one of these options, or if it is
-    /// another kind of URL, connecting is refused.
+    /// URL's options for files (`ca`, `cert`, `key` and the like). If the URL has one of these options, or if its
+    /// connections are not encrypted, connecting is refused.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

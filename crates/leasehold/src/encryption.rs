@@ -47,13 +47,13 @@ enum Mode {
     Preferred,
     /// The connection is encrypted, but nothing is verified.
     Required,
-    /// In addition, a trusted authority must have signed the certificate.
+    /// Like `Required`; in addition, a trusted authority must have signed the certificate.
     Authority,
-    /// In addition, the certificate must be for this host.
+    /// Like `Authority`; in addition, the certificate must be for this host.
     Full,
 }
 
-/// The encryption that a URL asks for. `None`: it has no options for it.
+/// The encryption that a URL asks for. `None`: the URL has no options for encryption.
 pub(crate) fn encryption(
     url: &mut Url,
     connect: &Connect,
@@ -92,8 +92,8 @@ pub(crate) fn encryption(
     build_encryption(mode, files, connect).map(Some)
 }
 
-/// The default for a URL without such options: connections are encrypted if both sides support that, as in the clients
-/// of the databases.
+/// The encryption for a URL that has no options for encryption: connections are encrypted if both sides support that,
+/// as in the databases' own clients.
 pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error> {
     build_encryption(Mode::Preferred, [None, None, None], connect)
 }

@@ -3,7 +3,7 @@
 
 use crate::{connect::Connect, open::open, parse_duration, url::Url};
 
-/// Parses a URL. Opens its engine, but only if that needs neither a file nor a server.
+/// Parses a URL, and opens its engine if opening creates no directory or store and reads no file.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     // The password in the sample URLs. No error and no debug output may show it.

@@ -34,7 +34,8 @@ use crate::{
 };
 
 /// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
-/// is well below the shortest claim time: so for a pushed grant the client knows when it was made.
+/// is well below 2 s, the usual claim time: until a later answer comes, the client counts a pushed grant from the last
+/// answer before the grant.
 const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ const NOT_TLS_HINT: &str = "does the server speak TLS on this port?";
 /// The name that rustls prints for an authority's certificate that a server presents as its own.
 const AUTHORITY_ERROR: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
-/// The explanation in place of that name.
+/// The explanation in place of the name [`AUTHORITY_ERROR`].
 const AUTHORITY_EXPLANATION: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
     give it a certificate with CA:FALSE, signed by this authority";
 
@@ -42,7 +42,8 @@ pub(crate) fn classify(error: io::Error) -> TlsError {
     }
 }
 
-/// The text of an error of rustls, with an explanation in place of a mere name.
+/// The text of an error of rustls. If the text names an error that only rustls knows by this name, an explanation takes
+/// the place of the name.
 #[must_use]
 pub fn explain_error(text: &str) -> String {
     text.replace(AUTHORITY_ERROR, AUTHORITY_EXPLANATION)

@@ -40,7 +40,7 @@ pub struct Tls {
 pub struct Material {
     /// The certificates of the trusted authorities, DER.
     pub authorities: Vec<Vec<u8>>,
-    /// The certificate that is presented to the server, and its key, PEM.
+    /// The PEM files of the certificate that is presented to the server, and of its key.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// How much of the server's certificate is verified.
     pub verify: Verify,
@@ -89,8 +89,8 @@ impl Tls {
         self.config(&[]).map(drop).map_err(TlsError::Wrong)
     }
 
-    /// Encrypts a stream to `host`; the certificate must be for this name. Offers `protocols` to the server (by
-    /// ALPN), or those of the caller's configuration if it has any.
+    /// Encrypts a stream to `host`; with [`Verify::Full`], the certificate must be for this name. Offers `protocols` to
+    /// the server (by ALPN), or the protocols of the caller's configuration if it has any.
     ///
     /// # Errors
     /// [`TlsError`] says whether a retry may help.
@@ -109,7 +109,7 @@ impl Tls {
         TlsConnector::from(config).connect(name, stream).await.map_err(classify)
     }
 
-    /// The rustls configuration, with these protocols.
+    /// The rustls configuration, with these protocols unless the caller's configuration has protocols of its own.
     fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
         let mut config = match &self.custom {
             Some(custom) => Arc::clone(custom),
@@ -171,8 +171,8 @@ impl Tls {
         Ok(trusted_roots)
     }
 
-    /// The configuration for a client library that builds its own rustls configuration with the default provider of the
-    /// process; sets that provider if there is none.
+    /// The configuration for a client library that builds its own rustls configuration with the process's default
+    /// provider of cryptography. Sets that provider if there is none.
     ///
     /// # Errors
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
@@ -201,7 +201,7 @@ impl Tls {
     }
 }
 
-/// Refuses other kinds of file: opening a pipe would wait for a writer.
+/// Refuses a file that is not a regular file: opening a pipe would wait for a writer.
 fn check_regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
         Ok(metadata) if metadata.is_file() => Ok(()),

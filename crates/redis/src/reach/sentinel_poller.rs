@@ -63,7 +63,7 @@ struct PolledSentinel {
     clock: Arc<dyn Clock>,
     last_report: Mutex<LastReport>,
     changed: watch::Sender<()>,
-    /// Notified when the Sentinel is to be asked at once.
+    /// Notified when the Sentinel is to be asked without delay.
     poll_now: Notify,
 }
 
@@ -142,7 +142,7 @@ impl SentinelPoller {
         self.changed.subscribe()
     }
 
-    /// Asks all Sentinels at once.
+    /// Makes the tasks ask all Sentinels without delay.
     pub(crate) fn poll_now(&self) {
         self.sentinels.iter().for_each(|sentinel| sentinel.poll_now.notify_one());
     }

@@ -167,8 +167,8 @@ impl Dial for ShardDialer {
 }
 
 impl Subscriptions {
-    /// Requests a subscription of a slot, unless it is pending already; returns the receiver of the answer, or `None`
-    /// if the slot is subscribed.
+    /// Requests a subscription of a slot, unless a subscription of the slot is pending already. Returns the receiver of
+    /// the answer, or `None` if the slot is subscribed.
     fn request(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
         let (sender, answer) = oneshot::channel();
         let mut channels = self.lock();
@@ -232,7 +232,7 @@ struct ShardTask {
 }
 
 impl ShardTask {
-    /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
+    /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for [`IDLE_LIMIT`].
     async fn run(mut self) -> Option<()> {
         let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, self.client.clock.now());
         loop {

@@ -14,7 +14,8 @@ const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
 /// The range of the time limit for a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default the time limit for a node is the ttl divided by this, within two bounds.
+/// By default the time limit for a node is the ttl divided by this, but at least [`MIN_NODE_TIMEOUT`] and at most
+/// [`MAX_NODE_TIMEOUT`].
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
 /// The shortest default of the time limit for a node.
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How long renewals and releases wait for the answers of a majority. A long limit costs nothing: the deadline of a
-/// hold does not depend on it, and a minority that hangs is not waited for.
+/// hold does not depend on this limit, and a minority that hangs is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A renewal waits for answers for the ttl divided by this at most, so that the next renewal is not late.
 const RENEWAL_LIMIT_DIVISOR: u32 = 4;
@@ -205,8 +205,8 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
 }
 
 /// Changes the answer "extended" of a node that is in quarantine into "new", which does not count as a vote. Such a
-/// node may have forgotten its vote for another claim; if a lock that a repair set there counted, the node could have
-/// voted for two claims.
+/// node may have forgotten its vote for another claim; if a lock that a repair has set on this node counted as a vote,
+/// the node could have voted for two claims.
 fn with_judged_votes(
     node: Arc<Node>,
     quarantine: Duration,
@@ -241,7 +241,8 @@ struct RepairableHold {
 }
 
 /// Passes the replies of a node on, and sets missing locks again on the node, if a majority that has the lock answered
-/// before this node. For nodes that answered earlier, `renew_now` does that when it has counted the answers.
+/// before this node. On nodes that answered earlier, `renew_now` sets the missing locks again when it has counted the
+/// answers.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,

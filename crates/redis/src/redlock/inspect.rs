@@ -28,9 +28,9 @@ use crate::{
 
 /// How long to wait for a node's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait for a node's list: it reads all keys, step by step.
+/// How long to wait for the list of one node: the node reads all its keys, step by step.
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
-/// The keys that one SCAN looks at.
+/// How many keys one `SCAN` looks at.
 const SCAN_COUNT: u64 = 1000;
 
 /// A node's report about a name.
@@ -151,7 +151,7 @@ impl RedlockEngine {
         Ok(views)
     }
 
-    /// Ends the hold with this token on all nodes.
+    /// Ends the hold with this token on all nodes; with `force` at once, otherwise at the end of its lease.
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();

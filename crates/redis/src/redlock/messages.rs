@@ -64,13 +64,13 @@ pub(super) struct LockAnswer {
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockOutcome {
-    /// The claim has the lock since this request.
+    /// This request set the lock of the claim.
     Locked,
     /// The claim had the lock before this request.
     Relocked,
     /// Another lock is in the way.
     Taken,
-    /// The claim does not have the lock (of a request that creates nothing).
+    /// The claim does not have the lock, and the request only asked for its state.
     Absent,
     /// The claim was released on the node, or an operator broke its hold.
     Dead,
@@ -178,9 +178,9 @@ pub(super) struct ClaimEnd {
 }
 
 impl ClaimEnd {
-    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: an
-    /// earlier request of the claim may still arrive. `quarantine`: for how long after a restart a node may have
-    /// forgotten the claim.
+    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: whether
+    /// the node stores a tombstone, because an earlier request of the claim may still arrive. `quarantine`: for how
+    /// long after a restart a node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));

@@ -39,7 +39,7 @@ pub(super) struct Node {
     link: OneServer,
     /// Requests that may still arrive at the node.
     pub(super) in_flight: InFlight,
-    /// How far its clock is ahead of ours.
+    /// How far the clock of the node is ahead of ours.
     clock_offset: Mutex<ClockOffset>,
     /// The number of the connection on which an answer was late and no answer has come since then; 0 if there is none.
     /// Claims do not wait for a node with such a connection.
@@ -149,7 +149,8 @@ impl Node {
         }
     }
 
-    /// Connects in the background, unless an attempt is running.
+    /// Connects in the background. Does nothing if there is a connection, if an attempt is running, or if the last
+    /// attempt ended less than [`MIN_DIAL_INTERVAL`] ago.
     pub(super) fn dial(self: &Arc<Self>) {
         let too_soon = lock_mutex(&self.dial_state)
             .next_dial_at
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    /// Marks the connection as late: claims do not wait for it until it answers.
+    /// Marks the connection as late: claims do not wait for its answers until an answer comes on it.
     pub(super) fn mark_late(&self, connection: u64) {
         self.late_connection.store(connection, Ordering::Relaxed);
     }

@@ -55,7 +55,7 @@ impl ClockOffset {
         self.known = Some((next, now));
     }
 
-    /// How far the clock is ahead now; `None` before the first answer.
+    /// How far the node's clock is ahead of ours at `now`; `None` before the first answer.
     pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
         let (known, learned_at) = self.known?;
         let drift = i64::try_from(now.since(learned_at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;
