@@ -3,8 +3,8 @@
 --
 -- While a slot is migrating to another node, some keys of a name may be at that node, and this node refuses a command
 -- about a key that is missing here. So the first command about a name asks for keys that are missing if the name is
--- free: if this command is not refused, the whole slot is here until the script ends. A refused claim, and every other
--- case, is left to the full script, which declares its keys.
+-- free: if this command is not refused, all keys of the slot are on this node until the script ends. A refused claim,
+-- and every other case, is left to the full script, which declares its keys.
 --
 -- KEYS none
 -- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then

@@ -33,7 +33,7 @@
 -- claims may be refused for lack of memory: after its first write, no further write of a script is refused for that.
 --
 -- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
--- keys of each name follow, all that the verb may use: a server that has only some of them does nothing.
+-- keys of each name follow, all that the script can use: a server that has only some of these keys refuses the script.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
@@ -406,9 +406,9 @@ local function listens(entry)
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
--- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds
--- the lock, nothing is granted. But a head whose client is gone leaves the queue: it would not learn when the lock is
--- free.
+-- Grants the name to the head of the queue, again and again as long as the head fits, and pushes each grant to its
+-- client. While another program holds the lock, nothing is granted. But a head whose client is gone leaves the queue:
+-- it would not learn when the lock is free.
 local function settle(name)
   while name.record.mode ~= 'x' and not gap_left(name) do
     local id = call('ZRANGE', name.queue, 0, 0)[1]
