@@ -70,8 +70,8 @@ impl Locks {
         Connect::default().connect(url)
     }
 
-    /// Duplicates the descriptor of the lock file under a hold of the file engine. The lock stays held as long as the
-    /// duplicate, or a copy of it in a child process, is open. `None` on other engines.
+    /// Duplicates the descriptor by which a hold of the file engine locks its lock file. The lock stays held as long as
+    /// the duplicate, or a copy of the duplicate in a child process, is open. `None` on other engines.
     ///
     /// # Errors
     /// An error of the operating system: it has no descriptor left.
@@ -168,9 +168,9 @@ impl Connect {
         self
     }
 
-    /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL. It replaces the
-    /// URL's options for files (`ca`, `cert`, `key` and the like). If the URL has one of these options, or if its
-    /// connections are not encrypted, connecting is refused.
+    /// The TLS configuration of the encrypted connections of a URL, such as `rediss`, `etcds`, `zookeepers` or
+    /// `postgres`. It replaces the URL's options for files (`ca`, `cert`, `key` and the like). Connecting is refused if
+    /// the URL has one of these options too, or if its connections are not encrypted.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

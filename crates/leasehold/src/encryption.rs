@@ -98,7 +98,7 @@ pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error>
     build_encryption(Mode::Preferred, [None, None, None], connect)
 }
 
-/// The mode that the options of the URL name, if any.
+/// The mode that the options of the URL name; `None` if no option names one.
 fn mode_of_options(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
     let own_option = match url.take("tls").as_deref() {
         None => None,

@@ -25,8 +25,8 @@ pub fn url(bytes: &[u8]) {
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // This is checked only if the word is the password of a login, and occurs nowhere else. In other places it is a
-        // name, which an error may show, for instance as a scheme in small letters.
+        // The error is checked only if the secret word is the password of a login, and occurs nowhere else. In other
+        // places the word is a name, which an error may show, for instance as a scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             assert_no_secret(format!("{error} {error:?}"));
         }

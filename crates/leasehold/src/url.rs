@@ -1,5 +1,5 @@
-//! Splits a URL into scheme, rest and options. Its `Debug` and its errors show only the scheme, because the rest may
-//! contain a password.
+//! Splits a URL into scheme, rest and options. The `Debug` of a URL shows only the scheme, and no error shows a text
+//! that may be a part of a password.
 
 use std::{fmt, time::Duration};
 

@@ -177,7 +177,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections to servers on a host and port.
+    /// Encrypts the connections to servers on a host and port, not those to a unix socket.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
@@ -185,7 +185,7 @@ impl Config {
         self
     }
 
-    /// The scheme of a URL for one server.
+    /// The scheme of a URL for one server, for messages: `rediss` if connections are encrypted, otherwise `redis`.
     pub(crate) fn scheme(&self) -> &'static str {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -220,7 +220,8 @@ impl Config {
     }
 
     /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes
-    /// 3 s at most, whatever this limit is; with a limit of zero only the 3 s apply.
+    /// 3 s at most, or 1.5 s if there are several servers, however long this timeout is. With a timeout of zero only
+    /// this limit of one attempt applies.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -264,7 +265,7 @@ impl Config {
     /// How long, in whole milliseconds, a name is left to other programs (a gap); 10 s at most. A gap comes after a
     /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap.
     /// Other programs are not in our queue, but retry from time to time: choose a gap as long as the pause between
-    /// their attempts. Readers that follow each other without a break leave no gap.
+    /// their attempts. While shared holds overlap, the name is never free, and there is no gap.
     ///
     /// By default a gap lasts 100 ms, and only a name under which another program was seen in the last five minutes has
     /// gaps. With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims

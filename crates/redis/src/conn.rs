@@ -55,7 +55,7 @@ pub(crate) struct Conn {
     /// Waits until replicas have stored a grant, before the grant counts; `None` if the URL does not ask for that
     /// (`wait=`).
     replicas: Option<ReplicaWaits>,
-    /// The connection is gone: no request may use it.
+    /// Whether the connection is gone. Then no request can use it.
     dead: Arc<AtomicBool>,
     /// Handles the pushes of the server.
     pub(crate) listener: Arc<PushListener>,
@@ -141,8 +141,8 @@ impl Conn {
         self.outbox.evidence.set_evidence_limit(evidence_limit);
     }
 
-    /// Runs a script for these items, and returns its reply. After a renewal, first waits until the replicas have
-    /// stored it, if the URL asks for that (`wait=`).
+    /// Runs a script for these items, and returns its reply. For a renewal, returns only when the replicas have stored
+    /// it too, if the URL asks for that (`wait=`).
     pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;

@@ -55,7 +55,7 @@ pub struct RedisEngine {
 }
 
 impl RedisEngine {
-    /// Creates a client of the server. The first request connects to the server.
+    /// Creates a client of the servers. The first request makes the first connection.
     ///
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]

@@ -30,7 +30,8 @@ impl RedisEngine {
         if self.reach.shares_slots() { for_cluster_node } else { for_single_server }
     }
 
-    /// Whether to try the short script first: for a new exclusive claim, if no name of this slot was contended lately.
+    /// Whether to try the short script first: true for a new exclusive claim of a plain lock, if no name of this slot
+    /// was contended lately.
     pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
@@ -70,7 +71,7 @@ impl RedisEngine {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
-        // The first token; a negative number if the claim got only that one token; 0 if the claim is left to the whole
+        // The first token; a negative number if the claim got only that one token; 0 if the claim is left to the full
         // script.
         let first_token = Reply::new(reply).number()?;
         if first_token == 0 {
@@ -132,7 +133,8 @@ impl RedisEngine {
         (!wants_tombstone).then_some(route)
     }
 
-    /// Releases by the short script on this connection. An answer is `None` if the release is left to the full script.
+    /// Releases by the short script, on the connection of `route`. An answer is `None` if the release is left to the
+    /// full script.
     pub(crate) async fn release_fast(&self, route: &Route, releases: &[Release]) -> Vec<Option<Released>> {
         let reply = async {
             let item = |release: &Release| {

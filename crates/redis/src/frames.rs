@@ -14,7 +14,7 @@ const MAX_NUMBER_LINE: usize = 32;
 /// Follows the replies of a connection: how much of the present reply has arrived.
 #[derive(Debug)]
 pub(crate) struct ReplyFrames {
-    /// How many bytes of memory the reply may still need.
+    /// How many more bytes of memory the present reply is allowed to need.
     memory_left: Room,
     part: Part,
     /// For each open list, the innermost last: how many of its parts are still to come.
@@ -29,7 +29,7 @@ enum Part {
     /// In the first line of a part. `kind` is the first byte of the line; `after_return`: the byte read last was a
     /// carriage return.
     Line { kind: u8, digits: Vec<u8>, after_return: bool },
-    /// In a text: this many bytes are still to come, including its line end.
+    /// In a text (a bulk string): this many bytes are still to come, including the line end after the text.
     Text(u64),
 }
 
@@ -38,7 +38,7 @@ impl ReplyFrames {
         Self { memory_left: Room::whole(), part: Part::Start, lists: Vec::new() }
     }
 
-    /// Whether no reply is being read.
+    /// Whether the bytes so far end at the end of a reply, not within one.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn is_between_replies(&self) -> bool {
         matches!(self.part, Part::Start) && self.lists.is_empty()
@@ -50,7 +50,7 @@ impl ReplyFrames {
         matches!(&self.part, Part::Line { digits, .. } if digits.len() > MAX_NUMBER_LINE)
     }
 
-    /// Follows one byte of a line: a byte outside of texts.
+    /// Follows one byte that is not a part of a text.
     fn follow_byte(&mut self, byte: u8) -> Result<(), TooLong> {
         self.memory_left.take(1)?;
         match &mut self.part {

@@ -45,7 +45,7 @@ pub(crate) struct Topology {
     /// How many Sentinels the URL names, and how many exist according to the report of a Sentinel; `None` without
     /// Sentinels.
     pub(crate) sentinels: Option<(usize, u32)>,
-    /// How many replicas must have a grant before it is returned.
+    /// How many replicas must have a grant before the grant is returned.
     pub(crate) wait: u32,
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl RedisEngine {
-    /// Renews holds: one request for each slot where servers share the slots.
+    /// Renews holds. Where servers share the slots, each request has only the holds of one slot.
     pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if !self.reach.shares_slots() {
             return join_all(holds.chunks(MAX_BATCH_ITEMS).map(|holds| self.renew_batch(holds)))
@@ -180,7 +180,8 @@ impl RedisEngine {
         releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
     }
 
-    /// Releases in one request to the server of the first name.
+    /// Releases in one request to the server of the first name. All names must be valid and, where servers share the
+    /// slots, in one slot.
     pub(crate) async fn release_valid_names(&self, releases: &[Release]) -> Vec<Released> {
         let Some(first) = releases.first() else { return Vec::new() };
         let replies = async {
@@ -282,7 +283,7 @@ impl<T: Clone> Batch<T> {
     }
 }
 
-/// The answers to all items, in their order.
+/// The answers to all items, in the order of the items; `missing()` for an item without an answer.
 fn in_request_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
     let count = batches.iter().map(|batch| batch.positions.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();

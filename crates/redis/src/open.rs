@@ -166,7 +166,8 @@ pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// Makes another connection to a server, which receives no pushes. Returns the connection and its driver.
+/// Makes another connection to a server; this connection receives no pushes. Returns the connection and its driver,
+/// which the caller must poll.
 pub(crate) async fn open_without_pushes(
     server: &Server,
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {

@@ -126,7 +126,7 @@ impl Sender {
         (outbox, Self { calls, mux, client, listener, evidence })
     }
 
-    /// Sends until the outbox is dropped.
+    /// Sends the queued calls until the [`Outbox`] is dropped.
     pub(crate) async fn run(mut self) {
         let mut queued = Vec::new();
         let mut in_flight = FuturesUnordered::new();
@@ -171,7 +171,7 @@ impl Sender {
     }
 }
 
-/// Groups consecutive calls of one script for the same destination, up to a bound on the items of a batch.
+/// Groups consecutive calls of one script for the same destination into batches of up to [`MAX_BATCH_ITEMS`] items.
 fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
     let mut batches: Vec<CallBatch> = Vec::new();
     let mut items = 0;
@@ -372,8 +372,8 @@ impl CallContext<'_> {
     }
 }
 
-/// Sends the command. A server to which a slot is migrating answers requests about the slot only directly after
-/// `ASKING`.
+/// Sends the command. If the slot is migrating to this server, sends `ASKING` before it: the server answers requests
+/// about the slot only directly after `ASKING`.
 async fn send_command(
     mux: &mut MultiplexedConnection,
     to: Destination,

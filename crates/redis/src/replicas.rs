@@ -1,5 +1,5 @@
 //! Waits until replicas have stored a grant. The wait is on a separate connection, so that it delays no other request.
-//! One wait covers all grants before it.
+//! One wait covers all grants that were made before it.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) struct ReplicaWaits(mpsc::Sender<WaitCall>);
 struct WaitCall {
     /// On a Redis Cluster, the slot of the name: the replicas of the slot's master must have the grant.
     destination: Destination,
-    /// Gets the result.
+    /// Passes the result to the caller.
     result: oneshot::Sender<Result<(), EngineError>>,
 }
 
@@ -117,7 +117,7 @@ async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
 }
 
 impl ReplicaWaiter {
-    /// Waits for replicas once for all callers that are queued at that moment, again and again.
+    /// Waits for replicas again and again, each time for all callers that are queued at that moment.
     async fn run(self, mut queued_calls: mpsc::Receiver<WaitCall>) {
         let mut calls = Vec::new();
         while queued_calls.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {

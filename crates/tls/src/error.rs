@@ -17,14 +17,14 @@ const AUTHORITY_EXPLANATION: &str = "the server presents the certificate of an a
 /// How rustls begins the text of an alert from the other side.
 const ALERT_PREFIX: &str = "received fatal alert";
 
-/// Why a connection was not encrypted.
+/// Why an encrypted connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The two sides have no TLS version or cipher in common, they do not trust each other, a file cannot be used, or
     /// no authority is trusted: a retry does not help.
     #[error("{0}")]
     Wrong(String),
-    /// The connection broke.
+    /// The connection broke: a retry may help.
     #[error(transparent)]
     Broken(io::Error),
 }

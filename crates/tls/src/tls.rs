@@ -23,7 +23,8 @@ use crate::{
     verify::{PartialVerifier, Verify},
 };
 
-/// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
+/// The TLS configuration of a connection. Its files are read each time a connection is made, so that they can be
+/// replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The file of the trusted authorities; `None`: the authorities of the operating system.
@@ -74,7 +75,7 @@ impl Tls {
         self
     }
 
-    /// Verifies only this much of the server's certificate.
+    /// Sets how much of the server's certificate is verified; [`Verify::Full`] by default.
     #[must_use]
     pub fn verify(mut self, verify: Verify) -> Self {
         self.verify = verify;
@@ -245,7 +246,7 @@ mod tests {
         assert!(offered(&without, &[]).is_empty(), "the protocols of one connection do not affect another");
     }
 
-    /// The error of encrypting a stream to a server that sends only these bytes.
+    /// The error of encrypting a stream to a server that sends only these bytes; `None`: that closes the connection.
     async fn connect_error(tls: &Tls, reply: Option<&[u8]>) -> TlsError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = async {

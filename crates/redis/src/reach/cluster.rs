@@ -95,7 +95,7 @@ impl Cluster {
         }))
     }
 
-    /// The connection to the node that has this slot.
+    /// The connection to the node that has this slot, which is made if there is none.
     pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         let owner = match self.0.owner(slot) {
             Some(owner) => owner,
@@ -137,7 +137,7 @@ impl Cluster {
         Destination { slot: Some(slot), asking: false, unsettled }
     }
 
-    /// The connection to this node.
+    /// The connection to this node, which is made if there is none.
     pub(crate) async fn connect(
         &self,
         node: &Arc<Node>,

@@ -16,7 +16,7 @@ const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long one node may take to answer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The state and the last result of this task.
+/// The state of the task, and the result of its last attempt.
 #[derive(Default)]
 pub(crate) struct MapTask {
     is_running: bool,

@@ -252,7 +252,7 @@ impl RedlockEngine {
 
     /// How long a node has no vote after a restart: the longest lease, two hundredths of it, and a margin. One
     /// hundredth is for a node whose clock is faster. With the second hundredth, every token that the node has
-    /// forgotten is smaller than the time of each node whose clock agrees with its clock.
+    /// forgotten is smaller than the time of each other node whose clock agrees with this node's clock.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN

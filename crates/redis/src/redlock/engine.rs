@@ -29,7 +29,7 @@ const TOKENS_PER_GRANT: u32 = 1 + 64;
 /// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
 /// most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long, when it connects for the first time, the engine waits for more nodes than a majority.
+/// How long the engine waits for the other nodes after its first connections to a majority of the nodes.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
@@ -88,7 +88,7 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    /// How long, when it connects for the first time, the engine waits for more nodes than a majority.
+    /// How long the engine waits for the other nodes after its first connections to a majority of the nodes.
     pub(super) fn first_contact_timeout(&self) -> Duration {
         self.config.node_timeout.unwrap_or(FIRST_CONTACT_TIMEOUT)
     }

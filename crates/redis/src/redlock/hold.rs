@@ -309,7 +309,7 @@ struct HoldTally {
     without_vote: usize,
     /// The numbers of the nodes where the lock may be set again.
     repairable_nodes: Vec<usize>,
-    /// An operator broke the hold.
+    /// Whether a node answered that an operator broke the hold.
     is_broken: bool,
     /// The last error of a node.
     last_error: Option<EngineError>,

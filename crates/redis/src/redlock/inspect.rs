@@ -250,8 +250,8 @@ fn parse_token_record(text: &str) -> Option<TokenRecord> {
 
 /// The holder by the votes of the reporting nodes, and the waiters on any of these nodes; `nodes` is the number of all
 /// nodes. A claim still holds if some of its votes are on nodes that forgot the votes or do not answer: no other claim
-/// can be granted the name before the lease ends. If more than one claim may hold, all of them are shown: at most one
-/// of them holds, and the others were refused, but their locks and tokens are on nodes that do not know of the holder.
+/// can be granted the name before the lease ends. If more than one claim may hold, all of them are shown. At most one
+/// of them holds: the others were refused, but left their locks and tokens on nodes that do not know of the holder.
 fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // The number of nodes that do not answer, or may have forgotten their vote: a lock that is on such a node now does
