@@ -59,7 +59,7 @@ impl Locks {
     /// - `mysql://[user[:password]@]host[:port]/database`
     /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
     ///
-    /// Each URL may have options in its query. The options of databases have the same meaning as in the databases' own
+    /// Each URL can have options in its query. The options of databases have the same meaning as in the databases' own
     /// clients. This function does not connect to a server; the first request does.
     ///
     /// # Errors
@@ -71,7 +71,8 @@ impl Locks {
     }
 
     /// Duplicates the descriptor by which a hold of the file engine locks its lock file. The lock stays held as long as
-    /// the duplicate, or a copy of the duplicate in a child process, is open. `None` on other engines.
+    /// the duplicate, or a copy of the duplicate in a child process, is open. `None` if the hold does not exist any
+    /// more, and on other engines.
     ///
     /// # Errors
     /// An error of the operating system: it has no descriptor left.
@@ -138,7 +139,7 @@ impl Connect {
         self
     }
 
-    /// The keeper (background worker). Several `Locks` may share one keeper. By default, the keeper is a separate
+    /// The keeper (background worker). Several `Locks` can share one keeper. By default, the keeper is a separate
     /// thread.
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
@@ -158,8 +159,8 @@ impl Connect {
         self
     }
 
-    /// How long connecting may take, if the URL has no option `connect_timeout`. Until the server is reached for the
-    /// first time, attempts to connect are repeated for this long. The default is 5 s; zero means the default. One
+    /// The time limit for connecting, used if the URL has no option `connect_timeout`. Until the server is reached for
+    /// the first time, attempts to connect are repeated for this long. The default is 5 s; zero means the default. One
     /// attempt takes at most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets
     /// none in this time fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a
     /// slow server is not given up.

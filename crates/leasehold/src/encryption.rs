@@ -1,4 +1,4 @@
-//! Reads from a URL whether connections to a database are encrypted. The URL may have the options of leasehold, of
+//! Reads from a URL whether connections to a database are encrypted. The URL can have the options of leasehold, of
 //! libpq, or of the clients of MySQL.
 
 use leasehold_core::Error;

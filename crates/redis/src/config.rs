@@ -219,9 +219,9 @@ impl Config {
         self
     }
 
-    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes
-    /// 3 s at most, or 1.5 s if there are several servers, however long this timeout is. With a timeout of zero only
-    /// this limit of one attempt applies.
+    /// The time limit for connecting; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt
+    /// takes 3 s at most, or 1.5 s if there are several servers, however long this timeout is. With a timeout of zero
+    /// only this limit of one attempt applies.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

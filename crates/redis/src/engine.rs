@@ -31,7 +31,7 @@ const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
 /// as some hundred hand-overs within a process: with only 64 tokens for each grant, the hand-overs to other processes
 /// took most of the time in a measurement.
 const TOKENS_PER_GRANT: u32 = 1 + 256;
-/// How long a request may take before its outcome is unknown.
+/// The time limit of a request: without an answer by then, its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often at most a claim is sent again because its client was not yet subscribed to notifications. More attempts
 /// are needed only while a slot moves back and forth between servers; in that case polling finds the grant.
@@ -45,7 +45,7 @@ pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     /// Finds the server that answers for a name.
     pub(crate) reach: Reach,
-    /// The requests that may still arrive after their claim ended.
+    /// The requests that can still arrive at a server after their claim ended.
     pub(crate) in_flight: InFlight,
     /// The slots where the fast path failed lately.
     pub(crate) contention: Contention,

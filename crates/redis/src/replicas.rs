@@ -105,8 +105,8 @@ impl ReplicaWaits {
     }
 }
 
-/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Called when the connection
-/// is made, so that a missing right is reported before the first grant.
+/// Whether the user has the right to call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Called when
+/// the connection is made, so that a missing right is reported before the first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
     match reply.map_err(classify) {

@@ -285,8 +285,8 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The letters of the side keys that the script declares. Where servers share the slots, a script declares every
-    /// key that it may use.
+    /// The letters of the side keys that the script declares. Where servers share the slots, a script must declare
+    /// every key that it can use.
     const fn side_keys(self, destination: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",

@@ -1,4 +1,5 @@
--- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of every verb.
+-- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of each request
+-- (claim, renew, release, break or look).
 --
 -- In all files: `name` is a name as load() reads it: its keys, name.value (the value of the lock) and name.record;
 -- `entry` is an entry of <side>e, `holder` the exclusive holder in the record or the entry of a shared hold; `now_us`
@@ -29,8 +30,9 @@
 --   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
 -- Invariant: only settle() grants to waiters, or hand_over() in release_quick.lua where settle() would do the same;
--- every verb that may have freed the name runs one of them. Only the server's clock decides what has expired. Only new
--- claims may be refused for lack of memory: after its first write, no further write of a script is refused for that.
+-- every script that may have freed the name runs one of them. Only the server's clock decides what has expired. Only
+-- new claims may be refused for lack of memory: after its first write, no further write of a script is refused for
+-- that.
 --
 -- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
 -- keys of each name follow, all that the script can use: a server that has only some of these keys refuses the script.
@@ -482,8 +484,8 @@ local function confirm(name, id, ttl)
   outlive(name.entries, ttl + ENDED_LIFE)
 end
 
--- Answers each item of a batch that the fast path of the verb has not answered: calls `answer_item` with the number of
--- the item. An error of one item does not stop the other items.
+-- Answers each item of a batch that the fast path of the script has not answered: calls `answer_item` with the number
+-- of the item. An error of one item does not stop the other items.
 local function answer_items(answer_item)
   for i = 1, ITEM_COUNT do
     if not answers[i + 1] then

@@ -1,4 +1,4 @@
--- Runs the fast path of a verb, and ends the script if all items are answered; otherwise the full script follows. An
+-- Runs the fast path of a script, and ends the script if all items are answered; otherwise the full script follows. An
 -- error in the fast path is ignored here: the full script runs into the same error, and reports it.
 pcall(fast_path)
 local is_unanswered = false

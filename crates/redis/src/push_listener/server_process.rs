@@ -31,7 +31,7 @@ struct ProcessState {
     started_micros: Option<u64>,
     /// The server was a master at some time.
     was_master: bool,
-    /// Our holds may be on the server. If none can be there, it does not matter which process answers.
+    /// Whether our holds may be on the server. If none can be there, it does not matter which process answers.
     may_have_holds: bool,
 }
 

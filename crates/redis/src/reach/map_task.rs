@@ -13,7 +13,7 @@ use crate::runtime;
 
 /// The pause between two attempts to read the map. During the pause, redirections show the owners of single slots.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long one node may take to answer.
+/// The time limit for the answer of one node.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The state of the task, and the result of its last attempt.

@@ -32,13 +32,13 @@ const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 pub(crate) struct Node {
     /// The address at which this client reaches the node.
     pub(crate) endpoint: Endpoint,
-    /// The node's id in the cluster, once it is known.
+    /// The node's id in the cluster, as soon as it is known.
     pub(crate) id: OnceLock<String>,
     /// The connection for requests.
     link: Link<NodeDialer>,
     /// The connection for the notifications of slots, if the server has channels of slots (sharded publish/subscribe).
     pub(crate) shard_subscriber: ShardSubscriber,
-    /// Whether the server has channels of slots, once known.
+    /// Whether the server has channels of slots, as soon as that is known.
     has_slot_channels: OnceLock<bool>,
     /// How often slots came to this node from other nodes.
     slot_arrivals: AtomicU64,

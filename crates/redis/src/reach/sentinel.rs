@@ -1,5 +1,5 @@
 //! The master of a group that Sentinels watch. A connection to the master lasts as long as the Sentinels name that
-//! server: a demoted master does not know for seconds that it was demoted, and answers as before.
+//! server: for some seconds a demoted master does not know that it was demoted, and still answers as the master.
 
 use std::{
     sync::{

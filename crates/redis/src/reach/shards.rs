@@ -33,7 +33,7 @@ use crate::{
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that is silent for this long counts as gone.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays open while no claim waits: a client whose claim waited once is likely to have waiting
+/// How long the connection stays open while no claim waits: a client that had a waiting claim is likely to have waiting
 /// claims again.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 

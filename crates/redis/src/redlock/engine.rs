@@ -26,8 +26,8 @@ const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
 /// The number of tokens of a grant: one for the claim itself, and one for each of the up to 64 tasks of this process to
 /// which the hold is handed over before another process gets the lock.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
-/// most of this time.
+/// The time limit of a request: without an answer by then, its outcome is unknown. The first request connects to all
+/// nodes, which can take most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the engine waits for the other nodes after its first connections to a majority of the nodes.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);

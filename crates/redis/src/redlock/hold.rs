@@ -234,7 +234,7 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     Duration::from_micros(data_age.min(node_micros.saturating_sub(started_micros))) >= quarantine
 }
 
-/// A hold, and whether its missing locks may be set again: only while a majority of the nodes has the lock.
+/// A hold, and whether it is allowed to set its missing locks again: only while a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
     is_repair_allowed: AtomicBool,
@@ -307,7 +307,7 @@ struct HoldTally {
     /// How many nodes may have forgotten the lock ("young"), or have the lock but no vote ("new"). Such a node has
     /// voted for no other claim since it forgot the lock.
     without_vote: usize,
-    /// The numbers of the nodes where the lock may be set again.
+    /// The numbers of the nodes where the lock is missing and can be set again.
     repairable_nodes: Vec<usize>,
     /// Whether a node answered that an operator broke the hold.
     is_broken: bool,

@@ -43,7 +43,7 @@ struct NodeReport {
     token: Option<TokenRecord>,
     /// The node's time, in microseconds.
     node_micros: u64,
-    /// The node may have forgotten its locks.
+    /// Whether the node may have forgotten its locks.
     may_have_forgotten: bool,
     /// The waiting claims: id, since when in microseconds, owner.
     waiters: Vec<(String, u64, String)>,

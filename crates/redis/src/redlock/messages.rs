@@ -16,7 +16,7 @@ use crate::{
 /// A claim's request to every node.
 pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
-    /// Whether the node may set the lock, or only reports and extends a lock that this claim has there.
+    /// Whether the node is asked to set the lock, or only to report and extend a lock that this claim has there.
     pub(super) how: How,
     /// The number of the attempt of the claim.
     pub(super) attempt: u32,

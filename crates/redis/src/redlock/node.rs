@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub(super) client: Arc<Client>,
     /// The connection, which is made again when it breaks.
     link: OneServer,
-    /// Requests that may still arrive at the node.
+    /// The requests that can still arrive at the node after their claim ended.
     pub(super) in_flight: InFlight,
     /// How far the clock of the node is ahead of ours.
     clock_offset: Mutex<ClockOffset>,
@@ -59,7 +59,7 @@ pub(super) struct Node {
 struct DialState {
     /// The error, if the attempt failed.
     error: Option<EngineError>,
-    /// When the next attempt may begin.
+    /// The earliest time of the next attempt.
     next_dial_at: Option<Instant>,
 }
 

@@ -277,8 +277,8 @@ impl Tally {
         }
     }
 
-    /// The time until a majority may be free: until as many other locks have ended as votes are missing. `None` if that
-    /// time is unknown.
+    /// The time until a majority of the nodes can be free: until as many other locks have ended as votes are missing.
+    /// `None` if that time is unknown.
     fn free_in(&self) -> Option<Duration> {
         let lacking_votes = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut ttls_left: Vec<_> = self

@@ -1,4 +1,5 @@
--- One name on one node of a Redlock. Comes before the file of every verb on a node.
+-- One name on one node of a Redlock. Comes before the file of each request (claim, write, renew, release, break or
+-- look).
 --
 -- A node knows no other node. The clients decide which claim holds, from the answers of a majority of the nodes
 -- (`src/redlock`). Keys of a name (<side> is "leasehold:{tag}"):
