@@ -55,8 +55,8 @@ impl Layout {
     }
 
     /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
-    /// migrating, the server then refuses every such script, even if all other declared keys are present: this is
-    /// needed for scripts that also read keys that are not known in advance.
+    /// migrating, the server then refuses every such script, even if all other declared keys are present: scripts that
+    /// also read keys that are not known in advance need this refusal.
     pub(crate) const fn declares_absent_key(self) -> bool {
         matches!(self, Self::Redisson)
     }

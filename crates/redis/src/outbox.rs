@@ -75,9 +75,10 @@ struct Call {
 pub(crate) struct Destination {
     /// The slot of the keys of the call, where servers share the slots; otherwise `None`.
     pub(crate) slot: Option<u16>,
-    /// The slot is migrating to this server, which answers for the slot only directly after `ASKING`.
+    /// Whether the slot is migrating to this server, which answers for the slot only directly after `ASKING`.
     pub(crate) asking: bool,
-    /// The slot may have moved to this server just now, so the clients of its waiters may not be subscribed there yet.
+    /// Whether the slot may have moved to this server just now: then the clients of its waiters may not be subscribed
+    /// there yet.
     pub(crate) unsettled: bool,
 }
 

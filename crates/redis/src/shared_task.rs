@@ -36,7 +36,7 @@ struct ConnectionTask {
     work: Mutex<Option<ConnectionWork>>,
     /// Wakes the task that [`SharedTask::new`] returns.
     task: AtomicWaker,
-    /// The task was woken but could not poll, because a thread of a caller was polling.
+    /// Whether the task was woken but could not poll, because a thread of a caller was polling.
     missed_wake: AtomicBool,
 }
 
@@ -90,8 +90,8 @@ impl ConnectionTask {
         std::ptr::from_ref(self).addr()
     }
 
-    /// One poll of the work by its task. Never blocks: the keeper has other connections, and the thread that polls may
-    /// be suspended.
+    /// Polls the work once, for its task. Never waits for a thread that is polling the work: that thread can be
+    /// suspended, and the keeper has other connections to serve.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
         // The flag is set before the attempt to lock: a thread that is polling now reads the flag when it stops.

@@ -42,8 +42,7 @@ pub(crate) fn classify(error: io::Error) -> TlsError {
     }
 }
 
-/// The text of an error of rustls. If the text names an error that only rustls knows by this name, an explanation takes
-/// the place of the name.
+/// The text of an error of rustls, with a sentence for users in place of a name that only rustls uses.
 #[must_use]
 pub fn explain_error(text: &str) -> String {
     text.replace(AUTHORITY_ERROR, AUTHORITY_EXPLANATION)

@@ -1,5 +1,4 @@
--- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of each request
--- (claim, renew, release, break or look).
+-- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of each request.
 --
 -- In all files: `name` is a name as load() reads it: its keys, name.value (the value of the lock) and name.record;
 -- `entry` is an entry of <side>e, `holder` the exclusive holder in the record or the entry of a shared hold; `now_us`
@@ -31,8 +30,7 @@
 --
 -- Invariant: only settle() grants to waiters, or hand_over() in release_quick.lua where settle() would do the same;
 -- every script that may have freed the name runs one of them. Only the server's clock decides what has expired. Only
--- new claims may be refused for lack of memory: after its first write, no further write of a script is refused for
--- that.
+-- new claims may be refused for lack of memory: after its first write, no write of a script is refused for that.
 --
 -- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
 -- keys of each name follow, all that the script can use: a server that has only some of these keys refuses the script.

@@ -25,7 +25,7 @@ use waiting_claims::WaitingClaims;
 pub(crate) struct PushListener {
     /// The prefix of the lock keys.
     prefix: String,
-    /// The messages on this connection may have been published by other servers, because the nodes of a Redis Cluster
+    /// Whether the messages on this connection may have been published by other servers: the nodes of a Redis Cluster
     /// relay messages to each other.
     is_relayed: bool,
     /// Collects the notifications for the keeper.

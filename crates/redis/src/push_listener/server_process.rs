@@ -29,7 +29,7 @@ struct ProcessState {
     run_id: Option<Option<String>>,
     /// When the process was started, by its own clock in microseconds; `None` if the user has no right to read it.
     started_micros: Option<u64>,
-    /// The server was a master at some time.
+    /// Whether the server was a master at some time.
     was_master: bool,
     /// Whether our holds may be on the server. If none can be there, it does not matter which process answers.
     may_have_holds: bool,

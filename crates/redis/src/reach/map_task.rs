@@ -20,7 +20,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 #[derive(Default)]
 pub(crate) struct MapTask {
     is_running: bool,
-    /// A caller asked for the owners after the running attempt began.
+    /// Whether a caller asked for the owners after the running attempt began.
     is_requested: bool,
     /// The error of the last attempt; `None` if that attempt read the map.
     last_error: Option<(Fault, String)>,
@@ -53,7 +53,7 @@ impl MapTask {
 /// next request starts a new task.
 struct MapReader {
     cluster: Weak<ClusterState>,
-    /// The task has ended because no caller wants the map.
+    /// Whether the task has ended because no caller wants the map.
     is_idle: bool,
 }
 

@@ -52,7 +52,7 @@ struct NodeDialer {
     cluster: Weak<ClusterState>,
     /// Connects to one server, whatever its setup.
     dialer: Dialer,
-    /// A connection to the node was made at some time.
+    /// Whether a connection to the node was made at some time.
     was_connected: AtomicBool,
 }
 

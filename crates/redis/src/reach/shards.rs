@@ -62,7 +62,7 @@ struct Subscriptions {
     channels: Mutex<Channels>,
     /// Passes slots to the task of the connection, which subscribes to their channels.
     requests: mpsc::UnboundedSender<u16>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     is_dead: AtomicBool,
 }
 
@@ -307,7 +307,8 @@ fn handle_frame(
     Some(())
 }
 
-/// Owned by the task of a connection: when dropped, makes the waiting claims and callers ask again.
+/// Owned by the task of a connection: when dropped, makes the claims that wait in its slots ask again, and the callers
+/// that wait for a subscription get an error.
 struct EndNotice {
     subscriptions: Arc<Subscriptions>,
     cluster: Weak<ClusterState>,

@@ -42,7 +42,7 @@ pub struct RedlockEngine {
     mailbox: Arc<Mailbox>,
     /// The number of the next attempt to claim: each attempt writes its own value under the lock key.
     pub(super) next_attempt: AtomicU32,
-    /// This client was connected to a majority of the nodes at some time.
+    /// Whether this client was connected to a majority of the nodes at some time.
     pub(super) was_connected: AtomicBool,
     /// Records whether the nodes were ever reached.
     pub(super) contact: Contact,

@@ -45,7 +45,7 @@ struct NodeReport {
     node_micros: u64,
     /// Whether the node may have forgotten its locks.
     may_have_forgotten: bool,
-    /// The waiting claims: id, since when in microseconds, owner.
+    /// The waiting claims: of each its id, since when it waits, in microseconds of the node's clock, and its owner.
     waiters: Vec<(String, u64, String)>,
 }
 
@@ -306,7 +306,7 @@ fn is_foreign(report: &NodeReport) -> bool {
     claim_in_value(&report.value) == report.value
 }
 
-/// The holder with these votes; `quorum` is the number of votes that the hold needs.
+/// The view of the holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The hold ends when the lock has expired on so many nodes that no majority is left.
     let mut ttls_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();

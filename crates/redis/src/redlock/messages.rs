@@ -169,7 +169,7 @@ pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
     /// The attempt that ends; `None` for the whole claim.
     pub(super) attempt: Option<u32>,
-    /// The claim may make another attempt.
+    /// Whether the claim can make another attempt.
     pub(super) may_retry: bool,
     /// The first token of the hold; 0 if it is unknown whether the claim holds.
     pub(super) token: u64,

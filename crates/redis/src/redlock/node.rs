@@ -44,9 +44,9 @@ pub(super) struct Node {
     /// The number of the connection on which an answer was late and no answer has come since then; 0 if there is none.
     /// Claims do not wait for a node with such a connection.
     late_connection: AtomicU64,
-    /// An attempt to connect is running in the background.
+    /// Whether an attempt to connect is running in the background.
     is_dialing: AtomicBool,
-    /// A connection to a server of the right kind was made at some time.
+    /// Whether a connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
     /// How the last attempt to connect ended.
     dial_state: Mutex<DialState>,
@@ -102,7 +102,7 @@ impl Node {
         })
     }
 
-    /// The connection, if there is one that answers in time.
+    /// The connection, if there is one and it answers in time; otherwise `None`.
     pub(super) fn responsive_conn(&self) -> Option<Arc<Conn>> {
         self.link.live_conn().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }

@@ -41,9 +41,9 @@ pub(super) struct Vote {
     pub(super) first_token: u64,
     /// How many tokens the block has.
     pub(super) tokens: u32,
-    /// The node had the lock of the claim before this request.
+    /// Whether the node had the lock of the claim before this request.
     pub(super) was_locked: bool,
-    /// The node has had its data only for a short time, so it may have forgotten how the previous hold ended.
+    /// Whether the node has had its data only for a short time: then it may have forgotten how the previous hold ended.
     pub(super) is_data_new: bool,
 }
 
