@@ -8,7 +8,7 @@ use crate::{connect::Connect, url::Url};
 
 /// The names of the options of one database. In each list, the name that leasehold itself uses comes first.
 pub(crate) struct OptionNames {
-    /// The options that name the mode.
+    /// The options that name the mode of encryption.
     mode: &'static [&'static str],
     /// The options that name the file of trusted authorities (root certificates).
     roots: &'static [&'static str],
@@ -39,7 +39,8 @@ pub(crate) const MYSQL: OptionNames = OptionNames {
 /// The index of the file of authorities in a list of three files: authorities, certificate, key.
 const ROOTS_INDEX: usize = 0;
 
-/// The modes, from the weakest to the strongest. A stronger mode verifies at least what a weaker mode verifies.
+/// The modes of encryption, from the weakest to the strongest. A stronger mode verifies at least what a weaker mode
+/// verifies.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Mode {
     Off,

@@ -53,13 +53,13 @@ impl Config {
         Self::of(Servers::One(address))
     }
 
-    /// The master of a group that Sentinels watch.
+    /// The master of a group that Sentinels watch, with defaults for everything else.
     #[must_use]
     pub fn sentinels(sentinels: Sentinels) -> Self {
         Self::of(Servers::Sentinel(sentinels))
     }
 
-    /// A Redis Cluster, found through some of its nodes.
+    /// A Redis Cluster, found through some of its nodes, with defaults for everything else.
     #[must_use]
     pub fn cluster(nodes: Vec<Endpoint>) -> Self {
         Self::of(Servers::Cluster(nodes))
@@ -263,9 +263,10 @@ impl Config {
     }
 
     /// How long, in whole milliseconds, a name is left to other programs (a gap); 10 s at most. A gap comes after a
-    /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap.
-    /// Other programs are not in our queue, but retry from time to time: choose a gap as long as the pause between
-    /// their attempts. While shared holds overlap, the name is never free, and there is no gap.
+    /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap,
+    /// or only as long as the gap if a client of Redisson listens for the lock. Other programs are not in our queue,
+    /// but retry from time to time: choose a gap as long as the pause between their attempts. While shared holds
+    /// overlap, the name is never free, and there is no gap.
     ///
     /// By default a gap lasts 100 ms, and only a name under which another program was seen in the last five minutes has
     /// gaps. With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims

@@ -10,9 +10,9 @@ use crate::server::Server;
 /// What a server reports about itself. Parts that it does not report are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
-    /// `standalone`, `sentinel` or `cluster`.
+    /// The mode of the server: `standalone`, `sentinel` or `cluster`.
     pub(crate) server_mode: String,
-    /// `master` or `replica`.
+    /// The role of the server: `master` or `replica`.
     pub(crate) role: String,
     /// The run id of its process; each process has its own. `None` if the user has no right to read it.
     pub(crate) run_id: Option<String>,

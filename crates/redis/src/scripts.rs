@@ -22,7 +22,7 @@ pub(crate) enum Script {
     Break,
     /// Shows the holders and waiters of a name.
     Look,
-    /// Lists keys.
+    /// Lists the keys that match a pattern, one step of `SCAN` at a time.
     Names,
     /// Executes commands if the fence does not refuse the token.
     Fence,

@@ -7,9 +7,9 @@ use leasehold_core::{Endpoint, Password, dial_limit};
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// On a host and port.
+    /// The server listens on a host and port.
     Tcp(Endpoint),
-    /// On a socket of this machine.
+    /// The server listens on a unix socket of this machine.
     Unix(PathBuf),
 }
 

@@ -5,9 +5,9 @@ use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
 use crate::TlsStream;
 
-/// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), DER.
+/// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), in DER.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
-/// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), DER.
+/// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), in DER.
 const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
 /// The DER tag of a sequence.
 const SEQUENCE: u8 = 0x30;

@@ -39,7 +39,7 @@ pub struct Tls {
 /// A [`Tls`] in another form: the certificates of the trusted authorities, and the paths of the client's files.
 #[derive(Debug)]
 pub struct Material {
-    /// The certificates of the trusted authorities, DER.
+    /// The certificates of the trusted authorities, each in DER.
     pub authorities: Vec<Vec<u8>>,
     /// The PEM files of the certificate that is presented to the server, and of its key.
     pub identity: Option<(PathBuf, PathBuf)>,

@@ -22,7 +22,7 @@ pub(crate) struct ServerProcess {
     newest_prompt_sent: AtomicU64,
 }
 
-/// What is known of the process.
+/// What is known of the process that answers for the server.
 struct ProcessState {
     /// The run id of the process at the newest connection. `None` before the first connection; `Some(None)` if the user
     /// has no right to read the run id.

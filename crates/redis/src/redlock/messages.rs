@@ -32,12 +32,12 @@ pub(super) struct ClaimRequest<'a> {
 /// Whether a claim is to be notified of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// No: the claim is a try.
+    /// The claim is not to be notified: it is a try.
     Never,
-    /// Yes, from now on.
+    /// The claim is to be notified from now on.
     Now,
-    /// Yes, and the node may already have recorded the claim as a waiter, because it answered "taken" to an earlier
-    /// request.
+    /// The claim is to be notified. The node may already have recorded it as a waiter, because the node answered
+    /// "taken" to an earlier request.
     Still,
 }
 
@@ -193,9 +193,9 @@ impl ClaimEnd {
 /// What a renewal does on a node that does not have the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingLock {
-    /// Only reports that the lock is missing.
+    /// The node only reports that the lock is missing.
     Report,
-    /// Sets the lock again.
+    /// The node sets the missing lock again.
     SetAgain,
 }
 

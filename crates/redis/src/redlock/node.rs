@@ -57,7 +57,7 @@ pub(super) struct Node {
 /// The result of the last attempt to connect.
 #[derive(Default)]
 struct DialState {
-    /// The error, if the attempt failed.
+    /// The error of the last attempt to connect, if it failed.
     error: Option<EngineError>,
     /// The earliest time of the next attempt.
     next_dial_at: Option<Instant>,

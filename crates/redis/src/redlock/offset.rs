@@ -20,7 +20,7 @@ pub(super) struct ClockLead {
 /// What is known of the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct ClockOffset {
-    /// The bounds, and when they were learned.
+    /// The bounds of how far the clock is ahead, and when they were learned; `None` before the first answer.
     known: Option<(ClockLead, Instant)>,
     /// After a forward step of the clock: until this moment, leases that still last on other nodes may have ended early
     /// on this node.
