@@ -1,6 +1,6 @@
 //! The guarantee that a Redis server gives with its present configuration. What lowers the level is a finding: the
-//! server's role and version, its persistence, its replicas, and what it does when its memory is full. A difference of
-//! the clocks is a note.
+//! server's role and version, its persistence, its replicas, and what it does when its memory is full. A difference
+//! between the server's clock and ours is a note.
 
 use std::{collections::HashMap, time::Duration};
 

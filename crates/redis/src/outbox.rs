@@ -195,7 +195,7 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
 
 /// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to
 /// [`MAX_BATCH_ITEMS`] slots share one write: half of what a request costs the client is sending the request and
-/// receiving the reply.
+/// receiving the reply. Any other batch is a load of its own.
 fn loads(batches: Vec<CallBatch>) -> Vec<Load> {
     let mut loads: Vec<Load> = Vec::new();
     for batch in batches {
