@@ -59,7 +59,7 @@ impl Locks {
     /// - `mysql://[user[:password]@]host[:port]/database`
     /// - `sqlite:///path/to/file.db` or `sqlite:file.db`
     ///
-    /// Each URL may have options in its query. The options of databases have the same meaning as in the databases' own
+    /// Each URL can have options in its query. The options of databases have the same meaning as in the databases' own
     /// clients. This function does not connect to a server; the first request does.
     ///
     /// # Errors
@@ -70,8 +70,9 @@ impl Locks {
         Connect::default().connect(url)
     }
 
-    /// Duplicates the descriptor of the lock file under a hold of the file engine. The lock stays held as long as the
-    /// duplicate, or a copy of it in a child process, is open. `None` on other engines.
+    /// Duplicates the descriptor by which a hold of the file engine locks its lock file. The lock stays held as long as
+    /// the duplicate, or a copy of the duplicate in a child process, is open. `None` if the hold does not exist any
+    /// more, and on other engines.
     ///
     /// # Errors
     /// An error of the operating system: it has no descriptor left.
@@ -138,7 +139,7 @@ impl Connect {
         self
     }
 
-    /// The keeper (background worker). Several `Locks` may share one keeper. By default, the keeper is a separate
+    /// The keeper (background worker). Several `Locks` can share one keeper. By default, the keeper is a separate
     /// thread.
     pub fn keeper(mut self, keeper: Keeper) -> Self {
         self.keeper = Some(keeper);
@@ -151,26 +152,26 @@ impl Connect {
         self
     }
 
-    /// The password of the user in the URL, if the URL itself has no password. It is read at each connection, so it can
-    /// change while locks are held. An engine without a server refuses a password.
+    /// The password of the user in the URL, if the URL itself has no password. The password is read each time a
+    /// connection is made, so it can change while locks are held. An engine without a server refuses a password.
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take; and, as long as the server was never reached, how long it is tried again. It
-    /// counts if the URL has no `connect_timeout`. The default is 5 s; zero means the default. One attempt takes at
-    /// most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets none in this time
-    /// fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a slow server is not
-    /// given up.
+    /// The time limit for connecting, used if the URL has no option `connect_timeout`. Until the server is reached for
+    /// the first time, attempts to connect are repeated for this long. The default is 5 s; zero means the default. One
+    /// attempt takes at most 3 s, or 1.5 s if there are several servers. A request that needs a connection and gets
+    /// none in this time fails with [`is_unreachable`](Error::is_unreachable). An open connection is not affected: a
+    /// slow server is not given up.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = Some(timeout);
         self
     }
 
-    /// The TLS configuration of the connection of a `rediss`, `etcds`, `zookeepers` or `postgres` URL. It replaces the
-    /// URL's options for files (`ca`, `cert`, `key` and the like). If the URL has one of these options, or if it is
-    /// another kind of URL, connecting is refused.
+    /// The TLS configuration of the encrypted connections of a URL, such as `rediss`, `etcds`, `zookeepers` or
+    /// `postgres`. It replaces the URL's options for files (`ca`, `cert`, `key` and the like). Connecting is refused if
+    /// the URL has one of these options too, or if its connections are not encrypted.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: leasehold_tls::Tls) -> Self {
         self.tls = Some(tls);

@@ -1,4 +1,4 @@
-//! Reads from a URL whether connections to a database are encrypted. The URL may have the options of leasehold, of
+//! Reads from a URL whether connections to a database are encrypted. The URL can have the options of leasehold, of
 //! libpq, or of the clients of MySQL.
 
 use leasehold_core::Error;
@@ -8,7 +8,7 @@ use crate::{connect::Connect, url::Url};
 
 /// The names of the options of one database. In each list, the name that leasehold itself uses comes first.
 pub(crate) struct OptionNames {
-    /// The options that name the mode.
+    /// The options that name the mode of encryption.
     mode: &'static [&'static str],
     /// The options that name the file of trusted authorities (root certificates).
     roots: &'static [&'static str],
@@ -39,7 +39,8 @@ pub(crate) const MYSQL: OptionNames = OptionNames {
 /// The index of the file of authorities in a list of three files: authorities, certificate, key.
 const ROOTS_INDEX: usize = 0;
 
-/// The modes, from the weakest to the strongest. A stronger mode verifies at least what a weaker mode verifies.
+/// The modes of encryption, from the weakest to the strongest. A stronger mode verifies at least what a weaker mode
+/// verifies.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Mode {
     Off,
@@ -47,13 +48,13 @@ enum Mode {
     Preferred,
     /// The connection is encrypted, but nothing is verified.
     Required,
-    /// In addition, a trusted authority must have signed the certificate.
+    /// Like `Required`; in addition, a trusted authority must have signed the certificate.
     Authority,
-    /// In addition, the certificate must be for this host.
+    /// Like `Authority`; in addition, the certificate must be for this host.
     Full,
 }
 
-/// The encryption that a URL asks for. `None`: it has no options for it.
+/// The encryption that a URL asks for. `None`: the URL has no options for encryption.
 pub(crate) fn encryption(
     url: &mut Url,
     connect: &Connect,
@@ -92,13 +93,13 @@ pub(crate) fn encryption(
     build_encryption(mode, files, connect).map(Some)
 }
 
-/// The default for a URL without such options: connections are encrypted if both sides support that, as in the clients
-/// of the databases.
+/// The encryption for a URL that has no options for encryption: connections are encrypted if both sides support that,
+/// as in the databases' own clients.
 pub(crate) fn default_encryption(connect: &Connect) -> Result<Encryption, Error> {
     build_encryption(Mode::Preferred, [None, None, None], connect)
 }
 
-/// The mode that the options of the URL name, if any.
+/// The mode that the options of the URL name; `None` if no option names one.
 fn mode_of_options(url: &mut Url, names: &OptionNames) -> Result<Option<Mode>, Error> {
     let own_option = match url.take("tls").as_deref() {
         None => None,

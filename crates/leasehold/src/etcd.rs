@@ -39,8 +39,8 @@ impl EtcdFence {
     }
 
     /// Writes each value under its key, all in one step, and returns the revision. If the fence was shown a larger
-    /// token before, writes nothing. Like [`seal`](Self::seal), it also shows the token. There may be up to a hundred
-    /// keys, each of them once.
+    /// token before, writes nothing. Like [`seal`](Self::seal), it also shows the token. `values` can have up to a
+    /// hundred keys, each of them once.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the fence has seen a larger token: the hold of this token is

@@ -1,5 +1,5 @@
-//! Fences, the other half of a lock: the protected resource stores the largest token that it was shown, so that an
-//! earlier holder can no longer change it.
+//! Fences, the other half of a lock: the protected resource stores the largest token that it was shown, and refuses
+//! smaller ones, so that an earlier holder can no longer change the resource.
 
 use leasehold_core::{Error, ErrorKind, Token};
 

@@ -3,7 +3,7 @@
 
 use crate::{connect::Connect, open::open, parse_duration, url::Url};
 
-/// Parses a URL. Opens its engine, but only if that needs neither a file nor a server.
+/// Parses a URL, and opens its engine if opening creates no directory or store and reads no file.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     // The password in the sample URLs. No error and no debug output may show it.
@@ -25,8 +25,8 @@ pub fn url(bytes: &[u8]) {
     }
     if let Err(error) = url.take_duration("connect_timeout").and_then(|_| open(&mut url, &Connect::default()))
     {
-        // This is checked only if the word is the password of a login, and occurs nowhere else. In other places it is a
-        // name, which an error may show, for instance as a scheme in small letters.
+        // The error is checked only if the secret word is the password of a login, and occurs nowhere else. In other
+        // places the word is a name, which an error may show, for instance as a scheme in small letters.
         if text.contains(":hunter2@") && text.to_ascii_lowercase().matches(secret).count() == 1 {
             assert_no_secret(format!("{error} {error:?}"));
         }

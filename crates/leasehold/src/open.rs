@@ -12,7 +12,7 @@ pub(crate) struct Opened {
     pub(crate) handle: EngineHandle,
 }
 
-/// The engine itself, if it has methods other than the verbs.
+/// The engine itself, if it has methods other than those of the trait `Engine`.
 #[derive(Clone)]
 pub(crate) enum EngineHandle {
     #[cfg_attr(
@@ -43,8 +43,8 @@ macro_rules! if_compiled_in {
     }};
 }
 
-/// Evaluates to `$with_tls`, a configuration with `$tls`: the TLS settings of the URL or of the caller. Returns an
-/// error if TLS is not compiled in.
+/// Evaluates to `$with_tls`, a configuration with `$tls`: the TLS settings of the URL or of the caller. If TLS is not
+/// compiled in, returns an error from the calling function.
 #[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
 macro_rules! with_tls {
     ($url:expr, $connect:expr, $config:ident, $tls:ident => $with_tls:expr) => {{
@@ -65,8 +65,8 @@ pub(crate) fn open(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     open_scheme(url, connect).map_err(|error| url.explain(error))
 }
 
-/// Opens the engine of the URL's scheme. Each engine takes its options out of the URL. It refuses options that it does
-/// not know before it creates anything.
+/// Opens the engine of the URL's scheme. Each engine takes its options out of the URL. Before an engine creates
+/// anything, it refuses the options that it does not know.
 fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     match url.scheme.as_str() {
         "memory" => if_compiled_in!("memory", connect, open_memory(url)),
@@ -90,7 +90,8 @@ fn open_scheme(url: &mut Url, connect: &Connect) -> Result<Opened, Error> {
     }
 }
 
-/// The password that is not in the login of the URL: it comes from a file that the URL names, or from the caller.
+/// The password from the file that the URL names, or from the caller; `None` if neither is given. Returns an error if
+/// the password is given twice, for instance also in the login of the URL.
 #[cfg(any(
     feature = "redis",
     feature = "etcd",

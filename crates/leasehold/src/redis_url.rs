@@ -11,7 +11,7 @@ use crate::{
     url::Url,
 };
 
-/// No installation has more replicas than this, so a larger number is a mistake.
+/// The largest value of the option `wait`. No installation has more replicas, so a larger number is a mistake.
 const MAX_REPLICAS: u32 = 64;
 
 /// Opens the engine, with the options of the URL and of the caller.

@@ -57,7 +57,7 @@ pub(crate) fn open_postgres(url: &mut Url, connect: &Connect) -> Result<Opened, 
     Ok(opened(engine(config, &Env::system()), SCHEMA))
 }
 
-/// The part of the URL that libpq has too: hosts, login, parameters and encryption.
+/// The settings of the URL that URLs of libpq have too: hosts, login, parameters and encryption.
 #[cfg(feature = "postgres")]
 fn libpq_settings(
     url: &mut Url,

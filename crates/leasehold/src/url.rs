@@ -1,5 +1,5 @@
-//! Splits a URL into scheme, rest and options. Its `Debug` and its errors show only the scheme, because the rest may
-//! contain a password.
+//! Splits a URL into scheme, rest and options. The `Debug` of a URL shows only the scheme, and no error shows a text
+//! that may be a part of a password.
 
 use std::{fmt, time::Duration};
 
@@ -21,7 +21,7 @@ pub(crate) struct Url {
     /// The decoded options that no engine has taken yet.
     options: Vec<(String, String)>,
     /// Whether the text that looks like options may be the end of a password that contains a `?`. Then no error may
-    /// show it.
+    /// show that text.
     is_ambiguous: bool,
     /// The options that the engine has asked for so far. At the end, these are the known options of the scheme.
     known_options: Vec<&'static str>,
@@ -124,8 +124,8 @@ impl Url {
         )))
     }
 
-    /// If an error is due to the URL, adds a frequent cause to it: special characters that are not escaped in the user
-    /// or password.
+    /// If an error is due to the URL, adds a frequent cause to its message: special characters that are not escaped in
+    /// the user or password.
     pub(crate) fn explain(&self, error: Error) -> Error {
         let login = self.rest.strip_prefix("//").and_then(|rest| rest.rsplit_once('@'));
         let has_special_characters =

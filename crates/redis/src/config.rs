@@ -14,18 +14,18 @@ use crate::{
 
 /// The default prefix of lock keys.
 pub const DEFAULT_PREFIX: &str = "lock:";
-/// The longest prefix, in bytes. A name adds up to 512 bytes.
+/// The longest prefix of lock keys, in bytes. The name that follows the prefix in a key has up to 512 bytes.
 const MAX_PREFIX_BYTES: usize = 128;
 
-/// The longest gap (the time for which a name is left to other programs), the same value as in `lua/head.lua`. The
-/// queue entry of a claim that sends no request lives longer than this.
+/// The longest gap (the time for which a name is left to other programs), the same value as in `lua/head.lua`. A queue
+/// entry lives longer than the longest gap, even if its claim sends no request.
 const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// The configuration: the servers, the login, and the prefix and layout of the keys. Its `Debug` shows no password.
 #[derive(Clone)]
 pub struct Config {
     pub(crate) servers: Servers,
-    /// Maps the addresses that servers announce to reachable ones.
+    /// Maps the addresses that servers announce to addresses at which this client reaches the servers.
     pub(crate) map: AddressMap,
     pub(crate) login: Login,
     /// The database number.
@@ -36,11 +36,11 @@ pub struct Config {
     pub(crate) gap: Option<Duration>,
     /// The program whose waiters a release wakes, and the words that tell the scripts which program it is.
     pub(crate) wake: Option<(Wake, String)>,
-    /// How many replicas must have a grant before it is returned.
+    /// How many replicas must have a grant before the grant is returned.
     pub(crate) wait: u32,
     /// How a lock is stored: as a string, or as a hash of Redisson.
     pub(crate) layout: Layout,
-    /// The URL demands encryption: the TLS settings must still be given.
+    /// Whether the URL demands encryption. Then the caller must also give the TLS settings.
     pub(crate) wants_tls: bool,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
@@ -53,13 +53,13 @@ impl Config {
         Self::of(Servers::One(address))
     }
 
-    /// The master of a group that Sentinels watch.
+    /// The master of a group that Sentinels watch, with defaults for everything else.
     #[must_use]
     pub fn sentinels(sentinels: Sentinels) -> Self {
         Self::of(Servers::Sentinel(sentinels))
     }
 
-    /// A Redis Cluster, found through some of its nodes.
+    /// A Redis Cluster, found through some of its nodes, with defaults for everything else.
     #[must_use]
     pub fn cluster(nodes: Vec<Endpoint>) -> Self {
         Self::of(Servers::Cluster(nodes))
@@ -84,10 +84,11 @@ impl Config {
         }
     }
 
-    /// Parses the part of a URL after the scheme and before the query, still percent-encoded. The scheme is `redis`,
-    /// `rediss` (then also call `tls`), `redis+unix`, `redis+sentinel` or `redis+cluster`; the part is:
-    /// `//[user][:password]@host[:port][/db]`, `//[user][:password]@/path/to/socket`,
-    /// `//[user][:password]@sentinel[:port],.../master[/db]`, `//[user][:password]@node[:port],...`.
+    /// Parses a URL. `rest` is the part after the scheme and before the query, still percent-encoded:
+    /// `//[user][:password]@host[:port][/db]` for the schemes `redis` and `rediss` (for `rediss`, the caller must also
+    /// call `tls`), `//[user][:password]@/path/to/socket` for `redis+unix`,
+    /// `//[user][:password]@sentinel[:port],.../master[/db]` for `redis+sentinel`,
+    /// `//[user][:password]@node[:port],...` for `redis+cluster`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error shows a password.
@@ -108,7 +109,8 @@ impl Config {
         self
     }
 
-    /// The login at the Sentinels, if there are any. The Sentinels never receive the login of the servers.
+    /// Sets the login at the Sentinels; does nothing if the configuration names no Sentinels. The Sentinels never
+    /// receive the login of the servers that store the locks.
     #[must_use]
     pub fn sentinel_login(mut self, user: Option<&str>, password: impl Into<Password>) -> Self {
         if let Servers::Sentinel(sentinels) = &mut self.servers {
@@ -118,7 +120,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections to the Sentinels, if there are any.
+    /// Encrypts the connections to the Sentinels; does nothing if the configuration names no Sentinels.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn sentinel_tls(mut self, tls: crate::Tls) -> Self {
@@ -128,8 +130,9 @@ impl Config {
         self
     }
 
-    /// A grant or a renewal succeeds only when so many replicas have stored it (`WAIT`); 0 by default. A fail-over then
-    /// loses a lock more rarely, but still can lose one. The user needs the right to `WAIT` and `INFO`.
+    /// A grant or a renewal succeeds only when this many replicas have stored it (the command `WAIT`); 0 by default.
+    /// With 1 or more, a fail-over loses a lock more rarely than with 0, but still can lose one. The Redis user needs
+    /// the right to `WAIT` and `INFO`.
     #[must_use]
     pub fn wait(mut self, replicas: u32) -> Self {
         self.wait = replicas;
@@ -139,8 +142,8 @@ impl Config {
     /// How a lock is stored; as a plain string by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a [`wake`](Self::wake): they
-    /// are for locks of different programs.
+    /// [`is_misconfigured`](Error::is_misconfigured) for Redisson's layout together with a [`wake`](Self::wake): the
+    /// two settings are for locks of different programs.
     pub fn layout(mut self, layout: Layout) -> Result<Self, Error> {
         self.layout = layout;
         self.check_wake()?;
@@ -174,7 +177,7 @@ impl Config {
         self
     }
 
-    /// Encrypts the connections to servers on a host and port.
+    /// Encrypts the connections to servers on a host and port, not those to a unix socket.
     #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
@@ -182,7 +185,7 @@ impl Config {
         self
     }
 
-    /// The scheme of a URL for one server.
+    /// The scheme of a URL for one server, for messages: `rediss` if connections are encrypted, otherwise `redis`.
     pub(crate) fn scheme(&self) -> &'static str {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
@@ -209,15 +212,16 @@ impl Config {
         self.password(password)
     }
 
-    /// The password, or a source that is asked for it at each connection.
+    /// The password at the servers, or a source that is asked for the password each time a connection is made.
     #[must_use]
     pub fn password(mut self, password: impl Into<Password>) -> Self {
         self.login.password = Some(password.into());
         self
     }
 
-    /// How long connecting may take; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt takes
-    /// 3 s at most, whatever this limit is; with a limit of zero only the 3 s apply.
+    /// The time limit for connecting; [`CONNECT_TIMEOUT`](leasehold_core::CONNECT_TIMEOUT) by default. One attempt
+    /// takes 3 s at most, or 1.5 s if there are several servers, however long this timeout is. With a timeout of zero
+    /// only this limit of one attempt applies.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -227,8 +231,8 @@ impl Config {
     /// The prefix of lock keys; [`DEFAULT_PREFIX`] by default. With an empty prefix the key is the bare name.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix with control characters, of more than 128 bytes, or
-    /// that does not fit the [`wake`](Self::wake).
+    /// [`is_misconfigured`](Error::is_misconfigured) for a prefix with control characters, a prefix of more than 128
+    /// bytes, and a prefix that the program of [`wake`](Self::wake) never uses.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if prefix.len() > MAX_PREFIX_BYTES || prefix.chars().any(char::is_control) {
             return Err(Error::misconfigured(format!(
@@ -247,7 +251,8 @@ impl Config {
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if that program never locks keys with this
-    /// [`prefix`](Self::prefix), or if this is a Redis Cluster, on which that program does not run.
+    /// [`prefix`](Self::prefix), if the servers are a Redis Cluster and that program does not run on one, or together
+    /// with Redisson's [`layout`](Self::layout).
     pub fn wake(mut self, wake: Wake) -> Result<Self, Error> {
         if matches!(self.servers, Servers::Cluster(_)) {
             wake.check_cluster()?;
@@ -258,13 +263,14 @@ impl Config {
     }
 
     /// How long, in whole milliseconds, a name is left to other programs (a gap); 10 s at most. A gap comes after a
-    /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap.
-    /// Other programs are not in our queue, but retry from time to time: choose a gap as long as the pause between
-    /// their attempts. Readers that follow each other without a break leave no gap.
+    /// period in which the name passed from one of our claims to the next; the period is ten times as long as the gap,
+    /// or only as long as the gap if a client of Redisson listens for the lock. Other programs are not in our queue,
+    /// but retry from time to time: choose a gap as long as the pause between their attempts. While shared holds
+    /// overlap, the name is never free, and there is no gap.
     ///
-    /// By default a gap is 100 ms, and only for a name under which another program was seen in the last five minutes.
-    /// With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims of ours
-    /// wait all the time.
+    /// By default a gap lasts 100 ms, and only a name under which another program was seen in the last five minutes has
+    /// gaps. With [`Duration::ZERO`] there are no gaps: then other programs perhaps never get a name for which claims
+    /// of ours wait all the time.
     #[must_use]
     pub fn gap(mut self, gap: Duration) -> Self {
         self.gap = Some(gap.min(MAX_GAP));

@@ -34,7 +34,8 @@ use crate::{
 };
 
 /// The interval at which the server is asked for its time while a claim or request waits for the server. The interval
-/// is well below the shortest claim time: so for a pushed grant the client knows when it was made.
+/// is well below 2 s, the usual claim time: until a later answer comes, the client counts a pushed grant from the last
+/// answer before the grant.
 const PULSE_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that answers nothing for this long counts as gone, and a new connection is made.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
@@ -49,12 +50,12 @@ pub(crate) struct Conn {
     mux: MultiplexedConnection,
     /// Sends the calls of scripts.
     outbox: Outbox,
-    /// The task that runs the connection; the calling thread can poll it too.
+    /// The task that runs the connection; a thread that makes a request can poll the task too.
     shared: SharedTask,
     /// Waits until replicas have stored a grant, before the grant counts; `None` if the URL does not ask for that
     /// (`wait=`).
     replicas: Option<ReplicaWaits>,
-    /// The connection is gone: no request may use it.
+    /// Whether the connection is gone. Then no request can use it.
     dead: Arc<AtomicBool>,
     /// Handles the pushes of the server.
     pub(crate) listener: Arc<PushListener>,
@@ -63,9 +64,9 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// Connects, sends the first requests, and returns after their answers. `broken` is notified when the connection
-    /// is gone. When `watch` ends, the server is no longer trusted: the connection ends, and then all holds are in
-    /// doubt.
+    /// Connects, sends the first requests, and returns after their answers. `broken` is notified when the connection is
+    /// gone. When the future `watch` completes, the server is no longer trusted: the connection is closed, and all
+    /// holds are in doubt until a renewal confirms them.
     pub(crate) async fn open(
         dialer: &Dialer,
         number: u64,
@@ -117,7 +118,7 @@ impl Conn {
                     () = pulse => {}
                     () = confirming => {}
                     () = watch => {
-                        // The flag is set first: the doubt causes renewals, and these must not use this connection.
+                        // `is_dead` is set first: the doubt causes renewals, and these must not use this connection.
                         is_dead.store(true, Ordering::Release);
                         mailbox.push(Notification::Doubt);
                     }
@@ -140,8 +141,8 @@ impl Conn {
         self.outbox.evidence.set_evidence_limit(evidence_limit);
     }
 
-    /// Runs a script for these items, and returns its reply. A renewal also waits for the replicas, if the URL asks for
-    /// that (`wait=`).
+    /// Runs a script for these items, and returns its reply. For a renewal, returns only when the replicas have stored
+    /// it too, if the URL asks for that (`wait=`).
     pub(crate) async fn run(&self, to: Destination, script: Script, items: Items) -> Result<Values, Refused> {
         let _in_flight = self.listener.demand.start_request();
         let reply = self.outbox.call(&self.shared, to, script, items).await?;
@@ -156,7 +157,8 @@ impl Conn {
         self.replicas.is_some()
     }
 
-    /// Waits until the configured number of replicas has stored all writes so far of this connection.
+    /// Waits until the configured number of replicas has stored all writes so far of this connection. Returns at once
+    /// if the URL does not ask for that (`wait=`).
     pub(crate) async fn wait_for_replicas(&self, to: Destination) -> Result<(), EngineError> {
         match &self.replicas {
             Some(replicas) => replicas.wait_for_all(to).await,
@@ -164,7 +166,8 @@ impl Conn {
         }
     }
 
-    /// Asks the server to report changes of a lock that another program holds. True if the lock is gone already.
+    /// Asks the server to report changes of the key of a lock that another program holds. Returns true if the key is
+    /// gone already.
     pub(crate) async fn track(&self, lock: &str) -> Result<bool, EngineError> {
         let _in_flight = self.listener.demand.start_request();
         let mut request = redis::pipe();
@@ -174,15 +177,15 @@ impl Conn {
         Ok(exists.0 == 0)
     }
 
-    /// Sends a command other than a script.
+    /// Sends a command that is not a call of a script, and returns the answer.
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, EngineError> {
         let _in_flight = self.listener.demand.start_request();
         command.query_async(&mut self.mux.clone()).await.map_err(classify)
     }
 }
 
-/// Returns an error to retry if the server was a master and is a replica now: its host name will soon lead to another
-/// server.
+/// Refuses a single server that was a master at an earlier connection and is a replica now. The caller can retry: the
+/// host name will soon lead to the new master.
 fn still_master(
     identity: &Identity,
     wanted: ServerKind,
@@ -196,8 +199,8 @@ fn still_master(
     Ok(())
 }
 
-/// While a claim or request waits, asks the server for its time, and pings the separate connection for notifications,
-/// if there is one. Ends when one of the two connections is silent for [`MAX_SILENCE`].
+/// While a claim or request waits, asks the server for its time again and again, and pings the separate connection for
+/// notifications, if there is one. Returns when one of the two connections is silent for [`MAX_SILENCE`].
 async fn pulse(
     mut mux: MultiplexedConnection,
     mut notification: Option<PubSubSink>,

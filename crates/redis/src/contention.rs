@@ -1,5 +1,5 @@
-//! Remembers where several claims wanted one name lately. Requests about such names use the whole script at once,
-//! without the fast path.
+//! Remembers the hash slots in which several claims wanted one name lately. Requests about names of these slots skip
+//! the fast path and call the full script.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -8,10 +8,10 @@ use std::{
 
 use leasehold_core::Instant;
 
-/// How long a slot counts as contended after one of its names was wanted by several claims, or needed the whole script.
+/// How long a slot counts as contended after one of its names was wanted by several claims, or needed the full script.
 const CONTENTION_MEMORY: Duration = Duration::from_secs(5);
-/// The number of entries: several slots share one entry, so a slot can wrongly count as contended. The only effect is
-/// that requests about its names do not use the fast path.
+/// The number of entries of the table: several slots share one entry, so a slot can wrongly count as contended. The
+/// only effect is that requests about its names do not use the fast path.
 const ENTRIES: usize = 1024;
 
 /// For each entry the moment until which it counts as contended, in nanoseconds.

@@ -26,25 +26,26 @@ use crate::{
 /// needed only if a push is lost, or while another program holds the lock.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(250)..=Duration::from_secs(2);
-/// The tokens of a grant: one for the claim itself, and one for each of 256 tasks of this process that get the lock
-/// before another process does. A hand-over to another process costs as much as some hundred hand-overs within a
-/// process: when a grant had only 64 tokens, the hand-overs to other processes took most of the time.
+/// The number of tokens of a grant: one for the claim itself, and one for each of the up to 256 tasks of this process
+/// to which the hold is handed over before another process gets the lock. A hand-over to another process costs as much
+/// as some hundred hand-overs within a process: with only 64 tokens for each grant, the hand-overs to other processes
+/// took most of the time in a measurement.
 const TOKENS_PER_GRANT: u32 = 1 + 256;
-/// How long a request may take before its outcome is unknown.
+/// The time limit of a request: without an answer by then, its outcome is unknown.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often at most a claim is sent again because its client was not yet subscribed to notifications. More attempts
-/// are needed only while a slot moves back and forth; in that case polling finds the grant.
+/// are needed only while a slot moves back and forth between servers; in that case polling finds the grant.
 const MAX_LISTEN_RETRIES: u32 = 3;
-/// How long after it was sent a request may still arrive at the server and be executed. `lua/name.lua` stores
-/// tombstones for the same time.
+/// For how long after a request was sent the server may still receive and execute it. `lua/name.lua` stores tombstones
+/// for the same time.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(10);
 
-/// Locks on one Redis server.
+/// Locks on the Redis servers of one URL: one server, the master that Sentinels name, or a Redis Cluster.
 pub struct RedisEngine {
     pub(crate) client: Arc<Client>,
     /// Finds the server that answers for a name.
     pub(crate) reach: Reach,
-    /// The requests that may still arrive after their claim ended.
+    /// The requests that can still arrive at a server after their claim ended.
     pub(crate) in_flight: InFlight,
     /// The slots where the fast path failed lately.
     pub(crate) contention: Contention,
@@ -54,7 +55,7 @@ pub struct RedisEngine {
 }
 
 impl RedisEngine {
-    /// Creates a client of the server. The first request connects to the server.
+    /// Creates a client of the servers. The first request makes the first connection.
     ///
     /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
     #[must_use]
@@ -72,7 +73,7 @@ impl RedisEngine {
         Self { client, reach, in_flight, contention, for_others, profile: profile(contact) }
     }
 
-    /// The keys of a name; an error if no lock can have this name with this prefix and layout, or on a Redis Cluster.
+    /// The keys of a name; an error if the prefix, the layout or a Redis Cluster allows no lock of this name.
     pub(crate) fn keys<'a>(&'a self, name: &'a Name) -> Result<Keys<'a>, EngineError> {
         let config = &self.client.config;
         let mut keys = Keys::of(&config.prefix, name)?;
@@ -81,7 +82,7 @@ impl RedisEngine {
         Ok(keys)
     }
 
-    /// Claims a name: by the fast path if the name is likely to be free, otherwise by the whole script.
+    /// Claims a name: by the fast path if the name is likely to be free, otherwise by the full script.
     async fn claim_now(&self, claim: &Claim, how: How) -> Result<Answer, EngineError> {
         let keys = self.keys(&claim.name)?;
         if self.in_flight.is_released(claim.id, self.client.clock.now()) {
@@ -104,13 +105,13 @@ impl RedisEngine {
         Box::pin(self.claim_full(claim, how, &keys)).await
     }
 
-    /// Claims a name with the whole script.
+    /// Claims a name with the full script.
     async fn claim_full(&self, claim: &Claim, how: How, keys: &Keys<'_>) -> Result<Answer, EngineError> {
         let mut request = self.reach.request(keys.slot);
         // A waiter must receive notifications: a release grants nothing to a claim whose client does not listen. Where
         // a subscription costs a request, the claim is first sent without a subscription. If the claim must wait, the
         // client subscribes and sends the claim again. With `How::Ask` the claim may be waiting already, so the client
-        // must listen.
+        // must listen before it sends the request.
         let (mut must_listen, mut retries) = (how == How::Ask, 0);
         let (route, reply) = loop {
             let route = request.route().await?;
@@ -135,8 +136,8 @@ impl RedisEngine {
                     if is_taken {
                         self.contention.note(keys.slot, self.client.clock.now());
                     }
-                    // The claim is sent again once the client listens: a notification between the first attempt and the
-                    // subscription may have been missed.
+                    // The claim is sent again after the client has subscribed: a notification between the first attempt
+                    // and the subscription may have been missed.
                     let may_wait = claim.may_queue && is_taken;
                     if may_wait
                         && retries < MAX_LISTEN_RETRIES
@@ -168,8 +169,8 @@ impl RedisEngine {
         answer
     }
 
-    /// Returns the grant when the configured number of replicas has stored it. Releases a grant that too few replicas
-    /// have stored.
+    /// Returns the grant when the configured number of replicas has stored it. If too few replicas have stored the
+    /// grant, releases it and returns an error.
     async fn wait_for_replicas(
         &self,
         route: &Route,
@@ -188,9 +189,9 @@ impl RedisEngine {
         }
     }
 
-    /// Asks the server to report changes of a lock that another program holds; for a claim near the head of the queue.
-    /// If the server cannot report them, polling finds the change. Several claims near the head of the queue watch the
-    /// lock: the process of the head may hang, or its machine may have failed without notice.
+    /// Asks the server to report changes of a lock that another program holds; called for a claim near the head of the
+    /// queue. If the server cannot report changes, polling finds them. Several claims near the head of the queue watch
+    /// the lock, because the process of the first waiter may hang, or its machine may have failed without notice.
     async fn watch(&self, conn: &Conn, keys: &Keys<'_>, claim: &Claim) {
         let lock = keys.lock();
         conn.listener.claims.watch(lock.clone(), claim.id);
@@ -201,7 +202,7 @@ impl RedisEngine {
     }
 
     /// The arguments of the claim script for a claim. `is_listening`: the client is subscribed to `channel`, so the
-    /// claim may be enqueued.
+    /// claim can be enqueued.
     fn claim_item(
         &self,
         keys: &Keys<'_>,
@@ -295,7 +296,7 @@ fn read_answer(claim: &Claim, reply: &str, layout: Layout) -> Result<Answer, Eng
     }
 }
 
-/// Reads the words after `held`.
+/// Reads the words after `held` in the answer to a claim; `None` if they are malformed.
 fn read_grant<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     let token = Token { lineage: LINEAGE, number: words.next()?.parse().ok()? };
     let tokens = words.next()?.parse().ok()?;
@@ -303,7 +304,7 @@ fn read_grant<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Answer> {
     Some(Answer::Held(Grant { token, tokens, ttl, previous: previous::from_letter(words.next()?) }))
 }
 
-/// Reads the words after `waiting` and `taken`.
+/// Reads the words after `waiting` or `taken` in the answer to a claim; `None` if they are malformed.
 fn read_hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Option<Hint> {
     let ahead = words.next()?.parse().ok()?;
     let free_in: i64 = words.next()?.parse().ok()?;
@@ -320,7 +321,7 @@ fn read_hint<'a>(mut words: impl Iterator<Item = &'a str>, layout: Layout) -> Op
     })
 }
 
-/// The error for a record of another version of leasehold.
+/// The error for a record of another version of leasehold that this version cannot read.
 pub(crate) fn unknown_layout() -> EngineError {
     EngineError::new(
         Fault::Misconfigured,
@@ -328,7 +329,7 @@ pub(crate) fn unknown_layout() -> EngineError {
     )
 }
 
-/// What this engine promises to core.
+/// The properties of this engine, as the crate `leasehold_core` reads them.
 fn profile(contact: Contact) -> Profile {
     let mut profile = Profile::new("redis");
     profile.life = Life::Lease;

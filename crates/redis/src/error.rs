@@ -10,12 +10,12 @@ use crate::server::{Address, Server};
 pub(crate) enum Refused {
     /// Nothing was done: the slot belongs to another server, at the address `to`, from now on.
     Moved { to: String, error: EngineError },
-    /// Nothing was done: the slot is migrating from this server to the one at the address `to`, and the keys are not
-    /// here: if they exist, they are there.
+    /// Nothing was done: the slot is migrating from this server to the server at the address `to`, and this server does
+    /// not have the keys. If the keys exist, they are on the server at `to`.
     Ask { to: String, error: EngineError },
-    /// Nothing was done: some of the keys are on another server already.
+    /// Nothing was done: the slot is migrating, and some of the keys are on another server already.
     Split(EngineError),
-    /// Nothing was done: the server is not the master, or not yet. The caller looks for the master.
+    /// Nothing was done: the server is not a master, or cannot serve as one yet. The caller must look for the master.
     Demoted(EngineError),
     /// Any other error.
     Failed(EngineError),
@@ -58,7 +58,7 @@ impl Refused {
         }
     }
 
-    /// Whether the request may have been done.
+    /// Whether it is unknown if the server executed the request.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Failed(error) if error.fault == Fault::Unknown)
     }
@@ -80,7 +80,8 @@ fn means_no_master(code: &str) -> bool {
     matches!(code, "READONLY" | "MASTERDOWN" | "LOADING")
 }
 
-/// The error, if the answer to one item of a batch shows that the server is no longer a master: then every write fails.
+/// The error if the answer to one item of a batch shows that the server is no longer a master (then every write fails);
+/// otherwise `None`.
 pub(crate) fn demoted(reply: &Value) -> Option<EngineError> {
     let text = match reply {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?,
@@ -141,12 +142,13 @@ pub(crate) fn classify_connecting(error: RedisError, server: &Server) -> EngineE
     EngineError::new(fault, format!("cannot connect to {}: {reason}", server.address))
 }
 
-/// The hint for a server that never answers on an encrypted connection.
+/// The text to add to the error for a server that does not answer; empty if the connection is not encrypted.
 pub(crate) fn tls_hint_if_silent(server: &Server) -> &'static str {
     if server.is_encrypted() { ": does the server speak TLS on this port?" } else { "" }
 }
 
-/// The hint for a server that closes the connection before its first answer.
+/// The text to add to the error for a server that closes the connection before its first answer; empty for an encrypted
+/// connection and for a unix socket.
 pub(crate) fn tls_hint_if_closed(server: &Server) -> &'static str {
     match &server.address {
         _ if server.is_encrypted() => "",
@@ -163,7 +165,8 @@ pub(crate) fn script_error(text: &str) -> EngineError {
     error_of(&code, detail)
 }
 
-/// True if the key of a lock has a value of a foreign type, which is certainly not one of our holds.
+/// Whether the error says that the key of a lock has a value of a foreign type, which is certainly not one of our
+/// holds.
 pub(crate) fn is_foreign_type(text: &str) -> bool {
     code_and_detail(text).0 == "WRONGTYPE"
 }
@@ -232,7 +235,7 @@ fn error_of(code: &str, detail: &str) -> EngineError {
         ),
         _ => (Fault::Internal, "the server answered with an error"),
     };
-    // The text without the arguments of the command, which may contain a whole script.
+    // The text without the arguments of the command, which may contain a full script.
     let detail = detail.split(", with args beginning with").next().unwrap_or_default().trim();
     let message =
         if detail.is_empty() { explanation.to_owned() } else { format!("{explanation} ({code} {detail})") };

@@ -1,6 +1,6 @@
-//! Judges which answers prove the current state of the locks (are evidence). A server that was stopped or cut off does
-//! not know that another server has replaced it: when it runs again, it answers the requests that it had received
-//! before, and those that waited in its socket, as if it still had the locks.
+//! Judges which answers prove the current state of the locks (are evidence). A server whose process was paused, or that
+//! was cut off from the network, does not know that another server has replaced it. When it runs again, it answers the
+//! requests that it had received before the pause, and those that waited in its socket, as if it still had the locks.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -9,11 +9,11 @@ use std::{
 
 use leasehold_core::{EngineError, Fault, Instant};
 
-/// Answers to requests sent within this time after a slow answer are no evidence either: a stopped server that runs
+/// Answers to requests sent within this time after a slow answer are no evidence either: a paused server that runs
 /// again needs a moment to learn that another server has replaced it.
 const DOUBT_AFTER_SLOW_ANSWER: Duration = Duration::from_millis(200);
 
-/// Judges the answers of one connection.
+/// Decides which answers of one connection are evidence.
 pub(crate) struct Evidence {
     /// An answer that took longer than this is no evidence, in nanoseconds.
     evidence_limit: AtomicU64,

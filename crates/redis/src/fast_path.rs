@@ -1,7 +1,8 @@
 //! The fast path: short scripts claim free names, and release names without waiters. Most names are free or have no
-//! waiters. The whole scripts handle all other items. A short script needs fewer arguments, and accepts names in any
-//! slots of one server, so names of several slots of a Redis Cluster share one request; a request of a whole script is
-//! about one slot. A short script changes nothing for an item that it leaves to the whole script.
+//! waiters. The full scripts handle all other items. A short script needs fewer arguments than the full script. It
+//! accepts names in any slots of one server, so names of several slots of a Redis Cluster share one request; a request
+//! of a full script is about one slot. A short script changes nothing on the server for an item that it leaves to the
+//! full script.
 
 use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
@@ -24,12 +25,13 @@ use crate::{
 };
 
 impl RedisEngine {
-    /// The script for a single server, or for a node of a cluster.
+    /// Selects the script for this setup: a single server, or a node of a cluster.
     const fn short_script(&self, for_single_server: Script, for_cluster_node: Script) -> Script {
         if self.reach.shares_slots() { for_cluster_node } else { for_single_server }
     }
 
-    /// Whether to try the short script first: for a new exclusive claim, if no name of this slot was contended lately.
+    /// Whether to try the short script first: true for a new exclusive claim of a plain lock, if no name of this slot
+    /// was contended lately.
     pub(crate) fn may_use_fast_path(&self, slot: u16, claim: &Claim, how: How) -> bool {
         how == How::Create
             && claim.mode == Mode::Exclusive
@@ -39,7 +41,7 @@ impl RedisEngine {
     }
 
     /// Claims by the short script. Returns the grant if the name is free and has no waiters; `None` if the claim is
-    /// left to the whole script.
+    /// left to the full script.
     pub(crate) async fn claim_fast(
         &self,
         route: &Route,
@@ -64,12 +66,12 @@ impl RedisEngine {
                 reply => reply,
             };
         in_flight.complete();
-        // If the server refuses the short script, the call of the whole script reports the reason.
+        // If the server refuses the short script, the call of the full script reports the reason.
         let Ok(reply) = reply else {
             self.contention.note(keys.slot, self.client.clock.now());
             return Ok(None);
         };
-        // The first token; a negative number if the claim got only that one token; 0 if the claim is left to the whole
+        // The first token; a negative number if the claim got only that one token; 0 if the claim is left to the full
         // script.
         let first_token = Reply::new(reply).number()?;
         if first_token == 0 {
@@ -84,7 +86,7 @@ impl RedisEngine {
     }
 
     /// Groups releases by the route of the fast path. The last group has the releases without a route: they need the
-    /// whole script.
+    /// full script.
     pub(crate) fn group_by_route(
         releases: &[Release],
         found_routes: Vec<Option<Route>>,
@@ -112,9 +114,9 @@ impl RedisEngine {
         (routes, batches)
     }
 
-    /// The route for a release by the short script; `None` if the release needs the whole script. The short script is
+    /// The route for a release by the short script; `None` if the release needs the full script. The short script is
     /// enough if, as far as is known, only the lock and its record must be deleted, and no client must be notified.
-    /// Does not wait for a connection: the whole script does that.
+    /// Without a connection, also returns `None`: only the call of the full script waits for a connection.
     pub(crate) fn fast_path_route(&self, release: &Release) -> Option<Route> {
         let keys = self.keys(&release.name).ok()?;
         let now = self.client.clock.now();
@@ -131,7 +133,8 @@ impl RedisEngine {
         (!wants_tombstone).then_some(route)
     }
 
-    /// Releases by the short script on this connection. An answer is `None` if the release is left to the whole script.
+    /// Releases by the short script, on the connection of `route`. An answer is `None` if the release is left to the
+    /// full script.
     pub(crate) async fn release_fast(&self, route: &Route, releases: &[Release]) -> Vec<Option<Released>> {
         let reply = async {
             let item = |release: &Release| {
@@ -155,12 +158,13 @@ impl RedisEngine {
                 let error = EngineError::from(refused);
                 releases.iter().map(|_| Some(Released::Unknown(error.without_source()))).collect()
             }
-            // The call of the whole script reports the reason.
+            // The call of the full script reports the reason.
             Err(_) => releases.iter().map(|release| self.fast_answer(false, release)).collect(),
         }
     }
 
-    /// The answer to a release of the fast path. If the name was not freed, records that its slot is contended.
+    /// The answer to a release of the fast path. If the name was not freed, records that its slot is contended, and
+    /// returns `None`.
     fn fast_answer(&self, is_freed: bool, release: &Release) -> Option<Released> {
         if is_freed {
             self.in_flight.settle(release.id);

@@ -1,5 +1,6 @@
-//! A fence around data on the server: in one step it compares the token of a holder with the largest token so far and
-//! writes. So it refuses the writes of a holder after a newer holder has shown its larger token.
+//! A fence around data on the server: in one step it compares the token of a holder with the largest token that it was
+//! shown, and writes only if the holder's token is not smaller. So it refuses the writes of a holder after a newer
+//! holder has shown its larger token.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use crate::{
     scripts::{Item, Script},
 };
 
-/// Guards a resource on the server that holds the locks: the fence stores the largest token that it was shown, and
+/// Guards a resource on the server that stores the locks: the fence stores the largest token that it was shown, and
 /// refuses writes with a smaller token (Kleppmann, "How to do distributed locking", 2016).
 ///
-/// The key, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, stores that token and never
-/// expires; delete the key together with the resource.
+/// The key of the fence, `leasehold:{TAG}f` with the prefix of the locks and the resource after it, stores that largest
+/// token and never expires. The user must delete this key together with the resource.
 #[derive(Clone, Debug)]
 pub struct Fence {
     engine: Arc<RedisEngine>,
@@ -26,19 +27,19 @@ pub struct Fence {
     slot: u16,
 }
 
-/// The outcome of a guarded step.
+/// The outcome of [`Fence::write`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Guarded {
-    /// The step was done; the server's replies to its commands.
+    /// All commands were executed; the server's replies to them.
     Done(Vec<Reply>),
-    /// Nothing was done: the fence was shown this larger token earlier.
+    /// No command was executed: the fence was shown this larger token earlier.
     Overtaken(u64),
 }
 
 /// The server's reply to a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// There is no value.
+    /// Null: there is no value.
     Nothing,
     /// A number.
     Number(i64),
@@ -60,8 +61,8 @@ impl Fence {
     /// larger token was shown before this one. A command that the server refuses ends the step; the commands before it
     /// stay done.
     ///
-    /// Without commands this is the *seal*: done before the first read, it ensures that holders with smaller tokens can
-    /// no longer change what is read.
+    /// Without commands this call is the *seal*: a holder must make it before its first read of the resource. Then
+    /// holders with smaller tokens can no longer change what is read.
     ///
     /// # Errors
     /// The same errors as for a claim. If the answer to a step was lost, it is unknown whether the step was done; a
@@ -94,7 +95,7 @@ impl Fence {
 }
 
 impl Reply {
-    /// The bytes as text; `None` if it is something else.
+    /// The bytes as text; `None` if the reply is not bytes, or the bytes are not UTF-8.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -104,7 +105,7 @@ impl Reply {
     }
 }
 
-/// Converts a reply of the client library.
+/// Converts a reply of the client library into a [`Reply`].
 fn read(value: Value) -> Result<Reply, EngineError> {
     Ok(match value {
         Value::Nil => Reply::Nothing,

@@ -5,15 +5,16 @@ use leasehold_core::{Frames, Room, TooLong};
 
 /// The deepest nesting of lists that is accepted, which is the limit of the client library.
 const MAX_DEPTH: usize = 100;
-/// The memory that a part of a reply needs besides its bytes.
+/// The memory, in bytes, that a part of a reply (a value, or the header of a list) needs besides its own bytes.
 const PART_OVERHEAD: u64 = 64;
-/// The longest line with a number, in bytes. Servers write neither blanks nor zeros before a number.
+/// The longest line with a length or a count that is accepted, in bytes. Servers write neither blanks nor zeros before
+/// a number, so none of their lines is longer.
 const MAX_NUMBER_LINE: usize = 32;
 
 /// Follows the replies of a connection: how much of the present reply has arrived.
 #[derive(Debug)]
 pub(crate) struct ReplyFrames {
-    /// How many bytes of memory the reply may still need.
+    /// How many more bytes of memory the present reply is allowed to need.
     memory_left: Room,
     part: Part,
     /// For each open list, the innermost last: how many of its parts are still to come.
@@ -25,10 +26,10 @@ pub(crate) struct ReplyFrames {
 enum Part {
     /// Before the first byte of a part.
     Start,
-    /// In the first line of a part. `kind` is the first byte of the line; `after_return`: the last byte was a carriage
-    /// return.
+    /// In the first line of a part. `kind` is the first byte of the line; `after_return`: the byte read last was a
+    /// carriage return.
     Line { kind: u8, digits: Vec<u8>, after_return: bool },
-    /// In a text: this many bytes are still to come, including its line end.
+    /// In a text (a bulk string): this many bytes are still to come, including the line end after the text.
     Text(u64),
 }
 
@@ -37,7 +38,7 @@ impl ReplyFrames {
         Self { memory_left: Room::whole(), part: Part::Start, lists: Vec::new() }
     }
 
-    /// Whether no reply is being read.
+    /// Whether the bytes so far end at the end of a reply, not within one.
     #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn is_between_replies(&self) -> bool {
         matches!(self.part, Part::Start) && self.lists.is_empty()
@@ -49,7 +50,7 @@ impl ReplyFrames {
         matches!(&self.part, Part::Line { digits, .. } if digits.len() > MAX_NUMBER_LINE)
     }
 
-    /// Follows one byte of a line: a byte outside of texts.
+    /// Follows one byte that is not a part of a text.
     fn follow_byte(&mut self, byte: u8) -> Result<(), TooLong> {
         self.memory_left.take(1)?;
         match &mut self.part {
@@ -79,7 +80,8 @@ impl ReplyFrames {
         Ok(())
     }
 
-    /// Handles the end of the first line of a part. A negative number stands for null where the protocol allows it.
+    /// Handles the end of the first line of a part. A negative number stands for null where the protocol allows null,
+    /// and is refused elsewhere.
     fn end_line(&mut self, kind: u8, number: i64) -> Result<(), TooLong> {
         let count = u64::try_from(number);
         match (kind, count) {
@@ -102,7 +104,7 @@ impl ReplyFrames {
         }
     }
 
-    /// Begins a list of so many parts.
+    /// Begins a list of this many parts.
     fn begin_list(&mut self, parts: u64) -> Result<(), TooLong> {
         // The client library reserves memory for all parts before they arrive.
         self.memory_left.take(parts.checked_mul(PART_OVERHEAD).ok_or(TooLong)?)?;

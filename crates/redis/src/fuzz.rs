@@ -12,7 +12,7 @@ use crate::{
     reply::Reply,
 };
 
-/// Parses bytes that a server sends.
+/// Parses these bytes as the replies of a server.
 pub fn replies(bytes: &[u8]) {
     let whole = ReplyFrames::new().read_part(bytes);
     for chunk_size in [1, 7] {
@@ -50,8 +50,8 @@ fn slots(bytes: &[u8]) {
     let _ = Refused::parse(&text);
 }
 
-/// Whether the bound on replies accepts the first reply, or refuses it only for a long number: the library accepts
-/// numbers of any length, with blanks and zeros before them, which no server writes.
+/// Whether the bound on replies accepts the first reply, or refuses it only because of a long number. The client
+/// library accepts numbers of any length, with blanks and zeros before them; no server writes such numbers.
 fn is_allowed(bytes: &[u8]) -> bool {
     let mut replies = ReplyFrames::new();
     for byte in bytes {
@@ -65,7 +65,7 @@ fn is_allowed(bytes: &[u8]) -> bool {
     true
 }
 
-/// Parses a message on our channel.
+/// Parses these bytes as a message on the channel of a client.
 pub fn message(bytes: &[u8]) {
     PushListener::new("lock:", std::sync::Arc::default()).receive(bytes);
 }
@@ -88,7 +88,7 @@ fn read_by_each(value: &Value) {
     }
 }
 
-/// Handles a push.
+/// Passes a push to a new listener.
 fn handle_push(kind: PushKind, data: Vec<Value>) {
     let listener = PushListener::new("lock:", std::sync::Arc::default());
     let _ = PushSender(listener).send(PushInfo { kind, data });

@@ -1,6 +1,6 @@
-//! The guarantee that a Redis server gives as it is configured now. What lowers the level is a finding: the server's
-//! role and version, its persistence, its replicas, and what it does when its memory is full. A difference of the
-//! clocks is a note.
+//! The guarantee that a Redis server gives with its present configuration. What lowers the level is a finding: the
+//! server's role and version, its persistence, its replicas, and what it does when its memory is full. A difference
+//! between the server's clock and ours is a note.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -42,13 +42,15 @@ struct ServerReport {
 /// How the server is reached, and how many replicas a grant waits for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Topology {
-    /// How many Sentinels the URL names, and how many exist by the report of a Sentinel; `None` without Sentinels.
+    /// How many Sentinels the URL names, and how many exist according to the report of a Sentinel; `None` without
+    /// Sentinels.
     pub(crate) sentinels: Option<(usize, u32)>,
-    /// How many replicas must have a grant before it is returned.
+    /// How many replicas must have a grant before the grant is returned.
     pub(crate) wait: u32,
 }
 
-/// The server's wall clock, and ours before the request and after the answer, all since 1970.
+/// The server's wall clock, and the clock of this machine before the request and after the answer, all counted from
+/// 1970.
 struct Clocks {
     /// Our clock before the request.
     ours_before: Duration,
@@ -58,7 +60,7 @@ struct Clocks {
     ours_after: Duration,
 }
 
-/// Asks the server for its configuration, and returns the guarantee that follows.
+/// Asks the server for its configuration, and returns the guarantee that follows from the configuration.
 pub(crate) async fn read_guarantee(conn: &Conn, topology: Topology) -> Result<Guarantee, EngineError> {
     let mut command = redis::cmd("INFO");
     command.arg("everything");
@@ -112,7 +114,7 @@ pub(crate) fn merge_masters(all: &mut Guarantee, others: Vec<Guarantee>) {
     );
 }
 
-/// Asks for the server's wall clock, between two readings of ours.
+/// Asks for the server's wall clock, between two readings of our wall clock.
 async fn read_clocks(conn: &Conn) -> Result<Clocks, EngineError> {
     let ours_before = wall_clock();
     let time = conn.ask(&redis::cmd("TIME")).await?;
@@ -185,7 +187,8 @@ fn judge_server(report: &ServerReport) -> Guarantee {
     guarantee
 }
 
-/// Adds what a fail-over can lose, and what makes such a loss rarer. `connected`: the number of replicas, as reported.
+/// Adds the findings and notes on what a fail-over can lose, and on what makes such a loss rarer. `connected`: the
+/// number of connected replicas, as the server reports it.
 fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guarantee) {
     let (Topology { sentinels, wait }, replicas) = (report.topology, connected.parse::<u32>().unwrap_or(0));
     if let Some((in_url, existing)) = sentinels {
@@ -242,8 +245,8 @@ fn judge_replicas(report: &ServerReport, connected: &str, guarantee: &mut Guaran
 }
 
 impl Clocks {
-    /// A note for the operator if the clocks differ by more than [`MAX_CLOCK_DIFFERENCE`], besides the time that the
-    /// answer took.
+    /// A note for the operator if the clocks differ by more than [`MAX_CLOCK_DIFFERENCE`] beyond the time that the
+    /// answer took; otherwise `None`.
     fn note(&self) -> Option<String> {
         let ahead = self.server.saturating_sub(self.ours_after);
         let behind = self.ours_before.saturating_sub(self.server);

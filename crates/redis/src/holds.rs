@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl RedisEngine {
-    /// Renews holds: one request for each slot where servers share the slots.
+    /// Renews holds. Where servers share the slots, each request has only the holds of one slot.
     pub(crate) async fn renew_now(&self, holds: &[Hold]) -> Vec<Renewed> {
         if !self.reach.shares_slots() {
             return join_all(holds.chunks(MAX_BATCH_ITEMS).map(|holds| self.renew_batch(holds)))
@@ -55,8 +55,8 @@ impl RedisEngine {
         in_request_order(&batches, join_all(requests).await, || Released::Unknown(missing_answer()))
     }
 
-    /// Releases on one server by the fast path, then by the whole script what the fast path has not released. Without a
-    /// route, releases only by the whole script.
+    /// Releases on one server by the fast path, then by the full script what the fast path has not released. Without a
+    /// route, releases only by the full script.
     async fn release_batch(&self, route: Option<&Route>, releases: &[Release]) -> Vec<Released> {
         let mut answers = match route {
             Some(route) => self.release_fast(route, releases).await,
@@ -74,7 +74,7 @@ impl RedisEngine {
             .collect()
     }
 
-    /// Releases by the whole script.
+    /// Releases by the full script.
     async fn release_full(&self, releases: &[Release]) -> Vec<Released> {
         if !self.reach.shares_slots() {
             return join_all(releases.chunks(MAX_BATCH_ITEMS).map(|chunk| self.release_full_batch(chunk)))
@@ -159,7 +159,7 @@ impl RedisEngine {
         }
     }
 
-    /// Releases by the whole script in one request; one by one if the server denies the user one of the locks. The
+    /// Releases by the full script in one request; one by one if the server denies the user one of the locks. The
     /// answer for a name that `keys` refuses is [`Released::NotThere`].
     async fn release_full_batch(&self, releases: &[Release]) -> Vec<Released> {
         let is_valid_name = |release: &&Release| self.keys(&release.name).is_ok();
@@ -180,7 +180,8 @@ impl RedisEngine {
         releases.iter().map(answer).map(|answer| answer.unwrap_or(Released::NotThere)).collect()
     }
 
-    /// Releases in one request to the server of the first name.
+    /// Releases in one request to the server of the first name. All names must be valid and, where servers share the
+    /// slots, in one slot.
     pub(crate) async fn release_valid_names(&self, releases: &[Release]) -> Vec<Released> {
         let Some(first) = releases.first() else { return Vec::new() };
         let replies = async {
@@ -282,7 +283,7 @@ impl<T: Clone> Batch<T> {
     }
 }
 
-/// The answers to all items, in their order.
+/// The answers to all items, in the order of the items; `missing()` for an item without an answer.
 fn in_request_order<T, A>(batches: &[Batch<T>], answers: Vec<Vec<A>>, missing: impl Fn() -> A) -> Vec<A> {
     let count = batches.iter().map(|batch| batch.positions.len()).sum();
     let mut ordered: Vec<Option<A>> = std::iter::repeat_with(|| None).take(count).collect();

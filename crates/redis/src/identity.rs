@@ -1,4 +1,4 @@
-//! The identity of a server, which it is asked for at the start of a connection.
+//! The identity of a server, which the client asks for at the start of each connection.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,9 @@ use crate::server::Server;
 /// What a server reports about itself. Parts that it does not report are empty.
 #[derive(Debug, Default)]
 pub(crate) struct Identity {
-    /// `standalone`, `sentinel` or `cluster`.
+    /// The mode of the server: `standalone`, `sentinel` or `cluster`.
     pub(crate) server_mode: String,
-    /// `master` or `replica`.
+    /// The role of the server: `master` or `replica`.
     pub(crate) role: String,
     /// The run id of its process; each process has its own. `None` if the user has no right to read it.
     pub(crate) run_id: Option<String>,
@@ -106,7 +106,7 @@ impl Identity {
         Err(EngineError::new(Fault::Misconfigured, format!("{address} is {actual_kind}: write {right_url}")))
     }
 
-    /// Refuses a server of the right kind whose role is not the wanted one.
+    /// Refuses a replica as a node of a Redlock, and a server that is no master as the master of a group.
     fn check_role(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
         if wanted == ServerKind::RedlockNode && self.role == "replica" {
             let message = format!(
@@ -118,7 +118,7 @@ impl Identity {
         self.check_master(wanted, server)
     }
 
-    /// Refuses a server that the Sentinels name as the master, and that does not report that role.
+    /// Refuses a server that the Sentinels name as the master, if it does not report the role of a master.
     fn check_master(&self, wanted: ServerKind, server: &Server) -> Result<(), EngineError> {
         if wanted != ServerKind::SentinelMaster || self.role == "master" {
             return Ok(());
@@ -131,13 +131,13 @@ impl Identity {
     }
 }
 
-/// The run id of the server, if this user has the right to read it.
+/// The run id of the server; `None` if this user has no right to read it.
 pub(crate) async fn run_id(mux: &MultiplexedConnection) -> RedisResult<Option<String>> {
     Ok(run_id_and_uptime(mux).await?.0)
 }
 
-/// The run id of the server, and for how many seconds its process has been running, if this user has the right to read
-/// them.
+/// The run id of the server, and for how many seconds its process has been running; `None` if this user has no right to
+/// read them.
 pub(crate) async fn run_id_and_uptime(
     mux: &MultiplexedConnection,
 ) -> RedisResult<(Option<String>, Option<u64>)> {
@@ -154,7 +154,7 @@ pub(crate) async fn run_id_and_uptime(
     }
 }
 
-/// The groups that a Sentinel watches, if it answers.
+/// The names of the groups that a Sentinel watches; none if it does not answer.
 pub(crate) async fn watched_groups(mux: &MultiplexedConnection) -> Vec<String> {
     let reply: RedisResult<Vec<HashMap<String, String>>> =
         redis::cmd("SENTINEL").arg("MASTERS").query_async(&mut mux.clone()).await;

@@ -17,12 +17,13 @@ use leasehold_core::{
     lock_state::MIN_HOLD_OWNER,
 };
 
-/// The keys that one SCAN looks at: the server needs well under a millisecond for them, unless they are long.
+/// How many keys one `SCAN` looks at: the server needs well under a millisecond for so many keys, unless the keys are
+/// long.
 const SCAN_COUNT: u64 = 1000;
 
 impl RedisEngine {
-    /// Asks all servers for their time: a user without the right to `TIME` cannot lock; an answer to `PING` would not
-    /// prove that the user can.
+    /// Checks that all servers answer, by asking for their time: a user without the right to `TIME` cannot lock, and an
+    /// answer to `PING` would not prove that the user has this right.
     async fn ping_now(&self) -> Result<(), EngineError> {
         for route in self.reach.routes_to_all().await? {
             route.conn.ask(&redis::cmd("TIME")).await?;
@@ -91,8 +92,8 @@ impl RedisEngine {
         Ok(())
     }
 
-    /// Scans one server. A step without an answer, for example over keys of many MiB on a busy machine, is repeated for
-    /// fewer keys.
+    /// Scans one server. A `SCAN` without an answer, for example over keys of many MiB on a busy machine, is repeated
+    /// for fewer keys.
     async fn scan_one(
         &self,
         mut route: Route,
@@ -219,7 +220,7 @@ fn holder_view(mut row: Reply, server_micros: u64) -> Result<(Mode, HolderView),
     Ok((mode, HolderView { id, owner, token, held, remaining, of_session: false, foreign }))
 }
 
-/// The time since a moment, both by the server's clock.
+/// How much time has passed from `since_micros` to `server_micros`, which are both by the server's clock.
 fn elapsed(server_micros: u64, since_micros: u64) -> Duration {
     Duration::from_micros(server_micros.saturating_sub(since_micros))
 }

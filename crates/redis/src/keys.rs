@@ -3,12 +3,13 @@
 use crc::{CRC_16_XMODEM, Crc};
 use leasehold_core::{ClaimId, EngineError, Fault, Name};
 
-/// The hash slots of a Redis Cluster.
+/// The number of hash slots of a Redis Cluster.
 /// <https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/#key-distribution-model>
 pub(crate) const SLOTS: usize = 16_384;
 /// The prefix of all keys and channels of leasehold except the lock keys.
 pub(crate) const SIDE_PREFIX: &str = "leasehold:";
-/// The prefix of the side keys of names, before the tag. No lock key may begin with it.
+/// The prefix of the side keys of names, before the tag. No lock key begins with this prefix: a name whose key would is
+/// refused.
 pub(crate) const RESERVED_PREFIX: &str = "leasehold:{";
 
 /// The beginning of the key of the token counter that all slots share (its tag is empty): then come `t` and the prefix

@@ -18,7 +18,7 @@ pub enum Layout {
     /// A string, as by `SET key id NX PX`.
     #[default]
     Plain,
-    /// A hash, as Redisson's locks for Java.
+    /// A hash, as the locks of the Java library Redisson.
     Redisson,
 }
 
@@ -55,8 +55,8 @@ impl Layout {
     }
 
     /// Whether scripts declare a key that never exists, where servers share the slots. While keys of the slot are
-    /// migrating, the server then refuses every such script, even if all other declared keys are present: this is
-    /// needed for scripts that also read keys that are not known in advance.
+    /// migrating, the server then refuses every such script, even if all other declared keys are present: scripts that
+    /// also read keys that are not known in advance need this refusal.
     pub(crate) const fn declares_absent_key(self) -> bool {
         matches!(self, Self::Redisson)
     }
@@ -84,7 +84,7 @@ impl Layout {
         Ok(())
     }
 
-    /// The limitations of locks in this layout.
+    /// Adds a note on the limitations of Redisson's layout to the guarantee; adds nothing for plain locks.
     pub(crate) fn add_limitations(self, guarantee: &mut Guarantee) {
         if self == Self::Redisson {
             guarantee.note(

@@ -2,9 +2,9 @@
 //!
 //! By default a lock is a string with an expiry, as most lock programs in any language set it (`SET key id NX PX`):
 //! while leasehold holds such a lock, those programs cannot acquire it, and vice versa. Waiting, fairness, hand-over
-//! and inspection use further keys beside the lock key. A release grants the freed name to the head of the queue inside
-//! the same script, and notifies the client of that waiter of the grant (`lua/name.lua` documents the keys and the
-//! rules). Documentation for users: `docs/engines/redis.md`.
+//! and inspection use further keys beside the lock key. A release grants the freed name to the first waiter of the
+//! queue inside the same script, and notifies that waiter's client of the grant (`lua/name.lua` documents the keys and
+//! the rules). Documentation for users: `docs/engines/redis.md`.
 
 mod config;
 mod conn;

@@ -21,20 +21,21 @@ use crate::{
 /// in the order of the calls only as long as no command must wait for room in the queue.
 const MAX_QUEUED_COMMANDS: usize = 65_536;
 
-/// Whether to ask for the server's run id. A user without the right to read it does not ask again.
+/// Whether to ask for the server's run id. A client whose user has no right to read it does not ask again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RunIdQuery {
     Ask,
     Skip,
 }
 
-/// A new connection. Its driver must be polled: when the driver ends, the connection is gone.
+/// A new connection. The owner must poll `driver`: when this future completes, the connection is gone.
 pub(crate) struct Dialed {
     /// Sends commands.
     pub(crate) mux: MultiplexedConnection,
     /// Writes the commands and reads the answers.
     pub(crate) driver: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The second connection, for notifications of a server without RESP3. Pings check that this connection is alive.
+    /// The second connection, for notifications of a server without RESP3; `None` with RESP3. Pings check that this
+    /// connection is alive.
     pub(crate) notification: Option<PubSubSink>,
 }
 
@@ -165,7 +166,8 @@ pub(crate) fn micros((seconds, micros): (u64, u64)) -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// Makes another connection to a server, which receives no pushes. Returns the connection and its driver.
+/// Makes another connection to a server; this connection receives no pushes. Returns the connection and its driver,
+/// which the caller must poll.
 pub(crate) async fn open_without_pushes(
     server: &Server,
 ) -> Result<(MultiplexedConnection, Pin<Box<dyn Future<Output = ()> + Send>>), EngineError> {

@@ -73,11 +73,12 @@ struct Call {
 /// The destination of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Destination {
-    /// The slot of its keys, where servers share the slots.
+    /// The slot of the keys of the call, where servers share the slots; otherwise `None`.
     pub(crate) slot: Option<u16>,
-    /// The slot is migrating to this server, which answers for the slot only directly after `ASKING`.
+    /// Whether the slot is migrating to this server, which answers for the slot only directly after `ASKING`.
     pub(crate) asking: bool,
-    /// The slot may have moved to this server just now, so the clients of its waiters may not be subscribed there yet.
+    /// Whether the slot may have moved to this server just now: then the clients of its waiters may not be subscribed
+    /// there yet.
     pub(crate) unsettled: bool,
 }
 
@@ -112,7 +113,8 @@ impl Outbox {
 }
 
 impl Sender {
-    /// `evidence_limit`: an answer that takes longer is no evidence.
+    /// Creates both ends of an outbox. `evidence_limit`: an answer that takes longer is no evidence; `None`: each
+    /// answer is evidence.
     pub(crate) fn new(
         mux: MultiplexedConnection,
         client: Arc<Client>,
@@ -125,7 +127,7 @@ impl Sender {
         (outbox, Self { calls, mux, client, listener, evidence })
     }
 
-    /// Sends until the outbox is dropped.
+    /// Sends the queued calls until the [`Outbox`] is dropped.
     pub(crate) async fn run(mut self) {
         let mut queued = Vec::new();
         let mut in_flight = FuturesUnordered::new();
@@ -170,7 +172,7 @@ impl Sender {
     }
 }
 
-/// Groups consecutive calls of one script for the same destination, up to a bound on the items of a batch.
+/// Groups consecutive calls of one script for the same destination into batches of up to [`MAX_BATCH_ITEMS`] items.
 fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
     let mut batches: Vec<CallBatch> = Vec::new();
     let mut items = 0;
@@ -193,7 +195,7 @@ fn batches(calls: impl Iterator<Item = Call>) -> Vec<CallBatch> {
 
 /// Groups batches into loads. Where servers share the slots, a request is about one slot, so the batches for up to
 /// [`MAX_BATCH_ITEMS`] slots share one write: half of what a request costs the client is sending the request and
-/// receiving the reply.
+/// receiving the reply. Any other batch is a load of its own.
 fn loads(batches: Vec<CallBatch>) -> Vec<Load> {
     let mut loads: Vec<Load> = Vec::new();
     for batch in batches {
@@ -247,7 +249,8 @@ struct CallContext<'a> {
 }
 
 impl CallContext<'_> {
-    /// Hands out the reply of a script; first loads the script if the server does not know it.
+    /// Hands out the reply of a script. If the server does not know the script, first loads the script and calls it
+    /// again.
     async fn finish(
         &self,
         mux: &mut MultiplexedConnection,
@@ -269,8 +272,8 @@ impl CallContext<'_> {
         hand_out(reply.map_err(CallError::into_refused), batch);
     }
 
-    /// Returns this reply. If the server does not know the script, loads the script, and returns the reply to a new
-    /// call.
+    /// Returns `reply`, unless it says that the server does not know the script: then loads the script, and returns the
+    /// reply to a new call.
     async fn with_loaded_script(
         &self,
         mux: &mut MultiplexedConnection,
@@ -333,8 +336,8 @@ impl CallContext<'_> {
         is_sent.into_iter().map(read_next).collect()
     }
 
-    /// The request for a batch. Calls without a waiting caller are left out: their claims may have been released
-    /// already.
+    /// The request for a batch. Calls without a waiting caller are left out, because their claims may have been
+    /// released already; `None` if no call is left.
     fn command(&self, batch: &mut CallBatch) -> Option<(Destination, Cmd)> {
         batch.retain(|call| !call.reply.is_closed());
         let Call { script, to, .. } = batch.first()?;
@@ -346,7 +349,8 @@ impl CallContext<'_> {
         ))
     }
 
-    /// Checks that a reply counts, learns the server's time from its first value, and returns the other values.
+    /// Checks that a reply is evidence and comes from a master, learns the server's time from its first value, and
+    /// returns the other values.
     fn read_reply(
         &self,
         sent: Instant,
@@ -369,8 +373,8 @@ impl CallContext<'_> {
     }
 }
 
-/// Sends the command. A server to which a slot is migrating answers requests about the slot only directly after
-/// `ASKING`.
+/// Sends the command. If the slot is migrating to this server, sends `ASKING` before it: the server answers requests
+/// about the slot only directly after `ASKING`.
 async fn send_command(
     mux: &mut MultiplexedConnection,
     to: Destination,

@@ -2,7 +2,7 @@
 
 use leasehold_core::Previous;
 
-/// The end that this letter of the scripts stands for.
+/// How the hold ended, by the letter that the scripts store; unknown for any other letter.
 pub(crate) fn from_letter(letter: &str) -> Previous {
     match letter {
         "c" => Previous::Clean,
@@ -13,7 +13,7 @@ pub(crate) fn from_letter(letter: &str) -> Previous {
     }
 }
 
-/// The letter for the scripts.
+/// The letter that the scripts store for this end of a hold.
 pub(crate) fn letter(previous: Previous) -> &'static str {
     match previous {
         Previous::Clean => "c",

@@ -1,5 +1,5 @@
 //! Waits until replicas have stored a grant. The wait is on a separate connection, so that it delays no other request.
-//! One wait covers all grants before it.
+//! One wait covers all grants that were made before it.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::{
     server::Server,
 };
 
-/// How long one `WAIT` lasts at most: longer than the few round trips to a replica. The master does not notice at once
-/// that a replica is gone, so a wait without a limit could last long.
+/// How long one `WAIT` lasts at most: much longer than the few round trips to a replica that a success needs. The
+/// master does not notice at once that a replica is gone, so a wait without a limit could last long.
 const REPLICA_TIMEOUT: Duration = Duration::from_secs(1);
 /// The lifetime of the key that is written to give `WAIT` a write to wait for.
 const WAIT_KEY_LIFE: Duration = Duration::from_secs(10);
@@ -32,7 +32,7 @@ pub(crate) struct ReplicaWaits(mpsc::Sender<WaitCall>);
 struct WaitCall {
     /// On a Redis Cluster, the slot of the name: the replicas of the slot's master must have the grant.
     destination: Destination,
-    /// Gets the result.
+    /// Passes the result to the caller.
     result: oneshot::Sender<Result<(), EngineError>>,
 }
 
@@ -46,8 +46,9 @@ struct ReplicaWaiter {
 }
 
 impl ReplicaWaits {
-    /// Connects. Also returns the work to run beside the main connection; if no replicas must be waited for, that work
-    /// never ends.
+    /// Opens the connection for `WAIT`, and checks the rights of the user. The caller must poll the returned future
+    /// beside the main connection. If the URL asks for no replicas, makes no connection, and the returned future never
+    /// completes.
     pub(crate) async fn open(
         client: &Client,
         server: &Server,
@@ -104,8 +105,8 @@ impl ReplicaWaits {
     }
 }
 
-/// Whether the user may call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Called when the connection
-/// is made, so that a missing right is reported before the first grant.
+/// Whether the user has the right to call `WAIT`. Asks for 0 replicas, so that the answer comes at once. Called when
+/// the connection is made, so that a missing right is reported before the first grant.
 async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
     let reply: RedisResult<u32> = redis::cmd("WAIT").arg(0).arg(0).query_async(&mut mux.clone()).await;
     match reply.map_err(classify) {
@@ -116,7 +117,7 @@ async fn may_wait(mux: &MultiplexedConnection) -> Result<bool, EngineError> {
 }
 
 impl ReplicaWaiter {
-    /// Waits for replicas once for all callers that are queued at that moment, again and again.
+    /// Waits for replicas again and again, each time for all callers that are queued at that moment.
     async fn run(self, mut queued_calls: mpsc::Receiver<WaitCall>) {
         let mut calls = Vec::new();
         while queued_calls.recv_many(&mut calls, MAX_QUEUED_CALLS).await > 0 {

@@ -22,9 +22,9 @@ pub(crate) enum Script {
     Break,
     /// Shows the holders and waiters of a name.
     Look,
-    /// Lists keys.
+    /// Lists the keys that match a pattern, one step of `SCAN` at a time.
     Names,
-    /// Writes behind a fence.
+    /// Executes commands if the fence does not refuse the token.
     Fence,
     /// While a slot is migrating: renews an exclusive hold, with no other key than the lock key.
     RenewLock,
@@ -40,9 +40,9 @@ pub(crate) enum Script {
     ClaimFree,
     /// The fast path on one server: releases names without waiters.
     ReleaseFree,
-    /// As [`ClaimFree`](Self::ClaimFree), for names in any slots of one node of a cluster.
+    /// Like [`ClaimFree`](Self::ClaimFree), for names in any slots of one node of a cluster.
     ClaimNode,
-    /// As [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
+    /// Like [`ReleaseFree`](Self::ReleaseFree), for names in any slots of one node of a cluster.
     ReleaseNode,
     // The scripts on one node of a Redlock: `lua/redlock`.
     /// Sets lock keys on the node for claims.
@@ -269,7 +269,7 @@ impl Script {
         ) || self.is_fast_path()
     }
 
-    /// Whether this is a short script of the fast path, which leaves every complicated case to the whole script. Such a
+    /// Whether this is a short script of the fast path, which leaves every complicated case to the full script. Such a
     /// script accepts names in any slots, and declares no key of a name.
     pub(crate) const fn is_fast_path(self) -> bool {
         matches!(self, Self::ClaimFree | Self::ReleaseFree | Self::ClaimNode | Self::ReleaseNode)
@@ -285,8 +285,8 @@ impl Script {
         TEXTS[self as usize]
     }
 
-    /// The letters of the side keys that the script declares. Where servers share the slots, a script declares every
-    /// key that it may use.
+    /// The letters of the side keys that the script declares. Where servers share the slots, a script must declare
+    /// every key that it can use.
     const fn side_keys(self, destination: Destination, layout: Layout) -> &'static [u8] {
         match self {
             Self::RenewShared | Self::ReleaseShared => b"h",

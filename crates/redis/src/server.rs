@@ -7,9 +7,9 @@ use leasehold_core::{Endpoint, Password, dial_limit};
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// On a host and port.
+    /// The server listens on a host and port.
     Tcp(Endpoint),
-    /// On a socket of this machine.
+    /// The server listens on a unix socket of this machine.
     Unix(PathBuf),
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct Server {
     pub(crate) login: Login,
     /// The database number.
     pub(crate) db: u32,
-    /// How long one attempt to connect may take.
+    /// The time limit of one attempt to connect.
     pub(crate) limit: Duration,
     #[cfg(feature = "tls")]
     pub(crate) tls: Option<crate::Tls>,
@@ -34,7 +34,7 @@ pub(crate) struct Login {
 }
 
 impl Server {
-    /// One of `servers` servers that may be tried in turn: all of them share the time limit for connecting, `timeout`.
+    /// One of `servers` servers that are tried in turn: all of them share the time limit for connecting, `timeout`.
     pub(crate) fn new(address: Address, login: Login, timeout: Duration, servers: usize) -> Self {
         let limit = dial_limit(timeout, servers);
         Self {

@@ -78,7 +78,8 @@ impl AddressMap {
         text.split(',').map(entry).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The reachable address of a server that announces the address `announced`.
+    /// The reachable address of a server that announces the address `announced`; `announced` itself if the map has no
+    /// entry for it.
     pub(crate) fn reachable(&self, announced: Endpoint) -> Endpoint {
         let mapped = self.0.get(&announced).or_else(|| {
             let any_port = Endpoint { host: announced.host.clone(), port: ANY_PORT };

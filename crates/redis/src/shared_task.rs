@@ -15,8 +15,8 @@ use std::{
 
 use futures_util::task::AtomicWaker;
 
-/// How often the thread of a caller polls at most. After a poll that woke the task, the thread polls again, because a
-/// call passes two queues of the connection.
+/// How many times the thread of a caller polls the task for one call at most. After a poll that woke the task, the
+/// thread polls again, because a call passes two queues of the connection.
 const MAX_POLLS: u32 = 4;
 
 thread_local! {
@@ -36,7 +36,7 @@ struct ConnectionTask {
     work: Mutex<Option<ConnectionWork>>,
     /// Wakes the task that [`SharedTask::new`] returns.
     task: AtomicWaker,
-    /// The task was woken but could not poll, because a thread of a caller was polling.
+    /// Whether the task was woken but could not poll, because a thread of a caller was polling.
     missed_wake: AtomicBool,
 }
 
@@ -51,8 +51,8 @@ impl SharedTask {
         (Self(inner), task)
     }
 
-    /// Runs `queue_call`, which queues a call, and polls the work to send the call. Must run within the runtime of the
-    /// task.
+    /// Runs `queue_call`, which queues a call, and polls the work to send the call. The caller must be within the
+    /// runtime of the task.
     pub(crate) fn poll_after<T>(&self, queue_call: impl FnOnce() -> T) -> T {
         let polled_outside = POLLED_TASK.replace((self.0.address(), false));
         let result = queue_call();
@@ -90,8 +90,8 @@ impl ConnectionTask {
         std::ptr::from_ref(self).addr()
     }
 
-    /// One poll of the work by its task. Never blocks: the keeper has other connections, and the thread that polls may
-    /// be suspended.
+    /// Polls the work once, for its task. Never waits for a thread that is polling the work: that thread can be
+    /// suspended, and the keeper has other connections to serve.
     fn poll_task(self: &Arc<Self>, context: &mut Context<'_>) -> Poll<()> {
         self.task.register(context.waker());
         // The flag is set before the attempt to lock: a thread that is polling now reads the flag when it stops.

@@ -1,7 +1,7 @@
 //! The texts of the scripts: the files of `lua/` that make up each. `tests/redis/stops.rs` uses them from here, too.
 
-/// The text of a script: its files, one after the other. The file of the verb (`claim`) comes after the functions for a
-/// name (`name`), its fast path (`claim_quick`) before them.
+/// The text of a script: its files, one after the other. The functions for a name (`name`) come before the file of the
+/// request (such as `claim`), and after the fast path of the request (such as `claim_quick`).
 macro_rules! text {
     ($($file:literal),+) => { concat!($(include_str!(concat!("lua/", $file, ".lua"))),+) };
 }
@@ -39,7 +39,7 @@ pub(crate) mod redisson {
         text!("head", "lock_redisson", "wake_redisson", "release_shared_redisson");
 }
 
-/// The text of a verb on one node of a Redlock.
+/// The text of a script for one node of a Redlock: the common functions, then the file of the request, such as `claim`.
 macro_rules! vote {
     ($file:literal) => {
         concat!(include_str!("lua/redlock/head.lua"), include_str!(concat!("lua/redlock/", $file, ".lua")))

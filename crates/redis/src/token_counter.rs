@@ -6,8 +6,8 @@ use leasehold_core::Lineage;
 
 use crate::keys::counter_key;
 
-/// The one lineage of all tokens: a token is not smaller than the server's microseconds at its grant, so tokens grow
-/// even if the server's data is lost.
+/// The one lineage of all tokens: a token is larger than the floor (the server's time when the connection was made, in
+/// microseconds), so tokens grow even if the server's data is lost.
 pub(crate) const LINEAGE: Lineage = Lineage::new(0);
 
 /// The keys that store the newest token, for the prefix of one client.

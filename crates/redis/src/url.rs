@@ -12,7 +12,7 @@ use crate::{
 const SERVER_PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// How a URL of this scheme is written.
+/// The form of a URL of this scheme, with an example for errors.
 fn url_form(scheme: &str) -> ServersUrl<'_> {
     let example = match scheme.split_once('+').map_or("", |(_, kind)| kind) {
         "unix" => ":///path/to/socket",
@@ -23,7 +23,7 @@ fn url_form(scheme: &str) -> ServersUrl<'_> {
     ServersUrl { scheme, example }
 }
 
-/// The database number at the end of a URL.
+/// The database number at the end of a URL; 0 if there is none.
 fn db(url: &ServersUrl<'_>, path: &str) -> Result<u32, Error> {
     match path {
         "" => Ok(0),

@@ -5,17 +5,18 @@ use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 
 use crate::TlsStream;
 
-/// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), DER.
+/// The start of the object identifiers of RSA signatures (1.2.840.113549.1.1), in DER.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
-/// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), DER.
+/// The start of the object identifiers of ECDSA signatures (1.2.840.10045.4), in DER.
 const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
 /// The DER tag of a sequence.
 const SEQUENCE: u8 = 0x30;
 /// The DER tag of an object identifier.
 const OBJECT_IDENTIFIER: u8 = 6;
 
-/// The hash of the server's certificate, by the hash algorithm of its signature. `None` if the signature names no hash
-/// algorithm.
+/// The hash of the server's certificate, with the hash algorithm of the certificate's signature (SHA-256 in place of
+/// MD5 and SHA-1). `None` if there is no certificate, or its signature names none of these algorithms, SHA-384 or
+/// SHA-512.
 #[must_use]
 pub fn channel_binding<S>(stream: &TlsStream<S>) -> Option<Vec<u8>> {
     let certificate = stream.get_ref().1.peer_certificates()?.first()?;
@@ -31,8 +32,8 @@ fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
     let (signature_algorithm, _) = der_element(after_body, SEQUENCE)?;
     let (identifier, _) = der_element(signature_algorithm, OBJECT_IDENTIFIER)?;
     match (identifier.strip_prefix(RSA), identifier.strip_prefix(ECDSA)) {
-        // The last bytes of the identifiers: with MD5, SHA-1 or SHA-256 (by the RFC, SHA-256 replaces the first two),
-        // then with SHA-384, then with SHA-512.
+        // The last bytes of the identifiers: first those of signatures with MD5, SHA-1 or SHA-256 (by RFC 5929, SHA-256
+        // takes the place of MD5 and SHA-1), then those with SHA-384, then those with SHA-512.
         (Some([4 | 5 | 11]), _) | (_, Some([1] | [3, 2])) => Some(&SHA256),
         (Some([12]), _) | (_, Some([3, 3])) => Some(&SHA384),
         (Some([13]), _) | (_, Some([3, 4])) => Some(&SHA512),
@@ -40,9 +41,9 @@ fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
     }
 }
 
-/// In DER, a first length byte from this number on tells how many bytes the length has.
+/// In DER, a first length byte of this value or more tells how many further bytes contain the length.
 const LONG_LENGTH: usize = 0x80;
-/// The maximum number of such bytes: no certificate is longer.
+/// The maximum number of further bytes that contain a length: no certificate needs more.
 const MAX_LENGTH_BYTES: usize = 4;
 
 /// The content of the first DER element, which must have this tag, and the bytes after the element.

@@ -10,21 +10,21 @@ const NOT_TLS_HINT: &str = "does the server speak TLS on this port?";
 /// The name that rustls prints for an authority's certificate that a server presents as its own.
 const AUTHORITY_ERROR: &str = "Other(OtherError(CaUsedAsEndEntity))";
 
-/// The explanation in place of that name.
+/// The explanation in place of the name [`AUTHORITY_ERROR`].
 const AUTHORITY_EXPLANATION: &str = "the server presents the certificate of an authority (CA:TRUE) as its own: \
     give it a certificate with CA:FALSE, signed by this authority";
 
 /// How rustls begins the text of an alert from the other side.
 const ALERT_PREFIX: &str = "received fatal alert";
 
-/// Why a connection was not encrypted.
+/// Why an encrypted connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The two sides have no TLS version or cipher in common, they do not trust each other, a file cannot be used, or
     /// no authority is trusted: a retry does not help.
     #[error("{0}")]
     Wrong(String),
-    /// The connection broke.
+    /// The connection broke: a retry may help.
     #[error(transparent)]
     Broken(io::Error),
 }
@@ -42,7 +42,7 @@ pub(crate) fn classify(error: io::Error) -> TlsError {
     }
 }
 
-/// The text of an error of rustls, with an explanation in place of a mere name.
+/// The text of an error of rustls, with a sentence for users in place of a name that only rustls uses.
 #[must_use]
 pub fn explain_error(text: &str) -> String {
     text.replace(AUTHORITY_ERROR, AUTHORITY_EXPLANATION)

@@ -1,4 +1,5 @@
-//! TLS for the engines that connect to servers. It verifies the server unless the URL of a database says otherwise.
+//! TLS for the engines that connect to servers. It verifies the server's certificate; only for a database, the options
+//! of the URL decide how much is verified.
 
 mod channel_binding;
 mod error;

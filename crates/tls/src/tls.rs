@@ -23,7 +23,8 @@ use crate::{
     verify::{PartialVerifier, Verify},
 };
 
-/// The TLS configuration of a connection. Files are read at each connection, so that they can be replaced.
+/// The TLS configuration of a connection. Its files are read each time a connection is made, so that they can be
+/// replaced.
 #[derive(Clone, Default)]
 pub struct Tls {
     /// The file of the trusted authorities; `None`: the authorities of the operating system.
@@ -38,9 +39,9 @@ pub struct Tls {
 /// A [`Tls`] in another form: the certificates of the trusted authorities, and the paths of the client's files.
 #[derive(Debug)]
 pub struct Material {
-    /// The certificates of the trusted authorities, DER.
+    /// The certificates of the trusted authorities, each in DER.
     pub authorities: Vec<Vec<u8>>,
-    /// The certificate that is presented to the server, and its key, PEM.
+    /// The PEM files of the certificate that is presented to the server, and of its key.
     pub identity: Option<(PathBuf, PathBuf)>,
     /// How much of the server's certificate is verified.
     pub verify: Verify,
@@ -74,7 +75,7 @@ impl Tls {
         self
     }
 
-    /// Verifies only this much of the server's certificate.
+    /// Sets how much of the server's certificate is verified; [`Verify::Full`] by default.
     #[must_use]
     pub fn verify(mut self, verify: Verify) -> Self {
         self.verify = verify;
@@ -89,8 +90,8 @@ impl Tls {
         self.config(&[]).map(drop).map_err(TlsError::Wrong)
     }
 
-    /// Encrypts a stream to `host`; the certificate must be for this name. Offers `protocols` to the server (by
-    /// ALPN), or those of the caller's configuration if it has any.
+    /// Encrypts a stream to `host`; with [`Verify::Full`], the certificate must be for this name. Offers `protocols` to
+    /// the server (by ALPN), or the protocols of the caller's configuration if it has any.
     ///
     /// # Errors
     /// [`TlsError`] says whether a retry may help.
@@ -109,7 +110,7 @@ impl Tls {
         TlsConnector::from(config).connect(name, stream).await.map_err(classify)
     }
 
-    /// The rustls configuration, with these protocols.
+    /// The rustls configuration, with these protocols unless the caller's configuration has protocols of its own.
     fn config(&self, protocols: &[&[u8]]) -> Result<Arc<ClientConfig>, String> {
         let mut config = match &self.custom {
             Some(custom) => Arc::clone(custom),
@@ -171,8 +172,8 @@ impl Tls {
         Ok(trusted_roots)
     }
 
-    /// The configuration for a client library that builds its own rustls configuration with the default provider of the
-    /// process; sets that provider if there is none.
+    /// The configuration for a client library that builds its own rustls configuration with the process's default
+    /// provider of cryptography. Sets that provider if there is none.
     ///
     /// # Errors
     /// [`TlsError::Wrong`] if the caller gave a configuration of its own, or a file cannot be used.
@@ -201,7 +202,7 @@ impl Tls {
     }
 }
 
-/// Refuses other kinds of file: opening a pipe would wait for a writer.
+/// Refuses a file that is not a regular file: opening a pipe would wait for a writer.
 fn check_regular(file: &Path) -> Result<(), String> {
     match fs::metadata(file) {
         Ok(metadata) if metadata.is_file() => Ok(()),
@@ -245,7 +246,7 @@ mod tests {
         assert!(offered(&without, &[]).is_empty(), "the protocols of one connection do not affect another");
     }
 
-    /// The error of encrypting a stream to a server that sends only these bytes.
+    /// The error of encrypting a stream to a server that sends only these bytes; `None`: that closes the connection.
     async fn connect_error(tls: &Tls, reply: Option<&[u8]>) -> TlsError {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = async {

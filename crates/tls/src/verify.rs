@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// How much of a server's certificate is verified, with the names of database clients.
+/// How much of a server's certificate is verified, with the names that database clients use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// A trusted authority must have signed the certificate, which must be for this host: `verify-full`,
@@ -25,7 +25,7 @@ pub enum Verify {
     Nothing,
 }
 
-/// A verifier that checks less than everything.
+/// A verifier that does not check the host name, or that checks nothing.
 #[derive(Debug)]
 pub(crate) struct PartialVerifier {
     /// Verifies that a trusted authority signed the certificate. `None`: nothing is verified.

@@ -1,5 +1,5 @@
 -- Claims free names without waiters, on one server: most claims. This script needs fewer arguments for each claim than
--- the whole script, and leaves every other case to the whole script.
+-- the full script, and leaves every other case to the full script.
 --
 -- KEYS 1 counter
 -- ARGV 1 the server's microseconds when the connection was made · 2 nothing; the rest as in claim_node.lua
@@ -11,8 +11,8 @@
 -- latest request.
 local answers, locks, ids, requests, side_keys = { int(now_us) }, {}, {}, {}, {}
 local total_tokens, request, n = 0, nil, 0
--- Making a string takes a tenth of the time of a command: so no string is made twice, or only to become a part of
--- another one.
+-- Making a string takes a tenth of the time of a command: so a string is made twice only if it becomes a part of
+-- another string.
 local sub, format = string.sub, string.format
 
 -- Parses the request of the claims that follow it: `tokens_part` and `client_part` are parts of the records of these

@@ -3,8 +3,8 @@
 --
 -- While a slot is migrating to another node, some keys of a name may be at that node, and this node refuses a command
 -- about a key that is missing here. So the first command about a name asks for keys that are missing if the name is
--- free: if this command is not refused, the whole slot is here until the script ends. A refused claim, and every other
--- case, is left to the whole script, which declares its keys.
+-- free: if this command is not refused, all keys of the slot are on this node until the script ends. A refused claim,
+-- and every other case, is left to the full script, which declares its keys.
 --
 -- KEYS none
 -- ARGV 1 the server's microseconds when the connection was made · 2 the part of a counter's key after the tag; then
@@ -12,7 +12,7 @@
 --      of a slot without its tag and the text before that; or a claim: tag (4 letters), id (32), lock
 -- Answers in one text, which is cheaper to write and to read than a list: the server time in us, or 0 for none, then a
 -- number for each claim: its first token, negative if it got only that one token; 0 if nothing was done, and the client
--- must use the whole script.
+-- must use the full script.
 -- Invariant: as in claim.lua. In the variables below, after `answers`, are the words of the latest request: `life` is
 -- the lifetime of a record, `tagged` is true if the channel in `client` lacks the text up to its tag.
 local answers, ttl, tokens, client, life, tagged = { int(now_us) }, nil, nil, nil, nil, false

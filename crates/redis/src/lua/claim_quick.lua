@@ -3,7 +3,7 @@
 -- functions of those files takes longer than this whole file.
 
 -- Enqueues the claim with this number, if one of our claims holds the name and the record is in words. Returns the
--- answer; nil if the whole script must handle the claim.
+-- answer; nil if the full script must handle the claim.
 local function enqueue_behind(i, record)
   local request, lock, side, id = request_of(i), KEYS[i + 1], ARGV[3 * i - 2], ARGV[3 * i - 1]
   local words = string_at(record, call) or ''

@@ -4,8 +4,8 @@
 -- KEYS 2 fence, after the counter
 -- ARGV 1 token, then for each command: its number of words, its words; and at the end the argument of every script
 -- Answers {server time in us, 1, the reply to each command} or {server us, 0, the larger token}.
--- Invariant: a smaller token than the fence changes nothing. The fence does not expire: a holder with a smaller token
--- may try to write at any later time.
+-- Invariant: a token that is smaller than that of the fence changes nothing. The fence does not expire: a holder with a
+-- smaller token may try to write at any later time.
 local clock = redis.call('TIME')
 local answers = { clock[1] * 1000000 + clock[2], 1 }
 local largest, token = redis.call('GET', KEYS[2]) or '0', ARGV[1]

@@ -1,6 +1,7 @@
 -- Functions for the fast paths and name.lua. Comes before all other files of a script.
 --
--- Most records and most queue entries are stored as words, which cost less to write than msgpack. The record of a name:
+-- Most records and most queue entries are stored as words with blanks between them, which cost less to write than
+-- msgpack. The record of a name:
 --   1 <server seconds> <micros> <token> <tokens> <id> <"?" unconfirmed or "-"> <channel> <owner>
 -- and the queue entry of a waiter of mode x:
 --   1 <since, server us> <claim time ms> <tokens> <channel> <owner>
@@ -74,10 +75,10 @@ local function all_values()
     or call('MGET', unpack(KEYS, 2, ITEM_COUNT + 1))
 end
 
--- Mints consecutive tokens for several claims. Returns the last token, and whether each claim gets only one token. That
--- is so while the counter is ahead of the clock, because after a loss of data the counter continues from the clock;
--- with one token for each claim the clock catches up. Returns nil if the counter is lost, or not above the floor: then
--- mint() in name.lua raises it. Also nil if the counter has a foreign value.
+-- Mints consecutive tokens for several claims. Returns the last token, and whether each claim gets only one token. Each
+-- claim gets only one while the counter is ahead of the clock, so that the clock catches up: after a loss of data the
+-- counter continues from the clock. Returns nil if the counter is lost, or not above the floor: then mint() in name.lua
+-- raises the counter. Also returns nil if the counter has a foreign value.
 local function next_tokens(tokens, claims)
   local newest, one_each = call('INCRBY', KEYS[1], tokens), false
   if newest >= MAX_TOKEN then

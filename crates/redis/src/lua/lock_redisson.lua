@@ -156,7 +156,7 @@ local function leave_fair_queue(name)
   call('ZREM', timeouts, OUR_ENTRY)
 end
 
--- Puts our entry at the end of Redisson's queue, if others wait there; or extends the time of our entry.
+-- Puts our entry at the end of Redisson's queue, if others wait there. If our entry is there already, extends its time.
 local function enter_fair_queue(name)
   local queue, timeouts = prefixed('redisson_lock_queue', name.lock), prefixed('redisson_lock_timeout', name.lock)
   -- When the waiter before the present one times out.
@@ -175,8 +175,8 @@ local function enter_fair_queue(name)
   end
 end
 
--- Called after each verb. Keeps our entry in Redisson's queue while claims of ours wait. After each grant to one of
--- them, moves our entry to the end of that queue.
+-- Called by save(). Keeps our entry in Redisson's queue while claims of ours wait. After each grant to one of them,
+-- moves our entry to the end of that queue.
 local function update_others(name)
   local is_queued = false
   for _, waiter in ipairs(name.fair_queue) do

@@ -1,4 +1,4 @@
--- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of every verb.
+-- One name on the server: its holders, its queue, and how the last hold ended. Comes before the file of each request.
 --
 -- In all files: `name` is a name as load() reads it: its keys, name.value (the value of the lock) and name.record;
 -- `entry` is an entry of <side>e, `holder` the exclusive holder in the record or the entry of a shared hold; `now_us`
@@ -29,11 +29,11 @@
 --   <counter>        STRING  the newest token; expires an hour after the time that it equals in microseconds
 --
 -- Invariant: only settle() grants to waiters, or hand_over() in release_quick.lua where settle() would do the same;
--- every verb that may have freed the name runs one of them. Only the server's clock decides what has expired. Only new
--- claims may be refused for lack of memory: after its first write, no further write of a script is refused for that.
+-- every script that may have freed the name runs one of them. Only the server's clock decides what has expired. Only
+-- new claims may be refused for lack of memory: after its first write, no write of a script is refused for that.
 --
 -- KEYS[1] is the counter in every script (in a cluster, that of the slot); then come the locks. In a cluster the other
--- keys of each name follow, all that the verb may use: a server that has only some of them does nothing.
+-- keys of each name follow, all that the script can use: a server that has only some of these keys refuses the script.
 
 local VERSION = 1
 local REQUEST_LIFE = 10000   -- how long a request may still arrive after its claim was ended, in ms
@@ -406,9 +406,9 @@ local function listens(entry)
   return type(listeners) ~= 'number' or listeners > 0 or all_may_listen()
 end
 
--- Grants to the head of the queue as long as it fits, and pushes each grant to its client. While another program holds
--- the lock, nothing is granted. But a head whose client is gone leaves the queue: it would not learn when the lock is
--- free.
+-- Grants the name to the head of the queue, again and again as long as the head fits, and pushes each grant to its
+-- client. While another program holds the lock, nothing is granted. But a head whose client is gone leaves the queue:
+-- it would not learn when the lock is free.
 local function settle(name)
   while name.record.mode ~= 'x' and not gap_left(name) do
     local id = call('ZRANGE', name.queue, 0, 0)[1]
@@ -482,8 +482,8 @@ local function confirm(name, id, ttl)
   outlive(name.entries, ttl + ENDED_LIFE)
 end
 
--- Answers each item of a batch that the fast path of the verb has not answered: calls `answer_item` with the number of
--- the item. An error of one item does not stop the other items.
+-- Answers each item of a batch that the fast path of the script has not answered: calls `answer_item` with the number
+-- of the item. An error of one item does not stop the other items.
 local function answer_items(answer_item)
   for i = 1, ITEM_COUNT do
     if not answers[i + 1] then

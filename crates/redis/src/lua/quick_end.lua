@@ -1,5 +1,5 @@
--- Runs the fast path of a verb, and ends the script if all items are answered; otherwise the whole script follows. An
--- error in the fast path is ignored here: the whole script runs into the same error, and reports it.
+-- Runs the fast path of a script, and ends the script if all items are answered; otherwise the full script follows. An
+-- error in the fast path is ignored here: the full script runs into the same error, and reports it.
 pcall(fast_path)
 local is_unanswered = false
 for i = 1, ITEM_COUNT do

@@ -10,7 +10,7 @@
 -- Invariant: a release changes only its own claim, and leaves nothing of it; freed means that the hold with the given
 -- token ended, if a token is given; the head of the queue is granted before the answer leaves.
 
--- The name passes between our claims for so many times the length of a gap before a gap comes: so gaps take about a
+-- The name passes between our claims for this many times the length of a gap before a gap comes: so gaps take about a
 -- tenth of the time.
 local RUN_IN_GAPS = 10
 local USUAL_GAP = 100  -- the default gap, in ms: as long as the pause of most other programs between two attempts

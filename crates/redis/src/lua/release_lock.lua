@@ -5,8 +5,8 @@
 -- ARGV as in release.lua, for one release
 -- Answers {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the
 -- release must be sent again later.
--- Invariant: only the lock of this claim is changed. The next verb that sees all keys treats the hold as expired, and
--- grants to the head of the queue.
+-- Invariant: only the lock of this claim is changed. The next script that has all keys of the name treats the hold as
+-- expired, and grants to the head of the queue.
 local lock, expected = KEYS[1], ARGV[2]
 local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local value = string_at(lock, redis.pcall)

@@ -5,7 +5,7 @@
 -- KEYS none
 -- ARGV for each release: tag (4 letters), <id>.<token>, a blank, lock
 -- Answers in one text: 0 in place of the server time, because this script does not read the clock; then for each
--- release 1 if it freed the name, or 0 if nothing was done, and the client must use the whole script.
+-- release 1 if it freed the name, or 0 if nothing was done, and the client must use the full script.
 -- Invariant: as in release.lua.
 local call, answers = redis.call, { '0' }
 

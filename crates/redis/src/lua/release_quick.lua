@@ -9,7 +9,7 @@ local AUTOMATIC = 'c 0 0 a'
 local WITHOUT_GAP = 'c 0 0 0'
 
 -- Grants to the head of the queue, like settle(); or frees the name, if there is no queue. Returns nil, and changes
--- nothing, if the whole script must handle the release: for example because another program was seen under the lock, so
+-- nothing, if the full script must handle the release: for example because another program was seen under the lock, so
 -- that a gap may be due: see leave_gap() in release.lua. `value`: the value of the lock.
 local function hand_over(i, value)
   local lock, side, expected = KEYS[i + 1], ARGV[3 * i - 2], ARGV[3 * i - 1]
@@ -70,7 +70,7 @@ local function fast_path()
   for i, value in ipairs(values) do
     local lock, n = KEYS[i + 1], #freed
     if ARGV[3 * i] ~= AUTOMATIC and ARGV[3 * i] ~= WITHOUT_GAP then
-      -- left to the whole script
+      -- left to the full script
     elseif no_waiters and value == ARGV[3 * i - 1] then
       freed[n + 1], keys[2 * n + 1], keys[2 * n + 2] = i, lock, ARGV[3 * i - 2] .. 'c' .. lock
     else

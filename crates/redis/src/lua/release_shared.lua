@@ -4,8 +4,8 @@
 -- ARGV as in release.lua, for one release
 -- Answers {server time in us, freed, again, or the server's error}; again: other keys of the claim may be left, so the
 -- release must be sent again later.
--- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next verb that sees all keys
--- removes it.
+-- Invariant: as in release_lock.lua. The hold ends now and stays in its set, so that the next script that has all keys
+-- of the name removes the hold.
 local lock, holds, id, token = KEYS[1], KEYS[2], ARGV[2]:match('^(%x+)%.(%d*)$')
 local min_hold, wants_tombstone = ARGV[3]:match('^%a (%d+) (%d)')
 local now_ms = math.floor(now_us / 1000)

@@ -6,7 +6,7 @@
 -- ARGV as in renew.lua, for one hold
 -- Answers {server time in us, extended, gone, broken, or the server's error}.
 -- Invariant: id and token are compared; a renewal creates nothing and never shortens a hold. The record of the hold
--- stays true, so that later verbs can rely on it: so a pushed grant stays unconfirmed.
+-- stays true, so that later scripts can rely on the record: so a pushed grant stays unconfirmed.
 local lock, expected, ttl = KEYS[1], ARGV[2], tonumber(ARGV[3])
 local value = string_at(lock, redis.pcall)
 if type(value) == 'table' then

@@ -1,6 +1,6 @@
 -- Wakes waiters of another program after the lock became free, as a release of that program does. The other programs
--- have no queue, so it does not matter which waiter wakes: one is enough. False if the wake-up failed. `wake_words`:
--- the words in which the client says which program to wake.
+-- have no queue, so it does not matter which waiter wakes: one is enough. Returns false if the wake-up failed,
+-- otherwise true. `wake_words`: the words in which the client says which program to wake.
 local function wake_waiters(name, wake_words)
   local kind, registry = wake_words:match('^(%l*) ?(.*)$')
   local lock_name, steps = name.lock:sub(#'lock:' + 1), {}

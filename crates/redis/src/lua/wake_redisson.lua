@@ -1,6 +1,6 @@
--- Wakes the waiters of Redisson after the lock became free, as a release of each kind of Redisson's locks does. False
--- if a wake-up failed. In a cluster, clients of Redisson may listen to a channel of the slot (sharded), or to a channel
--- of all servers: `wake_words` is 'redisson s' in a cluster, else 'redisson'.
+-- Wakes the waiters of Redisson after the lock became free, as a release of each kind of Redisson's locks does. Returns
+-- false if a wake-up failed, otherwise true. In a cluster, clients of Redisson may listen to a channel of the slot
+-- (sharded), or to a channel of all servers: `wake_words` is 'redisson s' in a cluster, else 'redisson'.
 local function wake_waiters(name, wake_words)
   local all_sent, lock_channel = true, prefixed('redisson_lock__channel', name.lock)
   local function send(channel, message)

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Counts the requests in flight, and wakes the pulse of the connection when a claim or request begins to wait and none
-/// waited before.
+/// Counts the requests in flight, and wakes the pulse of the connection when a claim or request begins to wait and no
+/// other of its kind waited before.
 #[derive(Default)]
 pub(crate) struct Demand {
     requests_in_flight: AtomicUsize,
@@ -14,7 +14,7 @@ pub(crate) struct Demand {
     first_wait: Notify,
 }
 
-/// A request in flight, until this is dropped.
+/// A request that counts as in flight until this value is dropped.
 pub(crate) struct InFlightRequest<'a>(&'a Demand);
 
 impl Demand {
@@ -36,8 +36,8 @@ impl Demand {
         self.first_wait.notify_one();
     }
 
-    /// Waits until [`notify_first_wait`](Self::notify_first_wait) is called. Returns at once if it was called since
-    /// this function last returned.
+    /// Waits until [`notify_first_wait`](Self::notify_first_wait) is called. Returns at once if `notify_first_wait` was
+    /// called after this function last returned.
     pub(crate) async fn begun(&self) {
         self.first_wait.notified().await;
     }

@@ -19,7 +19,7 @@ pub(crate) enum Message {
     },
     /// An operator broke the hold.
     Broken { name: Name, id: ClaimId },
-    /// The state of the name changed: the claim asks again. The scripts call this message `ring`.
+    /// The state of the name changed: the claim must ask again. The scripts call this message `ring`.
     Recheck { name: Name, id: ClaimId },
 }
 
@@ -50,7 +50,7 @@ impl Message {
     }
 }
 
-/// The name of a lock key; `None` for a key that does not begin with the prefix.
+/// The name of a lock key; `None` for a key that does not begin with the prefix, or whose rest is not a valid name.
 pub(crate) fn name_of(lock: &str, prefix: &str) -> Option<Name> {
     Name::new(lock.strip_prefix(prefix)?).ok()
 }

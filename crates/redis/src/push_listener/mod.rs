@@ -25,7 +25,7 @@ use waiting_claims::WaitingClaims;
 pub(crate) struct PushListener {
     /// The prefix of the lock keys.
     prefix: String,
-    /// The messages on this connection may have been published by other servers, because the nodes of a Redis Cluster
+    /// Whether the messages on this connection may have been published by other servers: the nodes of a Redis Cluster
     /// relay messages to each other.
     is_relayed: bool,
     /// Collects the notifications for the keeper.
@@ -74,9 +74,9 @@ impl PushListener {
         }
     }
 
-    /// Records a new connection, begun at `sent` and made at `now`, and the server's clock at that time, `floor`.
-    /// Reports doubt if the clock is further ahead than expected: then the machine was restarted, or the server is on
-    /// another machine.
+    /// Records a new connection, begun at `sent` and made at `now`. `floor` is the server's time, which it reported
+    /// between these two moments. Reports doubt if the clock is further ahead than expected: then the machine was
+    /// restarted, or the server is on another machine.
     pub(crate) fn connected(&self, sent: Instant, now: Instant, floor: u64) {
         self.learn(sent, now, floor);
         self.claims.clear_watches();
@@ -122,8 +122,8 @@ impl PushListener {
         self.deliver(message, self.process.is_trusted(now));
     }
 
-    /// Passes a message on to the keeper. `is_datable`: the time in a pushed grant is by the clock of this server, and
-    /// no other server can have replaced this one.
+    /// Passes a message on to the keeper. `is_datable`: whether the time in a pushed grant can be used, because it is
+    /// by the clock of this server, and no other server can have replaced this server.
     fn deliver(&self, message: &[u8], is_datable: bool) {
         let Some(message) = Message::parse(message, &self.prefix) else { return };
         self.mailbox.push(match message {

@@ -16,8 +16,8 @@ pub(crate) trait PushHandler: Send + Sync + 'static {
     fn invalidated(&self, lock: Option<&str>);
 }
 
-/// Adapts a handler for the client library: the library calls it for each push of the connection, in the order of the
-/// pushes.
+/// Adapts a handler for the client library: the library calls [`send`](AsyncPushSender::send) for each push of the
+/// connection, in the order of the pushes.
 pub(crate) struct PushSender<H>(pub(crate) Arc<H>);
 
 impl<H: PushHandler> AsyncPushSender for PushSender<H> {

@@ -22,16 +22,16 @@ pub(crate) struct ServerProcess {
     newest_prompt_sent: AtomicU64,
 }
 
-/// What is known of the process.
+/// What is known of the process that answers for the server.
 struct ProcessState {
-    /// The run id at the newest connection, if there was a connection; the inner `None` if the user has no right to
-    /// read it.
+    /// The run id of the process at the newest connection. `None` before the first connection; `Some(None)` if the user
+    /// has no right to read the run id.
     run_id: Option<Option<String>>,
     /// When the process was started, by its own clock in microseconds; `None` if the user has no right to read it.
     started_micros: Option<u64>,
-    /// The server was a master at some time.
+    /// Whether the server was a master at some time.
     was_master: bool,
-    /// Our holds may be on the server. If none can be there, it does not matter which process answers.
+    /// Whether our holds may be on the server. If none can be there, it does not matter which process answers.
     may_have_holds: bool,
 }
 
@@ -95,8 +95,8 @@ impl ServerProcess {
     }
 
     /// Sets the trust period. A notification proves nothing if it comes later than the trust period after the newest
-    /// request with a prompt answer was sent: a server that was stopped for so long may have been replaced. When it
-    /// runs again, it still executes the requests in its socket, and they may grant.
+    /// request with a prompt answer was sent: a server whose process was paused for so long may have been replaced.
+    /// When the process runs again, it still executes the requests in its socket, and these requests can grant locks.
     pub(crate) fn set_trust_period(&self, period: Duration) {
         self.trust_period.store(u64::try_from(period.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

@@ -18,7 +18,7 @@ pub(crate) struct ServerTime {
     clock: Mutex<ServerClock>,
     /// The server's time when the connection was made, or when slots came to the server later, in microseconds.
     floor: AtomicU64,
-    /// Pushed grants are confirmed with the server before they count.
+    /// Whether pushed grants must be confirmed with the server before they count.
     must_confirm: AtomicBool,
 }
 

@@ -49,13 +49,13 @@ pub(crate) struct ClusterState {
 pub(crate) struct ClusterMap {
     /// The owner of each slot; `None` until a node reports the owner.
     slots: Vec<Option<Owner>>,
-    /// Nodes that lost slots since the owners were last reported.
+    /// Nodes that lost slots after the newest report of the owners.
     former_owners: Vec<Arc<Node>>,
     /// Nodes that own slots, or to which other nodes redirected a request.
     nodes: Vec<Arc<Node>>,
     /// The nodes of the URL.
     seeds: Vec<Arc<Node>>,
-    /// The node to ask first for the owners of the slots: it reported the newest change.
+    /// The node to ask first for the owners of the slots: the newest redirection names it as an owner.
     first_to_ask: Option<Arc<Node>>,
     /// The node to ask last for the owners of the slots: it does not answer.
     last_to_ask: Option<Arc<Node>>,
@@ -95,7 +95,7 @@ impl Cluster {
         }))
     }
 
-    /// The connection to the node that has this slot.
+    /// The connection to the node that has this slot, which is made if there is none.
     pub(crate) async fn route(&self, slot: u16) -> Result<Route, EngineError> {
         let owner = match self.0.owner(slot) {
             Some(owner) => owner,
@@ -137,7 +137,7 @@ impl Cluster {
         Destination { slot: Some(slot), asking: false, unsettled }
     }
 
-    /// The connection to this node.
+    /// The connection to this node, which is made if there is none.
     pub(crate) async fn connect(
         &self,
         node: &Arc<Node>,
@@ -193,7 +193,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The node to which a slot is migrating, at the address `to` by the report of the node `from`.
+    /// The node to which a slot is migrating, at the address `to`, as the node `from` reports.
     pub(crate) fn importer(&self, slot: u16, to: &str, from: &Node) -> Result<Arc<Node>, EngineError> {
         self.0.node_of_address(to, from, slot).inspect(|node| node.may_have_holds())
     }
@@ -233,8 +233,8 @@ impl ClusterState {
         }
     }
 
-    /// Called when this node did not answer, and so may have been replaced: asks the other nodes for the owners of the
-    /// slots.
+    /// Makes the background task ask for the owners of the slots, this node last. Called when this node did not answer,
+    /// because another node may have replaced it.
     pub(crate) fn suspect(&self, node: &Arc<Node>) {
         self.lock().last_to_ask = Some(Arc::clone(node));
         self.request_map();
@@ -245,7 +245,7 @@ impl ClusterState {
         MapTask::request(&self.weak_self);
     }
 
-    /// Waits until a node has reported the owners of the slots.
+    /// Waits until an attempt to learn the owners of the slots has ended; an error if no node reported them.
     async fn wait_for_map(&self) -> Result<(), EngineError> {
         let mut map_attempt_ended = pin!(self.map_attempt_ended.notified());
         map_attempt_ended.as_mut().enable();
@@ -260,8 +260,8 @@ impl ClusterState {
         }
     }
 
-    /// The nodes to ask for the owners of the slots, in order: first the node that reported the newest change, then
-    /// connected nodes, and last the node that did not answer.
+    /// The nodes to ask for the owners of the slots, in order: first the node that the newest redirection names, then
+    /// connected nodes, then the others, and last the node that did not answer.
     pub(crate) fn nodes_to_ask(&self) -> Vec<Arc<Node>> {
         let mut map = self.lock();
         let (first_to_ask, last_to_ask) = (map.first_to_ask.take(), map.last_to_ask.take());
@@ -354,7 +354,7 @@ impl ClusterState {
 }
 
 impl ClusterMap {
-    /// Records that the slot is at this node from `now` on. True if it was at another node.
+    /// Records that the slot is at this node from `now` on. Returns true if another node was known as its owner.
     fn set_owner(&mut self, slot: u16, node: &Arc<Node>, now: Instant) -> bool {
         let owner = &mut self.slots[usize::from(slot)];
         if owner.as_ref().is_some_and(|owner| Arc::ptr_eq(&owner.node, node)) {

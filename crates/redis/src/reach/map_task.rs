@@ -13,14 +13,14 @@ use crate::runtime;
 
 /// The pause between two attempts to read the map. During the pause, redirections show the owners of single slots.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(200);
-/// How long one node may take to answer.
+/// The time limit for the answer of one node.
 const NODE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The state and the last result of this task.
+/// The state of the task, and the result of its last attempt.
 #[derive(Default)]
 pub(crate) struct MapTask {
     is_running: bool,
-    /// A caller asked for the owners after the running attempt began.
+    /// Whether a caller asked for the owners after the running attempt began.
     is_requested: bool,
     /// The error of the last attempt; `None` if that attempt read the map.
     last_error: Option<(Fault, String)>,
@@ -49,17 +49,17 @@ impl MapTask {
     }
 }
 
-/// The running task: attempts to read the map, until no caller wants it. When it is dropped early, the next request
-/// starts a new task.
+/// The running task: attempts to read the map until no caller wants the map. If the task is dropped before that, the
+/// next request starts a new task.
 struct MapReader {
     cluster: Weak<ClusterState>,
-    /// The task has ended because no caller wants the map.
+    /// Whether the task has ended because no caller wants the map.
     is_idle: bool,
 }
 
 impl MapReader {
-    /// Reads the map once for each request; for all requests that come during one attempt, once more after that
-    /// attempt.
+    /// Reads the map for each request. For all requests that come during one attempt, reads the map once more after
+    /// that attempt.
     async fn run(mut self) {
         loop {
             {
@@ -90,8 +90,8 @@ impl Drop for MapReader {
     }
 }
 
-/// Asks one node after another until one answers. If none answers, returns an error whose cause the user can repair, if
-/// there is such an error; otherwise another one.
+/// Asks one node after another until one answers. If no node answers, returns the first error whose cause the user can
+/// repair; without such an error, the error of the node that was asked last.
 async fn read_map(cluster: &ClusterState) -> Result<(), EngineError> {
     let mut first_error: Option<EngineError> = None;
     for node in cluster.nodes_to_ask() {
@@ -132,8 +132,8 @@ fn silent_error(node: &Node) -> EngineError {
     )
 }
 
-/// The error of a server that is not a node of a cluster. The request only reads, so its error never has an unknown
-/// outcome.
+/// The error for a server that is not a node of a cluster; any other error stays as it is. The request only reads, so
+/// an error with an unknown outcome becomes one to retry.
 fn not_a_node_error(error: EngineError, cluster: &ClusterState, node: &Node) -> EngineError {
     let (endpoint, scheme) = (&node.endpoint, cluster.client.config.scheme());
     if error.message.contains("cluster support disabled") {

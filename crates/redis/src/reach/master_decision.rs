@@ -79,8 +79,9 @@ pub(crate) fn decide_master(answers: &[SentinelAnswer<'_>], group: &str) -> Mast
     MasterDecision::NoMaster(no_majority_error(answers, group, answers.len() - majority))
 }
 
-/// Whether any report names another server than `followed`, with a later epoch than every report that names `followed`.
-/// One such Sentinel is enough to doubt the server that the client follows, but not enough to follow the other server.
+/// Whether any report names another server than `followed`, with a later epoch than every report that names `followed`;
+/// false if no report names `followed`. One such Sentinel is enough to doubt the server that the client follows, but
+/// not enough to follow the other server.
 pub(crate) fn contradicts(answers: &[SentinelAnswer<'_>], followed: &Endpoint) -> bool {
     let newest_epoch = |is_followed: bool| {
         let epochs = answers.iter().filter_map(move |(_, report)| match report {
@@ -111,8 +112,9 @@ fn unknown_group_error(answers: &[SentinelAnswer<'_>], group: &str) -> EngineErr
     )
 }
 
-/// The error without a majority. If more than `spare` Sentinels refuse the login or are not Sentinels, the error of one
-/// of them is returned: waiting does not help. `spare` is the number of Sentinels that are not needed for a majority.
+/// The error if no majority of the Sentinels names one master. If more than `spare` Sentinels refuse the login or are
+/// not Sentinels, the error of one of these is returned, because waiting does not help. `spare` is the number of
+/// Sentinels that are not needed for a majority.
 fn no_majority_error(answers: &[SentinelAnswer<'_>], group: &str, spare: usize) -> EngineError {
     let errors = || {
         answers.iter().filter_map(

@@ -1,6 +1,6 @@
 //! Finds the server to which a request goes. Redis has three setups: one server, a group that Sentinels watch, a
-//! cluster. They differ in how the server of a slot is found, and in the reaction to a change. Scripts, outbox,
-//! listener and records are the same for all.
+//! cluster. They differ in how the server of a slot is found, and in the reaction when that server changes. Scripts,
+//! outbox, listener and records are the same for all three.
 
 use std::sync::{Arc, atomic::AtomicU64};
 

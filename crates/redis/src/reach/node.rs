@@ -32,17 +32,17 @@ const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
 pub(crate) struct Node {
     /// The address at which this client reaches the node.
     pub(crate) endpoint: Endpoint,
-    /// The node's id in the cluster, once it is known.
+    /// The node's id in the cluster, as soon as it is known.
     pub(crate) id: OnceLock<String>,
     /// The connection for requests.
     link: Link<NodeDialer>,
     /// The connection for the notifications of slots, if the server has channels of slots (sharded publish/subscribe).
     pub(crate) shard_subscriber: ShardSubscriber,
-    /// Whether the server has channels of slots, once known.
+    /// Whether the server has channels of slots, as soon as that is known.
     has_slot_channels: OnceLock<bool>,
     /// How often slots came to this node from other nodes.
     slot_arrivals: AtomicU64,
-    /// How many of these arrivals happened before the floor of the token counter was last set.
+    /// How many arrivals of slots happened before the floor of the token counter was last set.
     arrivals_in_floor: AtomicU64,
 }
 
@@ -52,7 +52,7 @@ struct NodeDialer {
     cluster: Weak<ClusterState>,
     /// Connects to one server, whatever its setup.
     dialer: Dialer,
-    /// A connection to the node was made at some time.
+    /// Whether a connection to the node was made at some time.
     was_connected: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ impl Node {
     }
 
     /// The connection, if there is one, and if no slot came to the node after the floor of the token counter was last
-    /// set.
+    /// set; otherwise `None`.
     pub(crate) fn ready_conn(&self) -> Option<Arc<Conn>> {
         self.link.live().filter(|_| self.is_floor_current())
     }
@@ -119,7 +119,7 @@ impl Node {
         self.link.mend().await;
     }
 
-    /// Records that the node has slots, or that slots are migrating to it.
+    /// Records that our holds may be on the node: it has slots, or slots are migrating to it.
     pub(crate) fn may_have_holds(&self) {
         self.listener().process.may_have_holds();
     }
@@ -149,7 +149,8 @@ impl Node {
         self.arrivals_in_floor.load(Ordering::Acquire) >= slot_arrivals
     }
 
-    /// Whether the server has channels of slots (Redis 7.0). Calls the command without arguments, which does nothing.
+    /// Whether the server has channels of slots (Redis 7.0). Calls `SPUBLISH` without arguments, which publishes
+    /// nothing.
     pub(crate) async fn has_slot_channels(&self, conn: &Conn) -> Result<bool, EngineError> {
         if let Some(&known) = self.has_slot_channels.get() {
             return Ok(known);

@@ -1,4 +1,4 @@
-//! One server, and the connection to it, which is made again when it breaks.
+//! One server, and the connection to this server, which is made again when the connection breaks.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -75,8 +75,8 @@ impl OneServer {
     }
 }
 
-/// Ends the connection with this number, if it is the newest one. With a `doubt_listener`, also tells the keeper
-/// through that listener that all holds are in doubt.
+/// Ends the connection with this number, and with a `doubt_listener` tells the keeper through that listener that all
+/// holds are in doubt. Does nothing if there is a newer connection, or none.
 pub(crate) fn hang_up<D: Dial<Conn = Conn>>(
     link: &Link<D>,
     connection: u64,

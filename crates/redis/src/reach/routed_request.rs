@@ -198,7 +198,7 @@ impl Route {
 /// A request in flight to a node. If it is dropped without an answer, longer than [`OVERDUE_MS`] after it was sent, the
 /// cluster asks other nodes for the owners of the slots: a node that hangs sends no redirection to its successor.
 struct OverdueWatch<'a> {
-    /// `None` once the answer came.
+    /// `None` after the answer has come.
     cluster_node: Option<&'a ClusterNode>,
     sent: Instant,
 }

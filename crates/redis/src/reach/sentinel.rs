@@ -1,5 +1,5 @@
 //! The master of a group that Sentinels watch. A connection to the master lasts as long as the Sentinels name that
-//! server: a demoted master does not know for seconds that it was demoted, and answers as before.
+//! server: for some seconds a demoted master does not know that it was demoted, and still answers as the master.
 
 use std::{
     sync::{
@@ -35,8 +35,8 @@ const DECISION_INTERVAL: Duration = Duration::from_millis(250);
 const CONN_WAIT: Duration = Duration::from_millis(300);
 /// The lower bound of the trust period: for how long the client trusts a master that no majority of the Sentinels names
 /// any more. An answer of the master that took longer than the trust period proves nothing. The trust period is half of
-/// the time after which Sentinels regard a silent master as down, within the two bounds. A promotion of another server
-/// takes longer than the trust period.
+/// the time after which Sentinels regard a silent master as down, but at least this constant and at most
+/// [`MAX_TRUST_PERIOD`]. A promotion of another server takes longer than the trust period.
 const MIN_TRUST_PERIOD: Duration = Duration::from_secs(2);
 /// The upper bound of the trust period.
 const MAX_TRUST_PERIOD: Duration = Duration::from_secs(5);
@@ -72,8 +72,8 @@ impl SentinelGroup {
         Self(Link::new(dialer, Arc::clone(&client.clock), contact))
     }
 
-    /// The connection to the master. While there is none and the reason is known, callers wait only for [`CONN_WAIT`]:
-    /// attempts to connect continue in the background.
+    /// The connection to the master. While there is none and the reason is known, a caller waits only for
+    /// [`CONN_WAIT`], and then gets the reason as an error. Attempts to connect continue in the background.
     pub(crate) async fn conn(&self) -> Result<Arc<Conn>, EngineError> {
         loop {
             if let Some(conn) = runtime::within(CONN_WAIT, self.0.conn()).await {
@@ -134,7 +134,8 @@ impl MasterDialer {
     }
 
     /// Connects to the named server. The server itself must report that it is the master, and then a majority of the
-    /// Sentinels must name it again: a server that was stopped and replaced does not know that it was replaced.
+    /// Sentinels must name it again: a server that was replaced while its process was paused does not know that it was
+    /// replaced.
     async fn open(&self, named: &NamedMaster, broken: Arc<Notify>) -> Result<Conn, EngineError> {
         let config = &self.client.config;
         // A Sentinel names the address that the server announces; this client may reach it at another one.

@@ -34,7 +34,7 @@ const MAX_SILENCE: Duration = Duration::from_secs(1);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 /// For this long, the master is disputed if one Sentinel names another master than the majority, with a later epoch:
 /// Sentinels inform each other of a fail-over within 2 s. After this time the majority decides in spite of that
-/// Sentinel: epochs restart when a group is removed and added again.
+/// Sentinel, because its epoch may be left from earlier: epochs restart when a group is removed and added again.
 const MAX_DISPUTE: Duration = Duration::from_secs(5);
 /// The channel on which Sentinels announce a new master; Sentinels define its name.
 const CHANNEL: &str = "+switch-master";
@@ -63,7 +63,7 @@ struct PolledSentinel {
     clock: Arc<dyn Clock>,
     last_report: Mutex<LastReport>,
     changed: watch::Sender<()>,
-    /// Notified when the Sentinel is to be asked at once.
+    /// Notified when the Sentinel is to be asked without delay.
     poll_now: Notify,
 }
 
@@ -74,7 +74,7 @@ struct LastReport {
 }
 
 impl LastReport {
-    /// The report, if the Sentinel was asked for it at the instant `since` or later.
+    /// The report, if the Sentinel was asked for it at the instant `since` or later; otherwise "not asked".
     fn since(&self, since: Instant) -> &SentinelReport {
         if self.asked_at < since { &SentinelReport::NotAsked } else { &self.report }
     }
@@ -142,7 +142,7 @@ impl SentinelPoller {
         self.changed.subscribe()
     }
 
-    /// Asks all Sentinels at once.
+    /// Makes the tasks ask all Sentinels without delay.
     pub(crate) fn poll_now(&self) {
         self.sentinels.iter().for_each(|sentinel| sentinel.poll_now.notify_one());
     }

@@ -33,7 +33,7 @@ use crate::{
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// A server that is silent for this long counts as gone.
 const MAX_SILENCE: Duration = Duration::from_secs(3);
-/// How long the connection stays open while no claim waits: a client whose claim waited once is likely to have waiting
+/// How long the connection stays open while no claim waits: a client that had a waiting claim is likely to have waiting
 /// claims again.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -62,7 +62,7 @@ struct Subscriptions {
     channels: Mutex<Channels>,
     /// Passes slots to the task of the connection, which subscribes to their channels.
     requests: mpsc::UnboundedSender<u16>,
-    /// The connection has ended.
+    /// Whether the connection has ended.
     is_dead: AtomicBool,
 }
 
@@ -167,8 +167,8 @@ impl Dial for ShardDialer {
 }
 
 impl Subscriptions {
-    /// Requests a subscription of a slot, unless it is pending already; returns the receiver of the answer, or `None`
-    /// if the slot is subscribed.
+    /// Requests a subscription of a slot, unless a subscription of the slot is pending already. Returns the receiver of
+    /// the answer, or `None` if the slot is subscribed.
     fn request(&self, slot: u16) -> Option<oneshot::Receiver<Result<(), Refused>>> {
         let (sender, answer) = oneshot::channel();
         let mut channels = self.lock();
@@ -232,7 +232,7 @@ struct ShardTask {
 }
 
 impl ShardTask {
-    /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for a while.
+    /// Runs until the connection breaks, the server is silent for too long, or no claim has waited for [`IDLE_LIMIT`].
     async fn run(mut self) -> Option<()> {
         let (mut ping_sent_at, mut last_needed): (Option<Instant>, _) = (None, self.client.clock.now());
         loop {
@@ -307,7 +307,8 @@ fn handle_frame(
     Some(())
 }
 
-/// Owned by the task of a connection: when dropped, makes the waiting claims and callers ask again.
+/// Owned by the task of a connection: when dropped, makes the claims that wait in its slots ask again, and the callers
+/// that wait for a subscription get an error.
 struct EndNotice {
     subscriptions: Arc<Subscriptions>,
     cluster: Weak<ClusterState>,

@@ -53,7 +53,8 @@ fn read_range(range: Value, reporter_host: &str) -> Option<SlotRange> {
     (first <= last).then_some(SlotRange { first, last, owner })
 }
 
-/// The endpoint of a reported host; `reporter_host` is the host of the reporting node.
+/// The endpoint of a reported host; `reporter_host` is the host of the reporting node. `None` if that node does not
+/// know the host (`?`).
 fn endpoint_of(host_text: &str, port: u16, reporter_host: &str) -> Option<Endpoint> {
     match host_text {
         "?" => None,

@@ -24,7 +24,7 @@ pub(super) fn validity(ttl: Duration) -> Duration {
 }
 
 /// The largest set of these nodes whose clocks certainly differ by no more than the tolerance. `clocks`: the number of
-/// each node, and how far its clock is ahead.
+/// each node, and how far its clock is ahead of ours.
 pub(super) fn largest_agreeing_set(clocks: &[(usize, ClockLead)], tolerance: Duration) -> Vec<usize> {
     let tolerance = i64::try_from(tolerance.as_micros()).unwrap_or(i64::MAX);
     let agreeing_with = |slowest: &ClockLead| -> Vec<usize> {

@@ -20,7 +20,8 @@ use crate::{keys::Keys, scripts::Script, token_counter::LINEAGE};
 /// By how much the guessed token is ahead of the nodes' clocks, in microseconds: when the request arrives, the token
 /// must still be larger than the node's time.
 const TOKEN_LEAD_MICROS: u64 = 5_000;
-/// How often a larger token is tried after a node refused a token because its newest token is as large or larger.
+/// How many times the token of one claim is written at most. A node refuses a token if its newest token is as large or
+/// larger; then a larger token is tried.
 const MAX_TOKEN_ATTEMPTS: u32 = 3;
 /// For how long a node stores how the last hold ended (`TOKEN_LIFE` in `lua/redlock/head.lua`): a node that has had its
 /// data for a shorter time may have forgotten that end.
@@ -66,7 +67,8 @@ impl RedlockEngine {
         self.conclude(&attempt, how, &tally, decision)
     }
 
-    /// The answer to the claim. A claim that is not granted leaves nothing on the nodes.
+    /// The answer to the claim. If a request to create the claim is not granted, releases what it may have left on the
+    /// nodes.
     fn conclude(
         &self,
         attempt: &ClaimAttempt<'_>,
@@ -101,7 +103,7 @@ impl RedlockEngine {
     }
 
     /// Guesses a token from the clocks of the nodes. The guess is larger than every earlier token; only a token that
-    /// was granted just now may be as large. 0 if the clocks are not known.
+    /// was granted just now can be as large. 0 if the clocks of a majority are not known, or do not agree.
     fn guess_token(&self, ttl: Duration) -> u64 {
         let now = self.clock.now();
         let clocks: Vec<_> = self
@@ -248,9 +250,9 @@ impl RedlockEngine {
         Some(node.with_name(&EngineError::new(Fault::Full, message)))
     }
 
-    /// How long a node has no vote after a restart: the longest lease, two hundredths of it, and a margin. One hundredth
-    /// is for a node whose clock is faster. With the other one, every forgotten token is smaller than the time of each
-    /// node whose clock agrees with this node's.
+    /// How long a node has no vote after a restart: the longest lease, two hundredths of it, and a margin. One
+    /// hundredth is for a node whose clock is faster. With the second hundredth, every token that the node has
+    /// forgotten is smaller than the time of each other node whose clock agrees with this node's clock.
     pub(super) fn quarantine(&self) -> Duration {
         let max_ttl = self.max_ttl();
         max_ttl + max_ttl / 50 + QUARANTINE_MARGIN

@@ -10,11 +10,12 @@ use crate::config::Config;
 /// The default of the longest ttl. A restarted node has no vote for a little longer than this, so the default is much
 /// shorter than the longest ttl of a single server, which is a day.
 const DEFAULT_MAX_TTL: Duration = Duration::from_secs(60);
-/// The range of the longest ttl.
+/// The allowed range of the longest ttl.
 const MAX_TTL_RANGE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-/// The range of the time limit for a node.
+/// The allowed range of the time limit for the answer of a node.
 const NODE_TIMEOUT_RANGE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
-/// By default the time limit for a node is the ttl divided by this, within two bounds.
+/// By default the time limit for a node is the ttl divided by this, but at least [`MIN_NODE_TIMEOUT`] and at most
+/// [`MAX_NODE_TIMEOUT`].
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
 /// The shortest default of the time limit for a node.
 const MIN_NODE_TIMEOUT: Duration = Duration::from_millis(20);
@@ -25,7 +26,7 @@ const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Clone)]
 pub struct RedlockConfig {
     pub(super) nodes: Vec<Config>,
-    /// `None`: the default, which depends on the ttl.
+    /// How long to wait for a node's answer; `None`: the default, which depends on the ttl.
     pub(super) node_timeout: Option<Duration>,
     /// The longest ttl of claims.
     pub(super) max_ttl: Duration,
@@ -47,7 +48,8 @@ impl RedlockConfig {
     /// credentials of the first node.
     ///
     /// # Errors
-    /// As [`new`](Self::new), and for a malformed URL. No error shows a password.
+    /// Those of [`new`](Self::new), and [`is_misconfigured`](Error::is_misconfigured) for a malformed URL. No error
+    /// shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::new(url::read(rest)?)
     }

@@ -23,13 +23,13 @@ use crate::{engine::REQUEST_LIFE, keys::Keys, lock_mutex, scripts::millis};
 /// the waiters that are not notified.
 const POLL_INTERVALS: std::ops::RangeInclusive<Duration> =
     Duration::from_millis(20)..=Duration::from_millis(250);
-/// The tokens of a grant: one for the claim itself, and one for each of 64 tasks of this process that get the lock
-/// before another process does.
+/// The number of tokens of a grant: one for the claim itself, and one for each of the up to 64 tasks of this process to
+/// which the hold is handed over before another process gets the lock.
 const TOKENS_PER_GRANT: u32 = 1 + 64;
-/// How long a request may take before its outcome is unknown. The first request connects to all nodes, which may take
-/// most of this time.
+/// The time limit of a request: without an answer by then, its outcome is unknown. The first request connects to all
+/// nodes, which can take most of this time.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long, when it connects for the first time, the engine waits for more nodes than a majority.
+/// How long the engine waits for the other nodes after its first connections to a majority of the nodes.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Locks on a majority of independent servers.
@@ -42,7 +42,7 @@ pub struct RedlockEngine {
     mailbox: Arc<Mailbox>,
     /// The number of the next attempt to claim: each attempt writes its own value under the lock key.
     pub(super) next_attempt: AtomicU32,
-    /// This client was connected to a majority of the nodes at some time.
+    /// Whether this client was connected to a majority of the nodes at some time.
     pub(super) was_connected: AtomicBool,
     /// Records whether the nodes were ever reached.
     pub(super) contact: Contact,
@@ -88,7 +88,7 @@ impl RedlockEngine {
         Keys::of(&self.config.nodes[0].prefix, name)
     }
 
-    /// How long, when it connects for the first time, the engine waits for more nodes than a majority.
+    /// How long the engine waits for the other nodes after its first connections to a majority of the nodes.
     pub(super) fn first_contact_timeout(&self) -> Duration {
         self.config.node_timeout.unwrap_or(FIRST_CONTACT_TIMEOUT)
     }
@@ -98,7 +98,7 @@ impl RedlockEngine {
         Duration::from_millis(self.max_ttl.load(Ordering::Relaxed))
     }
 
-    /// Records the longest ttl of another client.
+    /// Records the longest ttl of another client, if it is longer than the longest one so far.
     pub(super) fn record_max_ttl(&self, max_ttl: Duration) {
         self.max_ttl.fetch_max(millis(max_ttl), Ordering::Relaxed);
     }
@@ -161,7 +161,7 @@ impl Engine for RedlockEngine {
     }
 }
 
-/// What this engine can do, for core.
+/// The properties of this engine, as the crate `leasehold_core` reads them.
 fn profile(config: &RedlockConfig, contact: Contact) -> Profile {
     let mut profile = Profile::new("redlock");
     profile.life = Life::Lease;

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// How long renewals and releases wait for the answers of a majority. A long limit costs nothing: the deadline of a
-/// hold does not depend on it, and a minority that hangs is not waited for.
+/// hold does not depend on this limit, and a minority that hangs is not waited for.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// A renewal waits for answers for the ttl divided by this at most, so that the next renewal is not late.
 const RENEWAL_LIMIT_DIVISOR: u32 = 4;
@@ -205,8 +205,8 @@ fn texts(values: crate::outbox::Values, count: usize) -> NodeReplies {
 }
 
 /// Changes the answer "extended" of a node that is in quarantine into "new", which does not count as a vote. Such a
-/// node may have forgotten its vote for another claim; if a lock that a repair set there counted, the node could have
-/// voted for two claims.
+/// node may have forgotten its vote for another claim; if a lock that a repair has set on this node counted as a vote,
+/// the node could have voted for two claims.
 fn with_judged_votes(
     node: Arc<Node>,
     quarantine: Duration,
@@ -234,14 +234,15 @@ fn has_vote(node: &Node, times: &str, quarantine: Duration) -> bool {
     Duration::from_micros(data_age.min(node_micros.saturating_sub(started_micros))) >= quarantine
 }
 
-/// A hold, and whether its missing locks may be set again: only while a majority of the nodes has the lock.
+/// A hold, and whether it is allowed to set its missing locks again: only while a majority of the nodes has the lock.
 struct RepairableHold {
     hold: Hold,
     is_repair_allowed: AtomicBool,
 }
 
 /// Passes the replies of a node on, and sets missing locks again on the node, if a majority that has the lock answered
-/// before this node. For nodes that answered earlier, `renew_now` does that when it has counted the answers.
+/// before this node. On nodes that answered earlier, `renew_now` sets the missing locks again when it has counted the
+/// answers.
 fn with_repairs(
     node: Arc<Node>,
     conn: Arc<Conn>,
@@ -306,9 +307,9 @@ struct HoldTally {
     /// How many nodes may have forgotten the lock ("young"), or have the lock but no vote ("new"). Such a node has
     /// voted for no other claim since it forgot the lock.
     without_vote: usize,
-    /// The numbers of the nodes where the lock may be set again.
+    /// The numbers of the nodes where the lock is missing and can be set again.
     repairable_nodes: Vec<usize>,
-    /// An operator broke the hold.
+    /// Whether a node answered that an operator broke the hold.
     is_broken: bool,
     /// The last error of a node.
     last_error: Option<EngineError>,

@@ -28,9 +28,9 @@ use crate::{
 
 /// How long to wait for a node's answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long to wait for a node's list: it reads all keys, step by step.
+/// How long to wait for the list of one node: the node reads all its keys, step by step.
 const LIST_TIMEOUT: Duration = Duration::from_secs(4);
-/// The keys that one SCAN looks at.
+/// How many keys one `SCAN` looks at.
 const SCAN_COUNT: u64 = 1000;
 
 /// A node's report about a name.
@@ -43,9 +43,9 @@ struct NodeReport {
     token: Option<TokenRecord>,
     /// The node's time, in microseconds.
     node_micros: u64,
-    /// The node may have forgotten its locks.
+    /// Whether the node may have forgotten its locks.
     may_have_forgotten: bool,
-    /// The waiting claims: id, since when in microseconds, owner.
+    /// The waiting claims: of each its id, since when it waits, in microseconds of the node's clock, and its owner.
     waiters: Vec<(String, u64, String)>,
 }
 
@@ -151,7 +151,7 @@ impl RedlockEngine {
         Ok(views)
     }
 
-    /// Ends the hold with this token on all nodes.
+    /// Ends the hold with this token on all nodes; with `force` at once, otherwise at the end of its lease.
     async fn break_now(&self, name: &Name, token: u64, force: bool) -> Result<Broken, EngineError> {
         let keys = self.keys(name)?;
         let item = || [Item::new(&keys).number(token).number(force.into())].into();
@@ -250,8 +250,8 @@ fn parse_token_record(text: &str) -> Option<TokenRecord> {
 
 /// The holder by the votes of the reporting nodes, and the waiters on any of these nodes; `nodes` is the number of all
 /// nodes. A claim still holds if some of its votes are on nodes that forgot the votes or do not answer: no other claim
-/// can be granted the name before the lease ends. If more than one claim may hold, all of them are shown: at most one
-/// of them holds, and the others were refused, but their locks and tokens are on nodes that do not know of the holder.
+/// can be granted the name before the lease ends. If more than one claim may hold, all of them are shown. At most one
+/// of them holds: the others were refused, but left their locks and tokens on nodes that do not know of the holder.
 fn view_of(name: &Name, key: String, reports: Vec<NodeReport>, nodes: usize) -> View {
     let quorum = nodes / 2 + 1;
     // The number of nodes that do not answer, or may have forgotten their vote: a lock that is on such a node now does
@@ -306,7 +306,7 @@ fn is_foreign(report: &NodeReport) -> bool {
     claim_in_value(&report.value) == report.value
 }
 
-/// The holder with these votes; `quorum` is the number of votes that the hold needs.
+/// The view of the holder with these votes; `quorum` is the number of votes that the hold needs.
 fn holder_view(id: &str, votes: &[&NodeReport], quorum: usize) -> HolderView {
     // The hold ends when the lock has expired on so many nodes that no majority is left.
     let mut ttls_left: Vec<_> = votes.iter().map(|report| report.ttl_left.unwrap_or(Duration::MAX)).collect();

@@ -16,7 +16,7 @@ use crate::{
 /// A claim's request to every node.
 pub(super) struct ClaimRequest<'a> {
     pub(super) claim: &'a Claim,
-    /// Whether the node may set the lock, or only reports and extends a lock that this claim has there.
+    /// Whether the node is asked to set the lock, or only to report and extend a lock that this claim has there.
     pub(super) how: How,
     /// The number of the attempt of the claim.
     pub(super) attempt: u32,
@@ -32,12 +32,12 @@ pub(super) struct ClaimRequest<'a> {
 /// Whether a claim is to be notified of releases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// No: the claim is a try.
+    /// The claim is not to be notified: it is a try.
     Never,
-    /// Yes, from now on.
+    /// The claim is to be notified from now on.
     Now,
-    /// Yes, and the node may already have recorded the claim as a waiter, because it answered "taken" to an earlier
-    /// request.
+    /// The claim is to be notified. The node may already have recorded it as a waiter, because the node answered
+    /// "taken" to an earlier request.
     Still,
 }
 
@@ -64,13 +64,13 @@ pub(super) struct LockAnswer {
 /// Whether a node has the lock of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LockOutcome {
-    /// The claim has the lock since this request.
+    /// This request set the lock of the claim.
     Locked,
     /// The claim had the lock before this request.
     Relocked,
     /// Another lock is in the way.
     Taken,
-    /// The claim does not have the lock (of a request that creates nothing).
+    /// The claim does not have the lock, and the request only asked for its state.
     Absent,
     /// The claim was released on the node, or an operator broke its hold.
     Dead,
@@ -169,7 +169,7 @@ pub(super) struct ClaimEnd {
     pub(super) id: ClaimId,
     /// The attempt that ends; `None` for the whole claim.
     pub(super) attempt: Option<u32>,
-    /// The claim may make another attempt.
+    /// Whether the claim can make another attempt.
     pub(super) may_retry: bool,
     /// The first token of the hold; 0 if it is unknown whether the claim holds.
     pub(super) token: u64,
@@ -178,9 +178,9 @@ pub(super) struct ClaimEnd {
 }
 
 impl ClaimEnd {
-    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: an
-    /// earlier request of the claim may still arrive. `quarantine`: for how long after a restart a node may have
-    /// forgotten the claim.
+    /// The arguments of the script that ends the claim on a node: see `lua/redlock/release.lua`. `tombstone`: whether
+    /// the node stores a tombstone, because an earlier request of the claim may still arrive. `quarantine`: for how
+    /// long after a restart a node may have forgotten the claim.
     pub(super) fn item(&self, keys: &Keys<'_>, tombstone: bool, quarantine: Duration) -> Item {
         let attempt = self.attempt.map_or_else(|| "any".to_owned(), |attempt| attempt.to_string());
         let (token, ended, tombstone) = (self.token, previous::letter(self.ended), u8::from(tombstone));
@@ -193,9 +193,9 @@ impl ClaimEnd {
 /// What a renewal does on a node that does not have the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MissingLock {
-    /// Only reports that the lock is missing.
+    /// The node only reports that the lock is missing.
     Report,
-    /// Sets the lock again.
+    /// The node sets the missing lock again.
     SetAgain,
 }
 

@@ -1,9 +1,9 @@
 //! Redlock: locks that a majority of independent servers (the nodes) grants; the nodes do not know each other.
 //!
 //! Each node is a server with one connection, and answers for each claim whether the claim has its vote
-//! (`lua/redlock`). The client decides from the votes of a majority: `tally` and `offset` are pure. Documentation for
-//! users: `docs/engines/redlock.md`; why a token is written on a majority:
-//! `docs/decisions/0018-a-token-on-a-majority.md`; a model of it is in `model/src/redlock`.
+//! (`lua/redlock`). The client decides from the votes of a majority: the modules `tally` and `offset` do so without
+//! clock and I/O. Documentation for users: `docs/engines/redlock.md`; why a token is written on a majority:
+//! `docs/decisions/0018-a-token-on-a-majority.md`; a model of this engine is in `model/src/redlock`.
 
 mod agreement;
 mod claim;

@@ -37,16 +37,16 @@ pub(super) struct Node {
     pub(super) client: Arc<Client>,
     /// The connection, which is made again when it breaks.
     link: OneServer,
-    /// Requests that may still arrive at the node.
+    /// The requests that can still arrive at the node after their claim ended.
     pub(super) in_flight: InFlight,
-    /// How far its clock is ahead of ours.
+    /// How far the clock of the node is ahead of ours.
     clock_offset: Mutex<ClockOffset>,
     /// The number of the connection on which an answer was late and no answer has come since then; 0 if there is none.
     /// Claims do not wait for a node with such a connection.
     late_connection: AtomicU64,
-    /// An attempt to connect is running in the background.
+    /// Whether an attempt to connect is running in the background.
     is_dialing: AtomicBool,
-    /// A connection to a server of the right kind was made at some time.
+    /// Whether a connection to a server of the right kind was made at some time.
     was_connected: AtomicBool,
     /// How the last attempt to connect ended.
     dial_state: Mutex<DialState>,
@@ -57,9 +57,9 @@ pub(super) struct Node {
 /// The result of the last attempt to connect.
 #[derive(Default)]
 struct DialState {
-    /// The error, if the attempt failed.
+    /// The error of the last attempt to connect, if it failed.
     error: Option<EngineError>,
-    /// When the next attempt may begin.
+    /// The earliest time of the next attempt.
     next_dial_at: Option<Instant>,
 }
 
@@ -102,7 +102,7 @@ impl Node {
         })
     }
 
-    /// The connection, if there is one that answers in time.
+    /// The connection, if there is one and it answers in time; otherwise `None`.
     pub(super) fn responsive_conn(&self) -> Option<Arc<Conn>> {
         self.link.live_conn().filter(|conn| self.late_connection.load(Ordering::Relaxed) != conn.number)
     }
@@ -149,7 +149,8 @@ impl Node {
         }
     }
 
-    /// Connects in the background, unless an attempt is running.
+    /// Connects in the background. Does nothing if there is a connection, if an attempt is running, or if the last
+    /// attempt ended less than [`MIN_DIAL_INTERVAL`] ago.
     pub(super) fn dial(self: &Arc<Self>) {
         let too_soon = lock_mutex(&self.dial_state)
             .next_dial_at
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    /// Marks the connection as late: claims do not wait for it until it answers.
+    /// Marks the connection as late: claims do not wait for its answers until an answer comes on it.
     pub(super) fn mark_late(&self, connection: u64) {
         self.late_connection.store(connection, Ordering::Relaxed);
     }

@@ -20,7 +20,7 @@ pub(super) struct NodeRequest<T> {
 }
 
 /// Passes answers to `on_answer` in the order in which they arrive, until `on_answer` returns true, all answers have
-/// arrived, or the time is over. Requests in flight then continue in the background, because a node executes a request
+/// arrived, or `timeout` is over. Requests in flight then continue in the background, because a node executes a request
 /// whether or not a caller waits. Nodes that have not answered in time are marked as late.
 pub(super) async fn collect_answers<T: Send + 'static>(
     requests: Vec<NodeRequest<T>>,

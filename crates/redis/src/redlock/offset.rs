@@ -20,7 +20,7 @@ pub(super) struct ClockLead {
 /// What is known of the clock of one node.
 #[derive(Debug, Default)]
 pub(super) struct ClockOffset {
-    /// The bounds, and when they were learned.
+    /// The bounds of how far the clock is ahead, and when they were learned; `None` before the first answer.
     known: Option<(ClockLead, Instant)>,
     /// After a forward step of the clock: until this moment, leases that still last on other nodes may have ended early
     /// on this node.
@@ -55,7 +55,7 @@ impl ClockOffset {
         self.known = Some((next, now));
     }
 
-    /// How far the clock is ahead now; `None` before the first answer.
+    /// How far the node's clock is ahead of ours at `now`; `None` before the first answer.
     pub(super) fn clock_lead(&self, now: Instant) -> Option<ClockLead> {
         let (known, learned_at) = self.known?;
         let drift = i64::try_from(now.since(learned_at).as_micros()).unwrap_or(i64::MAX) / DRIFT_DIVISOR;

@@ -31,7 +31,7 @@ const RETRY_TIME: Duration = Duration::from_secs(120);
 pub(super) struct PendingReleases {
     /// The releases, the oldest first.
     releases: Mutex<VecDeque<PendingRelease>>,
-    /// A background task is sending.
+    /// Whether a background task is sending the releases.
     is_sending: AtomicBool,
 }
 

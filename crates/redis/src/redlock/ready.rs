@@ -38,7 +38,7 @@ impl RedlockEngine {
         self.nodes.iter().filter(|node| node.conn().is_some()).count()
     }
 
-    /// Connects to the nodes that are not connected, until a majority is.
+    /// Connects to the nodes that are not connected, until a majority is connected; then waits a moment for the others.
     async fn connect(&self) -> Result<(), EngineError> {
         let connect = |node: &std::sync::Arc<super::node::Node>| {
             let node = std::sync::Arc::clone(node);

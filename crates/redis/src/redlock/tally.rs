@@ -41,9 +41,9 @@ pub(super) struct Vote {
     pub(super) first_token: u64,
     /// How many tokens the block has.
     pub(super) tokens: u32,
-    /// The node had the lock of the claim before this request.
+    /// Whether the node had the lock of the claim before this request.
     pub(super) was_locked: bool,
-    /// The node has had its data only for a short time, so it may have forgotten how the previous hold ended.
+    /// Whether the node has had its data only for a short time: then it may have forgotten how the previous hold ended.
     pub(super) is_data_new: bool,
 }
 
@@ -105,7 +105,7 @@ impl Tally {
         self.ballots.iter().filter(|ballot| condition(ballot)).count()
     }
 
-    /// Begins the count for the writing of this block of tokens, in place of the block before.
+    /// Begins to count the nodes on which this block of tokens is written, in place of an earlier block.
     pub(super) fn start_write(&mut self, first_token: u64, tokens: u32) {
         self.block_write = Some((first_token, tokens, vec![false; self.ballots.len()]));
     }
@@ -145,8 +145,8 @@ impl Tally {
         let pending = self.count(|ballot| matches!(ballot, Ballot::Pending));
         if votes >= quorum && self.block_write.is_none() {
             let agreeing_voters = self.possibly_agreeing_voters();
-            // If a node has refused the guess, or there was no guess, it is useless to wait for nodes that might accept
-            // the guess. But a node that has not answered may have a token that an earlier request of the claim wrote.
+            // If a node has refused the guessed token, or none was sent, it is useless to wait for nodes that might
+            // accept it. But a node that has not answered may have a token that an earlier request of the claim wrote.
             let (own_token, is_guess_refused) =
                 (self.own_token(), self.votes().any(|(_, vote)| vote.first_token == 0));
             let is_guess_useless = is_guess_refused && (own_token == 0 || own_token == self.guessed_token);
@@ -217,8 +217,8 @@ impl Tally {
     }
 
     /// The token to write. This is the token that some nodes have for this claim, if no larger token is known, and no
-    /// other claim can have held since then. Otherwise it is a token that is larger than all known tokens, and not
-    /// smaller than the time of any of the voters whose clocks agree.
+    /// other claim can have held since that token was written. Otherwise it is a token that is larger than all known
+    /// tokens, and not smaller than the time of any of the voters whose clocks agree.
     fn token_to_write(&self, agreeing_voters: &[usize]) -> Decision {
         let own_token = self.own_token();
         let others = self.votes().filter(|(_, vote)| vote.first_token != own_token);
@@ -245,7 +245,8 @@ impl Tally {
     }
 
     /// The token to write next, after a token could not be written on a majority; `None` if no majority has the lock
-    /// any more. It is the same token if a majority has that token, and only the clocks are not known well enough.
+    /// any more. If a majority has the token, and only the clocks are not known well enough, it is the same token
+    /// again.
     pub(super) fn next_token(&self) -> Option<u64> {
         let (first_token, tokens, is_written_on) = self.block_write.as_ref()?;
         let agreeing_voters = self.possibly_agreeing_voters();
@@ -261,8 +262,8 @@ impl Tally {
         }
     }
 
-    /// How the previous hold ended, by the newest token that any voter knows: a majority votes now and a majority voted
-    /// for that hold, so at least one node did both.
+    /// How the previous hold ended, by the newest token that any voter knows: a majority votes for this claim and a
+    /// majority voted for that hold, so at least one node voted for both.
     fn previous(&self) -> Previous {
         // A node that wrote the token without knowing how the previous hold ended reports that end as unknown.
         let newest_vote = self
@@ -276,8 +277,8 @@ impl Tally {
         }
     }
 
-    /// The time until a majority may be free: until as many other locks have ended as votes are missing. `None` if that
-    /// time is unknown.
+    /// The time until a majority of the nodes can be free: until as many other locks have ended as votes are missing.
+    /// `None` if that time is unknown.
     fn free_in(&self) -> Option<Duration> {
         let lacking_votes = self.quorum().saturating_sub(self.votes().count()).max(1);
         let mut ttls_left: Vec<_> = self

@@ -101,8 +101,9 @@ fn a_token_is_larger_than_seen_tokens_and_clocks() {
         // The guess is behind the clock of a node: a token that this node has forgotten may be as large.
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), Ballot::Pending], "undecided"),
         (2000, vec![vote(2500, 7, 2000), vote(2510, 7, 2000), taken(9)], "write 2510"),
-        // An answer was lost. The token that some nodes have for this claim is written on the others, if the locks were
-        // there all the time. locked_before(time of the node, its newest token, its token for the claim)
+        // An answer was lost. The token that some nodes have for this claim is written on the other nodes, if the lock
+        // of the claim was on a majority of the nodes before. locked_before(time of the node, its newest token, its
+        // token for the claim)
         (
             9000,
             vec![locked_before(3000, 2500, 2500), locked_before(3010, 7, 0), Ballot::Pending],

@@ -9,7 +9,7 @@ use crate::{config::Config, server::Address, servers::Servers};
 /// The most nodes of a Redlock: a longer list is a mistake.
 const MAX_NODES: usize = 15;
 
-/// Parses the part after `redlock:`.
+/// Parses the part of a URL after `redlock:`.
 pub(super) fn read(rest: &str) -> Result<Vec<Config>, Error> {
     let malformed = |defect: &str| {
         Error::misconfigured(format!(

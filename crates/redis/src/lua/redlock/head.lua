@@ -1,15 +1,16 @@
--- One name on one node of a Redlock. Comes before the file of every verb on a node.
+-- One name on one node of a Redlock. Comes before the file of each request (claim, write, renew, release, break or
+-- look).
 --
 -- A node knows no other node. The clients decide which claim holds, from the answers of a majority of the nodes
 -- (`src/redlock`). Keys of a name (<side> is "leasehold:{tag}"):
---   <lock>           STRING  "<id>-<attempt>" while a claim has the vote of this node; "broken-<id>" once an operator
+--   <lock>           STRING  "<id>-<attempt>" while a claim has the vote of this node; "broken-<id>" after an operator
 --                            broke its hold. Expires with the lease. Anything else is foreign, and never touched.
 --   <side>T<lock>    STRING  the newest token that was written here:
 --                            "<last> <first> <id> <end> <before> <since us> <owner>".
 --                            <end> is "-" while its hold lasts, or how it ended; <before> is how the previous
 --                            hold ended.
 --   <side>W<lock>    ZSET    claims that were answered "taken" and listen, by the time of their first answer
---   <side>V<lock>    HASH    claim id -> "<since us> <channel> <owner>" of those
+--   <side>V<lock>    HASH    claim id -> "<since us> <channel> <owner>" of these claims
 --   <side>D<lock>    STRING  tombstones: ids of claims of which no request may create anything
 -- and for the node
 --   leasehold:{}B    STRING  "<born us> <longest ttl ms>": since when the node has its data, and its longest lease
@@ -78,7 +79,8 @@ local function end_of(block)
   return block.ended == '-' and 'l' or block.ended
 end
 
--- Writes a block of tokens for a claim that has the lock here. False if the newest token here is as large or larger.
+-- Writes a block of tokens for a claim that has the lock here. Returns false if the newest token here is as large or
+-- larger, otherwise true.
 local function write_block(key, block, first, tokens, id, owner)
   if block.id == id and block.first == first then
     return true
