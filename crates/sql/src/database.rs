@@ -43,8 +43,8 @@ pub(crate) struct QueueEntry {
     pub(crate) life_micros: i64,
     /// Whether the claim is exclusive: no other claim can hold the name together with this one.
     pub(crate) exclusive: bool,
-    /// Whether the claim is near the head of the queue. When a hold ahead of such a claim should end, its client checks
-    /// whether that hold has ended.
+    /// Whether the claim is near the head of the queue. At the expected end of a hold ahead of such a claim, the client
+    /// of the claim checks whether the hold has ended.
     pub(crate) near_head: bool,
     /// The claim time: how long a pushed grant lasts without a confirmation, at most.
     pub(crate) claim_time: Duration,
@@ -179,8 +179,8 @@ impl From<Failed> for EngineError {
 /// The future result of a [`Database`] method.
 pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 
-/// A database with our tables. A method that takes several names gets them sorted and without duplicates; a name for
-/// which nothing is done does not affect the others.
+/// A database with the tables of leasehold. The caller of a method that takes several names must pass them sorted and
+/// without duplicates. A name for which a method does nothing does not affect the other names.
 pub(crate) trait Database: Send + Sync + 'static {
     /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
     /// claims; the result is `None` for a claim that was not granted.
@@ -191,7 +191,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>>;
 
     /// Releases fast-path holds that have no waiters, and returns the time of each release; `None` for every other
-    /// hold.
+    /// hold, which stays.
     fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends holds, and returns the time of each extension; `None` for each hold of which the tables have no row with
@@ -215,25 +215,25 @@ pub(crate) trait Database: Send + Sync + 'static {
         true
     }
 
-    /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
-    /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
-    /// second. Not called where the database notifies clients.
+    /// Reads the unconfirmed grants to waiting claims of this client. Also reads when a name in its minimum hold time
+    /// becomes free, if a claim of this client is the head of the queue of the name. Must be cheap, because it is
+    /// called several times a second. Not called where the database notifies clients.
     fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>>;
 
-    /// Completes when something changed since the last completion. Never completes where the database cannot report
-    /// changes.
+    /// Completes when another client has possibly granted a claim since this future completed last. Never completes if
+    /// the database cannot report changes: then the client polls at its poll interval.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// How many connections the user may have and how many are in use, as the server last reported; `None` where
-    /// there is no limit.
+    /// How many connections the database user is allowed to have and how many are in use, by the last report of the
+    /// server. `None` if there is no limit or no report yet.
     fn connection_slots(&self) -> Option<ConnectionSlots> {
         None
     }
 
-    /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts the
-    /// notifications again.
+    /// With `asleep`, stops the notifications to this client, which then polls for its claims from time to time.
+    /// Otherwise allows the notifications again.
     fn set_asleep(&self, asleep: bool) {
         let _ = asleep;
     }
@@ -260,11 +260,12 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>>;
 
     /// Examines `count` names after the name `after`. Returns the names with expired claims or holds, and the last
-    /// examined name if there are more names. Deletes rows that carry no information any more.
+    /// examined name; `None` in its place if no further names follow. Deletes the rows of names that carry no
+    /// information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
 
-    /// Identifies the tables of this database, as far as they are known, to distinguish their tokens from those of
-    /// other tables.
+    /// Identifies the tables of this database, to distinguish their tokens from those of other tables. Zero before the
+    /// first connection.
     fn lineage(&self) -> Lineage;
 
     /// Makes one round trip to the database; creates nothing.

@@ -31,7 +31,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the part of a `mysql` URL after the scheme, up to the query, without decoding it first:
+    /// Parses the part of a `mysql` URL between the scheme and the query. The caller must not percent-decode this part:
     /// `//[user[:password]@]host[:port]/database`.
     ///
     /// # Errors
@@ -40,7 +40,8 @@ impl Config {
         Self::with_socket(rest, None)
     }
 
-    /// The same, for a server on a unix socket: the host in the URL is ignored.
+    /// Like [`from_url`](Self::from_url), but for a server on the unix socket `socket`: then the host in the URL is
+    /// ignored. Without a socket, the same as `from_url`.
     ///
     /// # Errors
     /// As for [`from_url`](Self::from_url).
@@ -117,8 +118,8 @@ impl Config {
             .pass(password)
             .db_name(Some(self.database.clone()))
             .tcp_keepalive(Some(KEEPALIVE))
-            // On the server's own machine the driver would switch to a unix socket, where the server may know the
-            // user by another name.
+            // Otherwise the driver would switch to a unix socket on the server's own machine. There the server possibly
+            // knows the user under another name.
             .prefer_socket(false)
             // Set here, so that the driver does not ask the server.
             .max_allowed_packet(Some(MAX_PACKET))

@@ -95,8 +95,8 @@ impl Mysql {
         self.execute_until_done(text, MissingTables::Leave).await
     }
 
-    /// Executes statements that commit nothing, and repeats them until they are done; also returns whether a replica
-    /// executed them.
+    /// Executes statements that commit nothing; after a deadlock or a broken connection tries again, [`TRIES`] times in
+    /// all. Also returns whether a replica executed them. Returns no results if the tables do not exist.
     async fn execute_until_done(
         &self,
         text: &str,

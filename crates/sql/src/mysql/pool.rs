@@ -116,8 +116,9 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Waits for a connection that another request of this client uses right now, because the server accepts no more: a
-    /// missing connection must not let a hold expire or a release fail. `None` if no other request uses one.
+    /// Waits for a connection that another request of this client uses right now. Called when the server accepts no
+    /// more connections: a missing connection must not let a hold expire or a release fail. `None` if no other request
+    /// uses a connection, or if none is returned in time.
     async fn wait_for_idle(&self) -> Option<Conn> {
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
@@ -161,7 +162,8 @@ impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: then the answers on this connection do not count.
+    /// If another server has replaced the server of this connection by now: then the answers on this connection do not
+    /// count.
     pub(super) fn give_back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.
