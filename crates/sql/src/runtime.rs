@@ -1,5 +1,5 @@
 //! The shim over the async runtime: the functions of core (spawn, sleep, time limits), and threads and clocks for this
-//! crate. All other code gets the time as an argument.
+//! crate. All other code of this crate gets the time as an argument.
 #![cfg_attr(
     any(feature = "postgres", feature = "sqlite"),
     expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")

@@ -19,8 +19,9 @@ const DEFAULT_FILE: &str = ".pgpass";
 /// The maximum size of a password file: bounds the read of a wrong file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The password from the file for a login on this host; `None` if the URL has a password. Each connection reads the
-/// file again, so that the file can be replaced.
+/// The password from the password file for a login on this host. `None` if the URL has a password, if no line of the
+/// file fits, or if the URL names no file and the default file cannot be read. Each connection reads the file again, so
+/// that the file can be replaced.
 pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
     if server.driver_config.get_password().is_some() {
         return Ok(None);
