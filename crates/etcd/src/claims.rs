@@ -9,8 +9,8 @@ use leasehold_core::{ClaimEntry, ClaimState, ClaimTable, Instant, Mode};
 
 use crate::{keys::Dir, lock_mutex, session::LeaseSlot};
 
-/// The state of a claim. The claim's own key is given by its create revision, from which the tokens of the hold are
-/// computed.
+/// The state of a claim. The claim's own key is identified by its create revision, from which the tokens of the hold
+/// are computed.
 pub(crate) type State = ClaimState<i64, Blocker>;
 /// One claim.
 pub(crate) type Entry = ClaimEntry<i64, Blocker, KeyOnLease>;
@@ -38,8 +38,8 @@ pub(crate) struct KeysInUse(Arc<Mutex<Keys>>);
 #[derive(Default)]
 struct Keys {
     in_use: HashSet<Vec<u8>>,
-    /// Keys that no claim may use before an instant, because an unanswered deletion may delete them until then. The
-    /// first to become free is the first.
+    /// Keys that no claim is allowed to use before an instant, because an unanswered deletion can delete them until
+    /// then. They are in the order in which they were given back.
     blocked: VecDeque<(Instant, Vec<u8>)>,
 }
 
@@ -47,7 +47,7 @@ struct Keys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
     /// Waits for the deletion of this key. If `sole`, no other key is ahead, and the claim holds after the deletion;
-    /// otherwise the client then asks what else is ahead.
+    /// otherwise the client asks after the deletion what else is ahead.
     Key { key: Vec<u8>, sole: bool },
     /// Waits until the claims ahead, each given by its key and its count, together take at most `max_permits`.
     Permits { ahead: Vec<(Vec<u8>, u32)>, max_permits: u32 },
@@ -129,8 +129,9 @@ impl KeyOnLease {
         self.keys_in_use.give_back(std::mem::replace(&mut self.key, key), self.unanswered_deletion.take());
     }
 
-    /// Records that a deletion without conditions is about to be sent; the server may apply it until `until`. Returns
-    /// false if an earlier one is unanswered: then the key may be deleted on conditions only.
+    /// Records that a deletion without conditions is about to be sent; the server can apply it until `until`. Returns
+    /// false if an earlier such deletion is unanswered: then the caller is only allowed to delete the key on
+    /// conditions.
     pub(crate) fn begin_deletion(&mut self, until: Instant) -> bool {
         let is_first = self.unanswered_deletion.is_none();
         self.unanswered_deletion.get_or_insert(until);

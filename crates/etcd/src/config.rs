@@ -42,7 +42,7 @@ impl Config {
     }
 
     /// Reads the part of a URL between the scheme, `etcd` or `etcds`, and the query:
-    /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, also call `tls`.
+    /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, the caller must also call `tls`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.

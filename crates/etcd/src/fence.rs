@@ -73,8 +73,8 @@ impl Fence {
     /// guarantees that a holder with a smaller token cannot change what is read afterwards.
     ///
     /// # Errors
-    /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
-    /// the same values.
+    /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a second call with the
+    /// same arguments writes the same values.
     pub async fn write(&self, token: u64, values: &[(Vec<u8>, Vec<u8>)]) -> Result<Guarded, EngineError> {
         let (digits, next_digits) = (digits(token), digits(token.saturating_add(1)));
         let put =

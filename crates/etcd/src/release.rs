@@ -20,8 +20,8 @@ use crate::{
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
 
-/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has ended by
-/// then.
+/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has already
+/// ended when this wait begins.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 /// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
 const KEY_OP: usize = 0;
@@ -99,7 +99,8 @@ impl Client {
     }
 
     /// Deletes the key of a claim without conditions, which costs the server a third less than a transaction. Returns
-    /// the key as it was. The deletion may arrive late, so no other claim uses the key until it is answered.
+    /// the key as it was. The deletion can arrive late, so no other claim uses the key until the deletion is answered
+    /// or is too old to arrive.
     async fn delete_key(&self, id: ClaimId, key: &[u8]) -> Result<Option<KeyValue>, EngineError> {
         let delete = DeleteRange { key: key.to_vec(), prev_kv: true, ..DeleteRange::default() };
         let (_, mut reply) = self.ask(delete).await?;
@@ -209,7 +210,7 @@ impl Client {
     }
 
     /// The transaction that turns a hold into a minimum hold: the key stays at its position, and moves to a lease that
-    /// no other key uses and that is not kept alive. It fails if the claim does not hold.
+    /// no other key uses and that is not kept alive. It changes nothing if the claim does not hold.
     pub(crate) fn min_hold_txn(
         key: &[u8],
         (id, token): (ClaimId, i64),

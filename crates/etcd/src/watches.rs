@@ -91,8 +91,8 @@ impl Watches {
     }
 
     /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
-    /// True if a change after the revision that the client has read was already reported: then the client has to read
-    /// once.
+    /// True if a change after the revision that the client has read was already reported: then the caller must read the
+    /// data once.
     #[must_use]
     pub(crate) fn watch(&self, target: WatchTarget, span: Span, begin: WatchStart, now: Instant) -> bool {
         let mut tables = lock_mutex(&self.tables);
@@ -172,8 +172,8 @@ impl Watches {
         self.send(WatchAction::Cancel(Cancel { watch_id }));
     }
 
-    /// Handles a reply of the server. Returns false if the server refused a watch without naming the watch: the user
-    /// may not read the key, or has to log in again.
+    /// Handles a reply of the server. Returns false if the server refused a watch without naming the watch: the user is
+    /// not allowed to read the key, or has to log in again.
     pub(crate) fn receive(&self, response: WatchResponse, handler: &dyn PushHandler) -> bool {
         let known = lock_mutex(&self.tables).record(&response);
         let Some((target, read_revision, reports_missed)) = known else {
@@ -209,8 +209,8 @@ impl Watches {
 }
 
 impl Tables {
-    /// Records the newest change of a reply. Returns the target of its watch, the revision up to which the target has
-    /// read, and whether it wants to know of missed changes; `None` for an unknown watch.
+    /// Records the newest change of a reply. Returns, of the watch of this reply, the target, the revision up to which
+    /// the target has read, and whether the target wants to know of missed changes; `None` for an unknown watch.
     fn record(&mut self, response: &WatchResponse) -> Option<(Option<WatchTarget>, i64, bool)> {
         let watch = self.watches.get_mut(&response.watch_id)?;
         let newest = response.events.iter().map(revision_of).max();

@@ -20,9 +20,9 @@ pub struct ZookeeperEngine {
 }
 
 impl ZookeeperEngine {
-    /// A client of the ensemble. It connects at the first request, not here.
+    /// A client of the ensemble. This function does not connect; the first request does.
     ///
-    /// The futures of this engine need a tokio runtime with timers and I/O, as the keeper's runtime has.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();
