@@ -103,7 +103,7 @@ impl Client {
     }
 
     /// Takes a slot on a session of this timeout, for nodes with paths of `path_bytes` bytes in all. Creates a session
-    /// if necessary.
+    /// if no existing one has room.
     pub(crate) fn take_session_slot(
         &self,
         ttl: Duration,
@@ -248,8 +248,8 @@ impl Client {
         }
     }
 
-    /// Applies changes in one step. Returns success, or the index and the error of the failed step. Every answer of a
-    /// quorum confirms the session.
+    /// Applies changes in one step. Returns success, or the index and the error of the failed step. Also records the
+    /// answer, because every answer that needs a quorum helps to confirm the session.
     pub(crate) async fn apply_changes(
         &self,
         session: &Session,

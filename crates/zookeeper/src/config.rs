@@ -64,7 +64,8 @@ impl Config {
     }
 
     /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers`, and the query:
-    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, also set `tls`.
+    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, the caller must also
+    /// set `tls`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.
@@ -116,8 +117,8 @@ impl Config {
     /// The path that contains the directory of each name; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if it is no path, is the root or `/zookeeper`, or has more than
-    /// 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) if `prefix` is no path, is the root, is `/zookeeper` or below it,
+    /// or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if !is_path(prefix) || prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") {
             return Err(Error::misconfigured(format!(

@@ -12,8 +12,9 @@
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
 //!
-//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. By this mark a
-//! client refuses a try because of holders and waiters, not because of other tries.
+//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. This mark lets
+//! other tries recognise the node of a try: a try is refused because of holders and waiters, not because of other
+//! tries.
 //!
 //! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
 //! `<anything>__rlock__<number>`, as kazoo names them
@@ -225,8 +226,8 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Whether another node of the same claim may replace this node when it is deleted: Curator's writers, from 5.5 on,
-/// continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
+/// Whether another node of the same claim possibly replaces this node when this node is deleted: Curator's writers,
+/// from 5.5 on, continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
 pub(crate) fn may_be_replaced(name: &str) -> bool {
     name.contains(WRITER)
 }
