@@ -45,7 +45,8 @@ impl Config {
     /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, the caller must also call `tls`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2379,host:2379" };
         let (login, members, path) = url.split(rest)?;

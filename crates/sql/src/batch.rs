@@ -1,5 +1,5 @@
-//! Combines the requests of many callers into one statement: requests that arrive while all allowed statements run
-//! wait, and share the next statement.
+//! Combines the requests of many callers into one statement: a request that arrives while as many statements run as are
+//! allowed has to wait, and shares the next statement with the other waiting requests.
 
 use std::{
     collections::VecDeque,

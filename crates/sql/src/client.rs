@@ -59,7 +59,7 @@ pub(crate) struct Client {
     /// Combines fast-path releases into statements.
     release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
     /// Notified to wake the maintenance task: when a claim entered the queue, when a check became due sooner, or when
-    /// notifications stopped to arrive.
+    /// notifications stopped arriving.
     pub(crate) maintenance_wake: Arc<Notify>,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,

@@ -11,8 +11,8 @@ use leasehold_core::lock_state::WATCHERS;
 
 /// A client far back in the queue closes its connection when less than 1/4 of all slots is free.
 const FAR_SHARE: u32 = 4;
-/// A client near the head of the queue closes its connection when less than 1/8 of all slots is free. This share is
-/// smaller than [`FAR_SHARE`], because only few clients per name are near the head.
+/// A client near the head of the queue closes its connection when less than 1/8 of all slots is free. Clients far back
+/// close their connections earlier, when less than 1/4 is free, because there are many more of them per name.
 const NEAR_SHARE: u32 = 8;
 /// A client that has closed its connection keeps one again only if, beyond its share (1/4 or 1/8), a further 1/8 of all
 /// slots is free. Without this margin polling clients would take and free the last slot in turns.
@@ -52,8 +52,8 @@ impl ConnectionSlots {
         }))
     }
 
-    /// Whether a waiting client with `ahead` claims ahead of it is allowed to keep its connection, which is one of the
-    /// used ones. For a client that is `asleep`, which polls on short connections: whether it is allowed to keep a
+    /// Whether a waiting client with `ahead` claims ahead of it is allowed to keep its connection, which counts as a
+    /// used one. For a client that is `asleep`, which polls on short connections: whether it is allowed to keep a
     /// connection again.
     pub(crate) fn may_keep_connection(self, ahead: u32, asleep: bool) -> bool {
         let share = if is_near(ahead) { NEAR_SHARE } else { FAR_SHARE };

@@ -110,8 +110,8 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "the server was replaced by another one")
 }
 
-/// The error for unusable tables. It is a single line, even if names that other users chose contain control
-/// characters.
+/// The error for unusable tables. Its text is a single line: control characters, which names that other users chose can
+/// contain, are replaced.
 pub(crate) fn misconfigured(what: &str) -> Failed {
     let line: String = what.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     Failed::new(Fault::Misconfigured, line)
@@ -220,8 +220,8 @@ pub(crate) trait Database: Send + Sync + 'static {
     /// called several times a second. Not called where the database notifies clients.
     fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>>;
 
-    /// Completes when another client has possibly granted a claim since this future completed last. Never completes if
-    /// the database cannot report changes: then the client polls at its poll interval.
+    /// Completes when another client has possibly granted a claim since the last such future completed. Never completes
+    /// if the database cannot report changes: then the client polls at its poll interval.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
@@ -243,8 +243,8 @@ pub(crate) trait Database: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Called every second: closes what is not needed, such as the connection for notifications while no claim of this
-    /// client waits.
+    /// Closes what is not needed, such as the connection for notifications while no claim of this client waits. The
+    /// maintenance task calls this about once a second or more often.
     fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
         let _ = claims_wait;
         Box::pin(std::future::ready(()))

@@ -1,6 +1,6 @@
-//! One step of one name: a snapshot of its rows in, the changes out. Pure. The rules are those of [`LockState`],
-//! which the memory engine runs, too; here it is restored from rows for each step and saved again, under the lock of
-//! the name's row.
+//! One step of one name: a snapshot of its rows in, the changes out. Pure. The rules are those of [`LockState`], which
+//! the memory engine runs, too; here a `LockState` is restored from rows for each step and saved again, under the lock
+//! of the name's row.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -167,8 +167,8 @@ impl Snapshot {
         };
         let tombstone_life = match verb {
             Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
-            // No tombstone is needed: either every request of the claim was answered, or its client sends a release,
-            // which leaves a tombstone.
+            // After other verbs no tombstone is needed: either every request of the claim was answered, or its client
+            // sends a release, which leaves a tombstone.
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, tombstone_life, &mut tombstones, &mut mint);

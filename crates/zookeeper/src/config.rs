@@ -68,7 +68,8 @@ impl Config {
     /// set `tls`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error contains a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2181,host:2181/chroot" };
         let (login, servers, chroot) = url.split(rest)?;

@@ -31,11 +31,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the part of a `mysql` URL between the scheme and the query. The caller must not percent-decode this part:
-    /// `//[user[:password]@]host[:port]/database`.
+    /// Parses the part of a `mysql` URL between the scheme and the query: `//[user[:password]@]host[:port]/database`.
+    /// The caller must not percent-decode this part.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::with_socket(rest, None)
     }
@@ -96,8 +97,8 @@ impl Config {
         self
     }
 
-    /// Whether the connections are encrypted. Certificates must come from files: the driver accepts no rustls
-    /// configuration.
+    /// Whether the connections are encrypted. The caller must give certificates as files, because the driver accepts no
+    /// rustls configuration.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;

@@ -66,8 +66,8 @@ impl Conn {
             .map_err(|failed| config.with_address(&failed))
     }
 
-    /// Executes some statements in one round trip; returns their results, in order. After an error the later statements
-    /// are not executed.
+    /// Executes some statements in one round trip; returns their results, in order. If a statement fails, returns its
+    /// error; the later statements are not executed.
     pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let timed_out = || Err(ExecuteError::TimedOut(REQUEST_TIMEOUT));
         runtime::within(REQUEST_TIMEOUT, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)

@@ -25,7 +25,7 @@ pub(super) enum ExecuteError {
 pub(super) enum Commits {
     /// None of the statements commits anything that matters.
     Never,
-    /// The statement with this index commits, and none before it does; index 0 for a statement outside of a
+    /// The statement with this index commits, and no earlier one commits; index 0 for a statement outside of a
     /// transaction.
     At(usize),
 }

@@ -19,8 +19,8 @@ use crate::{
     pool_wait::wait_for_returned,
 };
 
-/// A connection that was silent for longer than this is closed: the server, or a proxy in front of it, would close it
-/// soon.
+/// A connection that was silent for longer than this is closed: otherwise the server, or a proxy in front of the
+/// server, would close the connection soon.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 /// A connection that was silent for longer than this gets a ping first. Without the ping, the outcome of a statement to
 /// a server that was restarted meanwhile would be unknown.
@@ -44,8 +44,8 @@ pub(super) struct Pool {
     connections_broke: AtomicBool,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in
-/// the middle of a transaction.
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back), dropping it closes the connection,
+/// which is possibly in the middle of a transaction.
 pub(super) struct Borrowed<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,

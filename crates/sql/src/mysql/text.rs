@@ -1,4 +1,4 @@
-//! Builds statements as text: several of them share one round trip, which prepared statements cannot.
+//! Builds statements as text: several statements of text can share one round trip, several prepared statements cannot.
 //!
 //! All values are inserted as digits only, so none of them can be taken for SQL.
 
@@ -34,8 +34,8 @@ impl Sql {
         })
     }
 
-    /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses
-    /// such a statement.
+    /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses a
+    /// statement with such a word.
     pub(super) fn with_values(&self, values: &[(&str, &str)]) -> String {
         let text_without_comments = self.statements();
         let mut text = String::with_capacity(

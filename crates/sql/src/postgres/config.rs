@@ -21,11 +21,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the part of a `postgres` URL between the scheme and the query. The caller must not percent-decode this
-    /// part: `//[user[:password]@]host[:port][,host[:port]...][/database]`.
+    /// Parses the part of a `postgres` URL between the scheme and the query:
+    /// `//[user[:password]@]host[:port][,host[:port]...][/database]`. The caller must not percent-decode this part.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::with_parameters(rest, &[])
     }

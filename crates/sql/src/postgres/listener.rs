@@ -132,8 +132,8 @@ impl Listener {
         Ok((subscription, None))
     }
 
-    /// Borrows a connection for a transaction, which possibly waits for a row lock. While claims wait, borrows a
-    /// connection that does not listen, so that the transaction delays no notification.
+    /// Borrows a connection for a transaction, which possibly waits for a row lock. While claims of this client wait,
+    /// borrows a connection that does not listen, so that the transaction delays no notification.
     pub(crate) async fn borrow_for_transaction(&self) -> Result<Borrowed<'_>, Failed> {
         let claims_wait = self.client().is_some_and(|client| client.has_waiting_claims());
         if claims_wait { self.pool.borrow_not_listening().await } else { self.pool.borrow().await }

@@ -54,8 +54,8 @@ pub(crate) struct Messages {
     body_left: u64,
     /// Whether the server was ever ready for requests.
     was_ready: bool,
-    /// How many more bytes the answer may have: the driver keeps all messages of an answer until the server is ready
-    /// for the next request.
+    /// How many more bytes the answer is allowed to have: the driver keeps all messages of an answer until the server
+    /// is ready for the next request.
     answer_room: Room,
     /// The name of the setting that is being reported, as far as it has arrived.
     setting_name: Option<Vec<u8>>,

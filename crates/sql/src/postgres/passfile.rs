@@ -66,8 +66,8 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     Ok((String::from_utf8_lossy(&text).into_owned(), metadata.permissions().mode() & 0o077 != 0))
 }
 
-/// The password of a line `host:port:database:user:password`, if each other field is one of the values in
-/// `login_fields`, or `*`.
+/// The password of a line `host:port:database:user:password`, if each of the other fields is `*` or one of the values
+/// that `login_fields` has for this field; otherwise `None`.
 fn password_of_line(line: &str, login_fields: [&[&str]; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;

@@ -41,8 +41,8 @@ pub(crate) struct Pool {
     handler: Weak<dyn NotificationHandler>,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in
-/// the middle of a transaction.
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back), dropping it closes the connection,
+/// which is possibly in the middle of a transaction.
 pub(crate) struct Borrowed<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,

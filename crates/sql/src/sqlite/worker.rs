@@ -36,7 +36,7 @@ pub(super) struct Worker {
 /// The resources of the thread.
 pub(super) trait Resources: Send + 'static {
     /// Begins a transaction that reads, or a transaction that writes and makes other writers wait. Opens the database
-    /// if it is not open or was replaced. Returns the time.
+    /// if it is not open or was replaced. Returns the present time.
     fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed>;
 
     /// Signals other processes to check for grants to their claims.
