@@ -311,7 +311,7 @@ impl Client {
 /// was added after this read. In this way the key of a try refuses another try only when it is the key of a hold (I13).
 ///
 /// `expects_free`: creates the key only if nothing is ahead of the claim, and reads nothing. Such a transaction costs
-/// the server and the log less; if it creates nothing, the claim is sent again without it.
+/// the server and the log less; if it creates nothing, the claim is sent again without `expects_free`.
 fn creation_txn(
     dir: &Dir,
     claim: &Claim,

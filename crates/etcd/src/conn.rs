@@ -284,7 +284,7 @@ async fn read_keep_alives(
 }
 
 /// Checks the health of the member while the client needs a server or has requests in flight. Returns when the member
-/// does not answer, has had no leader for too long, or answers no other requests.
+/// does not answer, has had no leader for too long, or leaves other requests unanswered for too long.
 async fn check_health(
     grpc: Grpc,
     health: HealthCheck,

@@ -1,9 +1,9 @@
 //! Fences stored on the cluster that holds the locks.
 //!
-//! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes it does
-//! nothing once the hold has ended. A [`Fence`] stores the largest token that it was shown. So the fence also stops a
-//! holder whose key still exists, once another program has shown a larger token to the fence; and the fence can seal
-//! reads.
+//! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes this condition
+//! does nothing after the hold has ended. A [`Fence`] stores the largest token that it was shown. So the fence also
+//! stops a holder whose key still exists, as soon as another program has shown a larger token to the fence; and the
+//! fence can seal reads.
 
 use std::sync::Arc;
 

@@ -80,8 +80,8 @@ struct Tables {
     watches: HashMap<i64, WatchState>,
     /// The watch id of each target.
     watch_ids: HashMap<WatchTarget, i64>,
-    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the last claim on
-    /// its name, so the watch of one key is kept for a while after its target has ended.
+    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the previous claim
+    /// of this client on the same name, so the watch of one key is kept for a while after its target has ended.
     idle: VecDeque<(Instant, i64)>,
 }
 

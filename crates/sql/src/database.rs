@@ -260,8 +260,8 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>>;
 
     /// Examines `count` names after the name `after`. Returns the names with expired claims or holds, and the last
-    /// examined name; `None` in its place if no further names follow. Deletes the rows of names that carry no
-    /// information any more.
+    /// examined name; `None` in its place if fewer than `count` names were left. Deletes the rows of names that carry
+    /// no information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
 
     /// Identifies the tables of this database, to distinguish their tokens from those of other tables. Zero before the

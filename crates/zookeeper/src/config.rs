@@ -94,8 +94,8 @@ impl Config {
     }
 
     leasehold_core::server_options! {
-        /// The login, by the scheme `digest`. The nodes that this client creates are then accessible to this login
-        /// only, and to the entries of [`acl`](Self::acl).
+        /// The login, by the scheme `digest`. With a login, the nodes that this client creates are accessible only to
+        /// this login and to the entries of [`acl`](Self::acl).
     }
 
     /// How the nodes of exclusive claims are named.
@@ -105,10 +105,10 @@ impl Config {
         self
     }
 
-    /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then the
-    /// zxid of its node times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the
-    /// token is the zxid, and each task of the process claims the name for itself. All programs that share a fence need
-    /// the same setting.
+    /// Whether a hold is handed over between tasks of this process; true by default. With `true` the tokens of a hold
+    /// are the zxid of its node times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step for each
+    /// hand-over. With `false` the token is the zxid, and each task of the process claims the name for itself. All
+    /// programs that share a fence need the same setting.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {
         self.token_blocks = TokenBlocks::new(hand_over);
@@ -132,7 +132,7 @@ impl Config {
     }
 
     /// The rights of other users on the nodes that this client creates: entries separated by commas, each as ZooKeeper
-    /// writes it, `scheme:id:rights`, with rights out of `cdrwa`.
+    /// writes it, `scheme:id:rights`, where the rights are letters of `cdrwa`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if the list is malformed.

@@ -42,7 +42,7 @@ const PERMIT: &str = "-lease-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
 /// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
-/// word, the longer word comes first.
+/// word, the longer word comes first, so that it is the one that is found.
 const KIND_WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 

@@ -270,8 +270,8 @@ impl SessionState {
     }
 
     /// What the maintenance task has to do at `now`. The answer counts as carried out, even if the caller has no
-    /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed is gone. A session with a
-    /// slot in use counts as used at `now`.
+    /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed counts as gone. A session
+    /// with a slot in use counts as used at `now`.
     pub(crate) fn next_action(&self, now: Instant) -> SessionAction {
         let mut state = lock_mutex(&self.inner);
         if state.gone {
