@@ -355,7 +355,8 @@ fn creation_txn(
     Txn { compare: conditions, success, failure }
 }
 
-/// Whether the conditions of this claim prove that nothing is ahead of it, so that it holds once its key is created.
+/// Whether the conditions of this claim prove that nothing is ahead of it, so that the claim holds as soon as its key
+/// is created.
 fn proves_free(claim: &Claim, expects_free: bool) -> bool {
     expects_free || (!claim.may_queue && claim.mode.limit().is_none())
 }

@@ -65,7 +65,7 @@ impl Client {
         self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position })
     }
 
-    /// Whether this client knows every claim ahead of this one and is notified when one ends.
+    /// Whether this client knows every claim ahead of this one and is notified when one of these claims ends.
     fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
         matches!(state, Some(State::Waiting { blocker: Blocker::Permits { .. }, .. }))

@@ -100,7 +100,8 @@ pub(crate) fn sleeper_claim_time(ahead: u32) -> Duration {
     sleep_interval(ahead) + POLL_TIME
 }
 
-/// A time between half of the interval and all of it: clients that went to sleep together do not wake up together.
+/// A random time between half of `interval` and `interval`, so that clients that went to sleep together do not wake up
+/// together.
 pub(crate) fn jittered(interval: Duration, random_number: u32) -> Duration {
     interval / 2 + (interval / 2).mul_f64(f64::from(random_number) / f64::from(u32::MAX))
 }

@@ -57,7 +57,7 @@ pub(crate) struct Refreshed {
     pub(crate) states: Vec<Option<Timed<i16>>>,
     /// The result of [`expiries`](Database::expiries) if the database notifies clients; else empty.
     pub(crate) expiries: Vec<(Name, i64)>,
-    /// How many claims wait ahead of that one of these claims that has the fewest ahead of it.
+    /// How many claims are ahead of the claim among these that has the fewest claims ahead of it.
     pub(crate) position: u32,
 }
 
@@ -80,7 +80,7 @@ impl Failed {
 pub(crate) enum MissingTables {
     /// Create them.
     Create,
-    /// Create nothing: inspection then finds nothing. The server may be a replica.
+    /// Create no tables: without tables inspection finds no names. The server is allowed to be a replica.
     Leave,
 }
 
@@ -150,7 +150,8 @@ pub(crate) fn bad_value(column: &str, why: &str) -> Failed {
 }
 
 impl Failed {
-    /// The same error for a statement that may have been executed, because its answer cannot be read.
+    /// This error with the fault `Unknown`, for a statement whose answer cannot be read: the statement was possibly
+    /// executed.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn in_doubt(self) -> Self {
         Self { fault: Fault::Unknown, ..self }

@@ -21,7 +21,7 @@ use crate::{
 /// How often a client checks whether the holds ahead of its claims have ended. If the client knows that such a hold
 /// ends before the next check, it checks at the end of the hold instead.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a client does so while many claims are ahead of its claims.
+/// How often a client checks for the ends of the holds ahead while many claims are ahead of its claims.
 const FAR_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// How often a client with notifications extends its queue entries, and looks for holds that have expired because their
 /// client died, which no notification reports.
@@ -94,7 +94,7 @@ impl Maintenance {
         }
     }
 
-    /// Does what is due; returns whether claims wait, and the database. `None` once the client is dropped.
+    /// Does what is due; returns whether claims wait, and the database. `None` after the client was dropped.
     async fn run_due_steps(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();

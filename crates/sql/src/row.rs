@@ -24,9 +24,9 @@ pub(crate) struct LockRow {
     pub(crate) claims: i32,
     /// How the last hold ended, as a [code](previous_code).
     pub(crate) ended: i16,
-    /// The last token of that hold.
+    /// The last token of the hold that ended last.
     pub(crate) ended_upto: i64,
-    /// The time until which a new holder is told how that hold ended.
+    /// The time until which a new holder is told how the last hold ended.
     pub(crate) ended_until: i64,
 }
 
@@ -57,7 +57,8 @@ pub(crate) struct ClaimRow {
     pub(crate) expires: i64,
     /// How long a grant lasts without a confirmation, in microseconds.
     pub(crate) claim_time: i64,
-    /// For an unconfirmed grant: `since` of its queue entry, to which it may return.
+    /// For an unconfirmed grant: `since` of its queue entry, to which the claim returns if it does not confirm the
+    /// grant.
     pub(crate) place_since: i64,
     /// For an unconfirmed grant: `expires` of its queue entry.
     pub(crate) place_expires: i64,

@@ -18,7 +18,7 @@ use crate::{
     wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
 };
 
-/// The most attempts of a claim. A claim is attempted again if something that it depends on changed.
+/// The most attempts of a claim. A claim is attempted again if something on which the attempt relied has changed.
 const MAX_TRIES: u32 = 8;
 
 /// The fraction of the longest validity that a record gives as the time of its hold.

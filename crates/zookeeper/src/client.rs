@@ -52,9 +52,10 @@ pub(crate) struct Client {
     pub(crate) used_up_queues: Mutex<HashSet<String>>,
     /// Locked while a session is created, so that all claims that need one share it.
     session_creation: Mutex<()>,
-    /// The runtime on which the tasks of this client run, once there are any.
+    /// The runtime on which the tasks of this client run; empty before the first task.
     runtime: OnceLock<runtime::Runtime>,
-    /// This client once closed a session together with its only claim. Since then it keeps unused sessions for a while.
+    /// Whether this client has ever closed a session together with its only claim. If so, it keeps its later sessions
+    /// for a while when they are unused.
     pub(crate) keeps_sessions: AtomicBool,
     /// The index of the server to which the next session connects first, so that clients and sessions spread over the
     /// servers.

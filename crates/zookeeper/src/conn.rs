@@ -129,7 +129,7 @@ impl Conn {
         self.state.dead.load(Ordering::Relaxed)
     }
 
-    /// The newest change that the server reported.
+    /// The newest change that the server reported on this connection, as its zxid.
     pub(crate) fn last_zxid(&self) -> i64 {
         self.state.last_zxid.load(Ordering::Relaxed)
     }

@@ -29,7 +29,7 @@ const MAX_READS: u32 = 8;
 /// in all. A try ahead that is still undecided after that second counts as hanging, and refuses this try as a waiter
 /// does: the hanging try can become the head of the queue at any time, and hold.
 const MAX_TRY_READS: u32 = 10;
-/// The first pause between two such reads. Each pause is twice as long as the previous one.
+/// The first pause between two reads of a try. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Whether the node of a claim was just created.

@@ -212,7 +212,7 @@ impl Client {
         Ok(deleted_any)
     }
 
-    /// Ends a claim that sent no request in time. The caller repeats this until it succeeds.
+    /// Ends a claim that sent no request in time. The caller must repeat the call until it succeeds.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
         self.end_claim(id).await?;

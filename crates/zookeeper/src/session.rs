@@ -204,7 +204,7 @@ impl SessionState {
         lock_mutex(&self.inner).max_validity()
     }
 
-    /// How long the nodes of the session still count as valid; `None` if they do not.
+    /// How long the nodes of the session still count as valid; `None` if they do not count as valid any more.
     pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         Some(self.valid_until().since(now)).filter(|remaining| !remaining.is_zero())
     }

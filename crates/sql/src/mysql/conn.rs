@@ -143,7 +143,7 @@ impl Conn {
         if self.ends_idle_transactions() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
     }
 
-    /// The statements that commit such a transaction.
+    /// The statements that commit a transaction that [`begin_statements`](Self::begin_statements) began.
     pub(super) fn commit_statements(&self) -> &'static str {
         if self.ends_idle_transactions() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
     }

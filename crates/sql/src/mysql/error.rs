@@ -31,7 +31,7 @@ pub(super) enum Commits {
 }
 
 impl Commits {
-    /// Whether something may have been committed once `done` statements were executed.
+    /// Whether something was possibly committed, after `done` statements were executed.
     fn may_have_committed(self, done: usize) -> bool {
         matches!(self, Self::At(index) if done > index)
     }

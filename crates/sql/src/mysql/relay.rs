@@ -27,7 +27,7 @@ const FULL_AUTHENTICATION: [u8; 2] = [1, 4];
 const LOGIN_ACCEPTED: u8 = 0;
 /// The first byte of an error packet.
 const ERROR_PACKET: u8 = 0xff;
-/// The message of the error that the driver receives in place of such a request.
+/// The message of the error that the driver receives in place of a request for the password.
 const REFUSAL_MESSAGE: &str =
     "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 

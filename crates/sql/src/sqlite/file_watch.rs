@@ -36,7 +36,7 @@ const CLOSE_AFTER: Duration = Duration::from_secs(10);
 /// for [`COLLECT_FOR`] and handled together. Otherwise, where hundreds of processes wait for many locks, each process
 /// would check at every hand-over of any lock.
 const MAX_SINGLE_SIGNALS: u32 = 8;
-/// How long signals are then collected for one check.
+/// How long signals are collected for one check, after [`MAX_SINGLE_SIGNALS`] signals were handled one by one.
 const COLLECT_FOR: Duration = Duration::from_millis(4);
 
 /// The file watch of one client.

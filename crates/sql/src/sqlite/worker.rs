@@ -51,7 +51,7 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// Has the thread do `work`, and returns its result once it is committed.
+    /// Has the thread do `work`, and returns its result after the transaction is committed.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         access: Access,
