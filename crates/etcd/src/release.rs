@@ -110,9 +110,10 @@ impl Client {
         Ok(reply.prev_kvs.pop())
     }
 
-    /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold.
-    /// `raise_epoch_of` is the lease of requests that may be in flight: the same transaction raises the epoch of this
-    /// lease, so that none of these requests can create a key any more (R9).
+    /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold. Returns
+    /// the key as it was; `None` if nothing was deleted. `raise_epoch_of` is the lease of requests that may be in
+    /// flight: the same transaction raises the epoch of this lease, so that none of these requests can create a key any
+    /// more (R9).
     pub(crate) async fn delete(
         &self,
         id: ClaimId,

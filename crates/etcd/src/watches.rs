@@ -49,13 +49,13 @@ pub(crate) struct Watches {
 /// From which revision a watch reports changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
-    /// a tenth of a second.
+    /// The watch reports the changes after this revision: those that already happened, and all later ones. The server
+    /// reports them with a delay of up to a tenth of a second.
     After(i64),
-    /// From when the server receives the request; the server reports changes at once. The client has read the data at
-    /// revision `read_revision`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and
-    /// the client reads once what changed in between. Such a watch is never behind: the server serves watches that are
-    /// behind only ten times a second.
+    /// The watch reports the changes from the moment when the server receives the request, without delay. The client
+    /// has read the data at revision `read_revision`. If the data is newer when the watch begins,
+    /// [`PushHandler::on_missed`] is called, and the client reads once what changed in between. Such a watch is never
+    /// behind: the server serves watches that are behind only ten times a second.
     Now { read_revision: i64 },
     /// As `Now`, but changes between `read_revision` and the beginning of the watch do not matter.
     NowOnly { read_revision: i64 },

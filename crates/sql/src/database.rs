@@ -183,8 +183,8 @@ pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 /// A database with the tables of leasehold. The caller of a method that takes several names must pass them sorted and
 /// without duplicates. A name for which a method does nothing does not affect the other names.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
-    /// claims; the result is `None` for a claim that was not granted.
+    /// Grants those claims whose names have neither holder nor waiter (the fast path). The results are in the order of
+    /// the claims; the result is `None` for a claim that was not granted.
     fn fast_claim<'a>(
         &'a self,
         claims: &'a [Claim],

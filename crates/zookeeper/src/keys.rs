@@ -97,8 +97,9 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     if !all_digits(number) {
         return None;
     }
-    // A number far below zero has eleven characters: then the minus sign is not the end of the word. After an unknown
-    // word, the minus sign counts as part of the word, unless the number is too large without it.
+    // A number below -999999999 has eleven characters: then the character before the last ten is the minus sign of the
+    // number, and not the end of the word. After an unknown word, the minus sign counts as part of the word, unless the
+    // number is too large without it.
     let negative = split(LONG_NUMBER_LENGTH).filter(|(_, number)| number.starts_with('-'));
     let without_sign = number.parse().ok().map(|number| (start, number));
     match negative {
