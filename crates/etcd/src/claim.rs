@@ -19,16 +19,16 @@ use crate::{
     wire::{Order, Put, Range, RequestOp, Txn, TxnResponse, compare},
 };
 
-/// The most times that a claim is sent. It is sent again if its epoch was raised, its lease ended, or other claims
-/// arrived after the read that it relies on.
+/// The most times that the request of one claim is sent. The request is sent again if the epoch of its lease was
+/// raised, if the lease has ended, or if other claims came after the read on which the request relies.
 const MAX_TRIES: u32 = 64;
 /// The longest pause before a claim is sent again.
 const MAX_PAUSE: Duration = Duration::from_millis(128);
 
-/// The indexes of the reads in a transaction that created nothing: the key, the epoch key, and from
-/// `FIRST_OTHER_KIND_OP` on one read for each range of keys of another kind of lock (or of another limit). The read
-/// of the oldest key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without
-/// a queue.
+/// The indexes of the reads in a transaction that created nothing: the claim's own key, the epoch key, and from
+/// `FIRST_OTHER_KIND_OP` on one read for each range of keys of another kind of lock (or of another limit). The read of
+/// the oldest key ahead follows. For permits, two more reads follow: all keys ahead, and the key of clients without a
+/// queue.
 const KEY_OP: usize = 0;
 const EPOCH_OP: usize = 1;
 const FIRST_OTHER_KIND_OP: usize = 2;
@@ -108,8 +108,8 @@ impl Client {
                     self.wake_maintenance.notify_one();
                     continue;
                 }
-                // The key of the claim was not created: a transaction that creates the key reads no values, so its
-                // reply is not too long.
+                // A reply that is too long shows that the key of the claim was not created: a transaction that creates
+                // the key reads no values, so its reply is short.
                 Err(Failed::Sent(status))
                     if is_reply_too_long(&status) && first_blocker == FirstBlocker::WithValue =>
                 {
@@ -183,8 +183,8 @@ impl Client {
         Ok((session, key))
     }
 
-    /// Forgets a claim whose last request created nothing, unless an earlier request may still arrive: the release of
-    /// such a claim has to raise the epoch of its lease.
+    /// Forgets a claim whose last request created nothing, unless an earlier request can still arrive. In that case the
+    /// claim stays in the claim table, because its release has to raise the epoch of its lease.
     fn forget_if_settled(&self, claim: &Claim) {
         if !self.in_flight.is_unsettled(claim.id, self.now()) {
             self.claims().remove(claim.id);
@@ -290,8 +290,8 @@ impl Client {
         })))
     }
 
-    /// Deletes the key of a claim that is not to wait in the queue. If the deletion fails, the result of the claim is
-    /// unknown.
+    /// Deletes the key of a claim that is not allowed to wait in the queue. Returns an error if the deletion fails:
+    /// then the result of the claim is unknown.
     async fn withdraw(&self, claim: &Claim) -> Result<(), EngineError> {
         let registered =
             self.claims().get(claim.id).map(|entry| (entry.data.key.clone(), entry.state.own().copied()));
@@ -304,13 +304,13 @@ impl Client {
 }
 
 /// The transaction that creates the key if it does not exist, the epoch is unchanged and no other kind of lock is in
-/// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no client without a
-/// queue that holds. No condition can count permits. So a try for permits that fails reads the directory first, and is
-/// sent again on condition that no key was added since the read. In this way the key of a try refuses another try only
-/// once it is the key of a hold (I13).
+/// the directory. A try also requires that nothing is ahead of it: no key of a blocking claim, and no bare key, by
+/// which a client without a queue holds. No condition can count permits. So a try for permits that finds other keys
+/// creates nothing and reads the directory. If enough permits are free, the try is sent again on condition that no key
+/// was added after this read. In this way the key of a try refuses another try only when it is the key of a hold (I13).
 ///
 /// `expects_free`: creates the key only if nothing is ahead of the claim, and reads nothing. Such a transaction costs
-/// the server and the log less; if it creates nothing, the claim is sent again without it.
+/// the server and the log less; if it creates nothing, the claim is sent again without `expects_free`.
 fn creation_txn(
     dir: &Dir,
     claim: &Claim,
@@ -354,7 +354,8 @@ fn creation_txn(
     Txn { compare: conditions, success, failure }
 }
 
-/// Whether the conditions of this claim prove that nothing is ahead of it, so that it holds once its key is created.
+/// Whether the conditions of this claim prove that nothing is ahead of it, so that the claim holds as soon as its key
+/// is created.
 fn proves_free(claim: &Claim, expects_free: bool) -> bool {
     expects_free || (!claim.may_queue && claim.mode.limit().is_none())
 }
@@ -380,8 +381,9 @@ fn reads_on_failure(
     reads
 }
 
-/// The random pause before a try for permits is sent again. Only one of several concurrent tries succeeds each time. So
-/// the longest pause doubles each time a try is sent again (`tries` counts this), and the tries spread out.
+/// The random pause before a try for permits is sent again. Of several tries that are sent at the same time only one
+/// succeeds. So the longest pause doubles each time a try is sent again (`tries` counts this), and the tries spread
+/// out.
 fn pause(id: ClaimId, tries: u32) -> Duration {
     let longest = Duration::from_millis(1).saturating_mul(1 << tries.min(16)).min(MAX_PAUSE);
     // Ids are random, so their bytes are too.

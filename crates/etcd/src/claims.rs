@@ -13,8 +13,8 @@ use crate::{
     session::{LeaseSlot, Session},
 };
 
-/// The state of a claim. The claim's own key is given by its create revision, from which the tokens of the hold are
-/// computed.
+/// The state of a claim. The claim's own key is identified by its create revision, from which the tokens of the hold
+/// are computed.
 pub(crate) type State = ClaimState<i64, Blocker>;
 /// One claim.
 pub(crate) type Entry = ClaimEntry<i64, Blocker, KeyOnLease>;
@@ -42,8 +42,8 @@ pub(crate) struct KeysInUse(Arc<Mutex<Keys>>);
 #[derive(Default)]
 struct Keys {
     in_use: HashSet<Vec<u8>>,
-    /// Keys that no claim may use any more, because an unanswered deletion may delete them, and their leases. No other
-    /// lease has these keys, so they are forgotten with the lease.
+    /// Keys that no claim is allowed to use any more, because an unanswered deletion can delete them, each with its
+    /// lease. No other lease has these keys, so they are forgotten with the lease.
     blocked: Vec<(i64, Vec<u8>)>,
 }
 
@@ -51,7 +51,7 @@ struct Keys {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
     /// Waits for the deletion of this key. If `sole`, no other key is ahead, and the claim holds after the deletion;
-    /// otherwise the client then asks what else is ahead.
+    /// otherwise the client asks after the deletion what else is ahead.
     Key { key: Vec<u8>, sole: bool },
     /// Waits until the claims ahead, each given by its key and its count, together take at most `max_permits`.
     Permits { ahead: Vec<(Vec<u8>, u32)>, max_permits: u32 },
@@ -126,7 +126,7 @@ impl KeyOnLease {
     }
 
     /// Records that a deletion without conditions is about to be sent. Returns false if an earlier such deletion is
-    /// unanswered: then the key may be deleted on conditions only.
+    /// unanswered: then the caller is only allowed to delete the key on conditions.
     pub(crate) fn begin_deletion(&mut self) -> bool {
         !std::mem::replace(&mut self.has_unanswered_deletion, true)
     }

@@ -60,8 +60,8 @@ pub(crate) struct Client {
     request_counter: AtomicU64,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
-    /// This client once revoked a lease together with the only claim on it. Since then it keeps idle leases for a
-    /// while.
+    /// Whether this client has ever revoked a lease together with the only claim on it. If so, it keeps its later
+    /// leases for a while when they are idle.
     pub(crate) keeps_leases: AtomicBool,
     /// For tasks that must not keep this client alive.
     weak_self: Weak<Client>,
@@ -139,10 +139,10 @@ impl Client {
         Ok((conn, answer))
     }
 
-    /// Ends all leases of this client after a rollback of the data (F47): after a reply with a newer revision, a
-    /// request was sent and its reply has an older revision, so the server was restored from older data. The old data
-    /// may contain claims that have ended. Such claims end only with their leases, so this client revokes all leases
-    /// that it kept alive.
+    /// Ends all leases of this client after a rollback of the data (F47): a reply has an older revision than another
+    /// reply that arrived before the request was sent, so the server was restored from older data. The old data can
+    /// contain claims that have ended. Such claims end only with their leases, so this client revokes all leases that
+    /// it kept alive.
     fn end_rolled_back(&self, revision: i64) {
         self.newest_revision.store(revision, Ordering::Relaxed);
         tracing::warn!(revision, "the server's data went back: all holds are lost");
@@ -179,8 +179,8 @@ impl Client {
         }
     }
 
-    /// Takes a slot on a lease for this ttl; creates a lease if none has room. The lease may have been confirmed long
-    /// ago.
+    /// Takes a slot on a lease for this ttl; creates a lease if none has room. The last confirmation of the lease is
+    /// possibly long ago.
     async fn existing_or_new_slot(&self, ttl: Duration) -> Result<LeaseSlot, EngineError> {
         let lease_seconds = whole_seconds(ttl);
         if let Some(lease_slot) = self.sessions.take_slot(lease_seconds) {
@@ -278,7 +278,7 @@ impl Client {
         self.token_blocks().lineage(cluster)
     }
 
-    /// The grant of a claim that holds by a key created at this revision and asked for `tokens` tokens. The grant is
+    /// The grant of a claim that asked for `tokens` tokens and holds by a key created at this revision. The grant is
     /// valid for `ttl`, counted from before the request left.
     pub(crate) fn held(
         &self,

@@ -42,10 +42,11 @@ impl Config {
     }
 
     /// Reads the part of a URL between the scheme, `etcd` or `etcds`, and the query:
-    /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, also call `tls`.
+    /// `//[user:password@]host[:port][,host[:port]...]`. With the scheme `etcds`, the caller must also call `tls`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2379,host:2379" };
         let (login, members, path) = url.split(rest)?;
@@ -72,17 +73,17 @@ impl Config {
         /// The login.
     }
 
-    /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then its
-    /// create revision times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the
-    /// token is the create revision, as in other programs, and each task of the process claims the name for itself. All
-    /// programs that share a fence need the same setting.
+    /// Whether a hold is handed over between tasks of this process; true by default. With `true` the tokens of a hold
+    /// are the create revision of its key times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step for
+    /// each hand-over. With `false` the token is the create revision, as in other programs, and each task of the
+    /// process claims the name for itself. All programs that share a fence need the same setting.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {
         self.token_blocks = TokenBlocks::new(hand_over);
         self
     }
 
-    /// Sets the prefix of lock keys, before a slash and the name; [`DEFAULT_PREFIX`] by default.
+    /// Sets the prefix of lock keys, which a slash and the name follow; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) for a prefix that is empty, ends in a slash, has control

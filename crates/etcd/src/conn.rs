@@ -273,8 +273,8 @@ async fn read_keep_alives(
     let Ok(mut stream) = grpc.keep_alive(UnboundedReceiverStream::new(keep_alives)).await else { return };
     while let Ok(Some(answer)) = stream.message().await {
         let Some(handler) = handler.upgrade() else { return };
-        // An answer without a request would be taken for the answer to another keep-alive. The server sends no such
-        // answer; the connection ends if one arrives.
+        // Answers belong to keep-alives by their order, so an answer that belongs to no keep-alive would be taken for
+        // the answer to another one. The server sends no such answer; the connection ends if one arrives.
         let Some((lease, sent)) = lock_mutex(&state.load).keep_alives.pop_front() else { return };
         if lease != answer.id {
             return;
@@ -283,8 +283,8 @@ async fn read_keep_alives(
     }
 }
 
-/// Checks the health of the member while the client needs it. Returns when the member does not answer, has had no
-/// leader for too long, or answers no other requests.
+/// Checks the health of the member while the client needs a server or has requests in flight. Returns when the member
+/// does not answer, has had no leader for too long, or leaves other requests unanswered for too long.
 async fn check_health(
     grpc: Grpc,
     health: HealthCheck,
@@ -321,8 +321,8 @@ impl ConnState {
     fn is_stuck(&self) -> bool {
         let now = self.clock.now();
         let load = lock_mutex(&self.load);
-        // A follower forwards keep-alives to its leader, one lease at a time, and waits seconds for one without an
-        // answer.
+        // A follower forwards keep-alives to its leader, one lease at a time, and waits for seconds if the leader does
+        // not answer one. Then all later keep-alives wait as well.
         let keep_alive_overdue =
             load.keep_alives.front().is_some_and(|&(_, sent)| now.since(sent) > HEALTH_TIMEOUT);
         keep_alive_overdue

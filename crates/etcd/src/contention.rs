@@ -6,8 +6,8 @@ use leasehold_core::Name;
 
 use crate::lock_mutex;
 
-/// The most names that are remembered. When there are more, all are forgotten: the next claim of each costs one more
-/// request.
+/// The most names that are remembered. When a further name is to be remembered, all earlier ones are forgotten. The
+/// next claim of a forgotten name costs one more request if another claim still wants the name.
 const MAX_NAMES: usize = 4096;
 
 /// Names for which a claim does not expect to be alone.

@@ -8,7 +8,7 @@ use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHE
 use crate::{client::Client, config::Config};
 
 /// The range of ttls. A server with the default election timeout of one second grants no lease under 1.5 seconds, and
-/// leases have whole seconds.
+/// leases have whole seconds, so the shortest ttl is 2 seconds.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
 /// How long after it was sent a request may still be applied: the server gives up a proposal after seven seconds.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
@@ -20,9 +20,9 @@ pub struct EtcdEngine {
 }
 
 impl EtcdEngine {
-    /// A client of the cluster. It connects at the first request, not here.
+    /// A client of the cluster. This function does not connect; the first request does.
     ///
-    /// The futures of this engine need a tokio runtime with timers and I/O, such as the keeper's.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();

@@ -62,8 +62,8 @@ pub(crate) fn is_database_full(status: &Status) -> bool {
     status.code() == Code::ResourceExhausted && status.message().contains("space exceeded")
 }
 
-/// Whether the server does not accept the login any more, so that the client has to log in again. Then nothing was
-/// applied.
+/// Whether the server does not accept the login any more, so that the client has to log in again. If so, the server
+/// applied nothing.
 pub(crate) fn wants_login(status: &Status) -> bool {
     let message = status.message();
     message.contains("invalid auth token") || message.contains("revision of auth store is old")

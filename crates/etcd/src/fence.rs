@@ -1,9 +1,9 @@
 //! Fences stored on the cluster that holds the locks.
 //!
-//! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes it does
-//! nothing once the hold has ended. A [`Fence`] stores the largest token that it was shown. So the fence also stops a
-//! holder whose key still exists, once another program has shown a larger token to the fence; and the fence can seal
-//! reads.
+//! [`HeldBy`] is the condition under which a lock is still held. A transaction of the user that includes this condition
+//! does nothing after the hold has ended. A [`Fence`] stores the largest token that it was shown. So the fence also
+//! stops a holder whose key still exists, as soon as another program has shown a larger token to the fence; and the
+//! fence can seal reads.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ impl Fence {
     /// guarantees that a holder with a smaller token cannot change what is read afterwards.
     ///
     /// # Errors
-    /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a repetition writes
-    /// the same values.
+    /// The errors of a claim. If the reply is lost, it is unknown whether the step was applied; a second call with the
+    /// same arguments writes the same values.
     pub async fn write(&self, token: u64, values: &[(Vec<u8>, Vec<u8>)]) -> Result<Guarded, EngineError> {
         let (digits, next_digits) = (digits(token), digits(token.saturating_add(1)));
         let put =

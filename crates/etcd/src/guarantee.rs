@@ -78,8 +78,8 @@ fn judge(report: &ClusterReport) -> Guarantee {
     guarantee
 }
 
-/// A bug by which two clients may hold one lock at the same time. It is in the releases of one minor version before the
-/// fix.
+/// A bug by which two clients can hold one lock at the same time. The releases of one minor version have the bug, up to
+/// the patch release that fixes it.
 struct Bug {
     /// Major and minor.
     series: (u32, u32),

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The number of keys that one request reads: 32 of the largest values that servers accept by default still fit the
-/// bound of a reply.
+/// bound of a reply (64 MiB).
 const PAGE_KEYS: i64 = 32;
 /// The number of leases whose remaining time is read at the same time.
 const LEASE_BATCH: usize = 64;
@@ -182,8 +182,8 @@ impl Client {
             self.ask(Txn { compare: vec![is_unchanged], success: vec![delete.into()], failure: Vec::new() })
                 .await?
         } else {
-            // The broken record stays for the longest time for which its holder may rely on the hold, even if a client
-            // keeps the old lease alive.
+            // The record of the broken hold moves to a new lease. There it stays for the longest time for which the
+            // holder may still rely on the hold, and no longer, even if a client keeps the old lease alive.
             let (lease, hold_time) = self.lease_for_remaining(key_view).await?;
             let record = Record {
                 state: RecordState::Broken,

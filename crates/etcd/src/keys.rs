@@ -15,8 +15,8 @@
 //! the server stores every key name that ever existed until its operator compacts the data, and each request scans all
 //! of these names in the directory.
 //!
-//! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that readers wait for are one
-//! range, and so are the keys of every other kind of lock.
+//! `~` sorts after all keys of the official clients, which are hexadecimal. So the keys that shared claims wait for are
+//! one range, and so are the keys of every other kind of lock.
 //!
 //! `<prefix>/<name>` itself, the bare key, is the key of clients without a queue: Python's `etcd3` and `etcd3gw`,
 //! Node's `etcd3`. They read no other key. While the bare key exists, one of these clients holds the name. We do not

@@ -1,8 +1,9 @@
 //! Releases with a minimum hold time.
 //!
-//! The key stays at its position, on a new lease. This client revokes that lease when the time is over. If the client
-//! has exited by then, a waiter deletes the key ([`crate::min_hold_expiry`]), or the server ends the lease. The server
-//! counts whole seconds and grants no lease shorter than about two.
+//! The key of the released hold stays at its position, on a new lease. This client revokes the new lease when the
+//! minimum hold time is over. If the client has exited by then, a waiter deletes the key ([`crate::min_hold_expiry`]),
+//! or the server ends the lease. The server ends it later than necessary, because it counts whole seconds and grants no
+//! lease shorter than about two.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::{
 
 impl Client {
     /// Turns the hold of this key into a minimum hold of this duration. Raises the epoch of the lease `raise_epoch_of`
-    /// in the same step. Returns `None` if the claim does not hold.
+    /// in the same step. Returns `None` if the claim does not hold; then the key stays as it is.
     pub(crate) async fn release_with_min_hold(
         &self,
         key: &[u8],

@@ -138,8 +138,8 @@ fn is_rewritten(kv: &KeyValue) -> bool {
     kv.mod_revision != kv.create_revision
 }
 
-/// The transaction that deletes the key if it is still a minimum hold and was not written since. A key is reused, and
-/// may belong to a hold by now.
+/// The transaction that deletes the key if it is still a minimum hold and was not written after `revision`. Keys are
+/// reused, so the key can belong to a hold by now.
 fn deletion(key: &[u8], revision: i64) -> Txn {
     Txn {
         compare: vec![compare::changed(key, revision), compare::value_after(key, BEFORE_MIN_HOLD)],

@@ -102,7 +102,8 @@ impl PushHandler for Client {
 
 impl Client {
     /// Handles the deletion of a key that the claim waits for. If no other key is ahead, the claim holds from now on,
-    /// without another request: a deletion cannot be undone, so every report of a deletion stays true.
+    /// without another request: a deletion cannot be undone, so every report of a deletion stays true. Otherwise the
+    /// client asks for the position of the claim again, unless it knows that the claim still waits.
     fn blocker_deleted(&self, id: ClaimId, key: &[u8]) {
         let Some(conn) = self.link.live() else { return self.push_recheck(id) };
         let now = self.now();
@@ -134,8 +135,8 @@ impl Client {
         self.mailbox.push(Notification::Granted { name, id, grant, since: Some(now) });
     }
 
-    /// Handles another write of a key that the claim waits for: the key may now be a minimum hold. Other keys ahead,
-    /// which the claim does not watch, may be minimum holds as well.
+    /// Handles a write to an existing key that the claim waits for: the key is now possibly a minimum hold. Other keys
+    /// ahead, which the claim does not watch, are possibly minimum holds as well.
     fn blocker_written(&self, id: ClaimId, kv: &KeyValue) {
         self.note_min_hold(kv);
         let if_waiting = |entry: &Entry| match entry.state {
@@ -166,8 +167,8 @@ impl Client {
         }
     }
 
-    /// Checks whether a waiting claim's own key and the key that it waits for still exist. Keys are reused: a key created
-    /// after the claim's own key is a different claim.
+    /// Checks whether a waiting claim's own key and the key that it waits for still exist. Keys are reused: if the
+    /// other key was created after the claim's own key, it belongs to another claim, which is not ahead.
     async fn check_blocker(&self, id: ClaimId) {
         let if_waiting = |entry: &Entry| match &entry.state {
             State::Waiting { own: revision, blocker: Blocker::Key { key, .. } } => {

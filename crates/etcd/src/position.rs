@@ -26,8 +26,8 @@ pub(crate) struct QueuePosition {
 }
 
 impl QueuePosition {
-    /// The position by the result of [`blockers_range`]. `own` is the revision of the claim's own key if it was just
-    /// created and so may be in the result.
+    /// Computes the position of a claim from the result of [`blockers_range`]. `own` is the create revision of the
+    /// claim's own key, given if this key was just created and so is possibly in the result.
     pub(crate) fn read(dir: &Dir, mode: Mode, blockers: &RangeResponse, own: Option<i64>) -> Self {
         let others = blockers.kvs.iter().filter(|kv| own != Some(kv.create_revision));
         match mode {
@@ -66,8 +66,8 @@ impl QueuePosition {
 }
 
 impl QueuePosition {
-    /// This position, changed if a client without a queue holds as well, by the key `foreign`: then the head of the
-    /// queue has to ask whether that key still exists.
+    /// This position, changed if a client without a queue holds by the key `foreign`: then the head of the queue has to
+    /// ask whether `foreign` still exists. Unchanged if there is no such key.
     pub(crate) fn with_foreign(self, foreign: Option<KeyValue>) -> Self {
         let Some(foreign) = foreign else { return self };
         let blocker = match self.blocker {

@@ -18,8 +18,8 @@ pub(crate) trait PushHandler: Send + Sync {
     /// Handles a refusal of a watch that the server does not name.
     fn on_watch_refused(&self);
 
-    /// Handles the answer to a keep-alive that was sent at `sent`: the lease lasts `seconds` from `sent` on; 0: the
-    /// lease has ended.
+    /// Handles the answer to a keep-alive that was sent at `sent`: if `seconds` is 0, the lease has ended; otherwise it
+    /// lasts for `seconds` from `sent` on.
     fn on_kept_alive(&self, lease: i64, sent: Instant, seconds: u64);
 
     /// Handles a new connection: changes since the last connection broke were not reported.

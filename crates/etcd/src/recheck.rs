@@ -1,7 +1,8 @@
 //! Asks the server for the position of a claim whose key exists.
 //!
 //! Keys ahead of a claim can only disappear. So a stale reply can delay a grant and never cause a wrong one. No reply
-//! proves that the claim's own key still exists after it was read; the deadline of the lease covers that.
+//! proves that the claim's own key still exists after the read; for that time a hold relies on the deadline of the
+//! lease.
 
 use leasehold_core::{Answer, Claim, EngineError, Hint, Mode, UNWATCHED_POLL};
 
@@ -21,8 +22,8 @@ const AHEAD_OP: usize = 1;
 const BARE_KEY_OP: usize = 2;
 
 impl Client {
-    /// Reads the position of a claim whose key was created at `revision`. This is also a sign of life of a claim that
-    /// still waits.
+    /// Reads the position of a claim whose key was created at `revision`. Asking also counts as a sign of life of a
+    /// claim that still waits.
     pub(crate) async fn recheck(&self, claim: &Claim, revision: i64) -> Result<Answer, EngineError> {
         let registered = self
             .claims()
@@ -38,7 +39,7 @@ impl Client {
         let dir = self.dir(&claim.name);
         let mut ahead = blockers_range(&dir, claim.mode).before(revision);
         // If the watch reports every change ahead of the claim, the client already knows all keys ahead. It then reads
-        // only the oldest `limit` keys, which is enough: each takes at least one permit.
+        // only the oldest `limit` keys, which is enough, because each of these keys takes at least one permit.
         let knows_all_ahead = self.knows_all_ahead(claim);
         if let (Mode::Permits { limit, .. }, true) = (claim.mode, knows_all_ahead) {
             ahead = ahead.limit(limit.into());
@@ -64,7 +65,7 @@ impl Client {
         self.record_position(claim, &dir, &conn, ClaimReply { revision, read_revision, ttl, position })
     }
 
-    /// Whether this client knows every claim ahead of this one and is notified when one ends.
+    /// Whether this client knows every claim ahead of this one and is notified when one of these claims ends.
     fn knows_all_ahead(&self, claim: &Claim) -> bool {
         let state = self.claims().get(claim.id).map(|entry| entry.state.clone());
         matches!(state, Some(State::Waiting { blocker: Blocker::Permits { .. }, .. }))

@@ -1,6 +1,6 @@
-//! The value of a claim's key: `<state> <version> <claim id> <milliseconds> <owner>`. A key is reused, so the record
-//! says whose it is. Conditions of transactions compare the beginning of a record, up to the claim id, by sort order.
-//! The milliseconds and the owner are only read.
+//! The value of a claim's key: `<state> <version> <claim id> <milliseconds> <owner>`. Keys are reused, so the record
+//! says to which claim the key belongs now. Conditions of transactions compare the beginning of a record, up to the
+//! claim id, by sort order. The milliseconds and the owner are only read.
 
 use std::time::Duration;
 

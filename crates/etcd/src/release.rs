@@ -20,8 +20,8 @@ use crate::{
     wire::{Compare, DeleteRange, KeyValue, Put, Range, Revoke, Txn, compare},
 };
 
-/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has ended by
-/// then.
+/// How long a release waits for the revocation of its lease, if the lease is no longer needed. The claim has already
+/// ended when this wait begins.
 const REVOKE_LIMIT: Duration = Duration::from_secs(1);
 /// The index of the step that deletes the key, or that reads the key if the conditions of the deletion do not hold.
 const KEY_OP: usize = 0;
@@ -110,9 +110,10 @@ impl Client {
         Ok(deleted?.1.prev_kvs.pop())
     }
 
-    /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold.
-    /// `raise_epoch_of` is the lease of requests that may be in flight: the same transaction raises the epoch of this
-    /// lease, so that none of these requests can create a key any more (R9).
+    /// Deletes the key of a claim, created at this revision if that is known, unless the key is a minimum hold. Returns
+    /// the key as it was; `None` if nothing was deleted. `raise_epoch_of` is the lease of requests that may be in
+    /// flight: the same transaction raises the epoch of this lease, so that none of these requests can create a key any
+    /// more (R9).
     pub(crate) async fn delete(
         &self,
         id: ClaimId,
@@ -186,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Ends a claim that gave no sign of life in time. On an error the caller repeats the call.
+    /// Ends a claim that gave no sign of life in time. On an error the caller must repeat the call.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         let registered = self.claims().get(id).map(|entry| {
             (entry.data.key.clone(), entry.state.own().copied(), Arc::clone(entry.data.lease_slot.session()))
@@ -210,7 +211,7 @@ impl Client {
     }
 
     /// The transaction that turns a hold into a minimum hold: the key stays at its position, and moves to a lease that
-    /// no other key uses and that is not kept alive. It fails if the claim does not hold.
+    /// no other key uses and that is not kept alive. It changes nothing if the claim does not hold.
     pub(crate) fn min_hold_txn(
         key: &[u8],
         (id, token): (ClaimId, i64),

@@ -47,8 +47,8 @@ impl Client {
             .collect()
     }
 
-    /// The lease and the key of a hold; `None` if it is not held. A renewal counts as a sign of life, so the hold does
-    /// not lapse meanwhile.
+    /// The lease and the key of a hold; `None` if the claim does not hold. A renewal counts as a sign of life, so the
+    /// hold does not lapse while the renewal runs.
     fn held_key(&self, hold: &Hold) -> Option<HeldKey> {
         let now = self.now();
         let mut claims = self.claims();
@@ -67,8 +67,8 @@ impl Client {
         Some(HeldKey { session, key })
     }
 
-    /// Reads the keys of the holds. Notes before the read until when each lease is valid: a server may answer a later
-    /// keep-alive of a lease that has ended meanwhile.
+    /// Reads the keys of the holds. Notes before the read until when each lease is valid: a server can report a lease
+    /// as alive, in answer to a later keep-alive, although the lease has ended meanwhile.
     async fn read_keys(
         &self,
         holds: &[Hold],

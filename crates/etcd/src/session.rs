@@ -17,14 +17,13 @@ use crate::lock_mutex;
 
 /// The most keys on one lease: when it ends, the server deletes them in one step.
 pub(crate) const MAX_KEYS: usize = 4096;
-/// A keep-alive is sent when one of this many equal parts of the ttl has passed since the last answered keep-alive was
-/// sent. Holds are granted for the remaining time of the lease. Keep-alives are frequent so that the remaining time is
-/// most of the ttl, because a hold without renewal is never extended.
+/// A keep-alive is sent when 1/10 of the ttl has passed since the last answered keep-alive was sent. Holds are granted
+/// for the remaining time of the lease. Frequent keep-alives make this time most of the ttl, which matters for a hold
+/// that is never renewed and so never extended.
 const KEEP_ALIVE_FRACTION: u32 = 10;
 /// The shortest interval of keep-alives.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
-/// A keep-alive without an answer is repeated when one of this many equal parts of the ttl has passed since it was
-/// sent.
+/// A keep-alive without an answer is repeated when 1/12 of the ttl has passed since it was sent.
 const RETRY_FRACTION: u32 = 12;
 /// The interval of keep-alives while a task waits for the answer.
 pub(crate) const URGENT_INTERVAL: Duration = Duration::from_millis(200);

@@ -51,13 +51,13 @@ pub(crate) struct Watches {
 /// From which revision a watch reports changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchStart {
-    /// After this revision. The server reports changes that already happened, and all later ones, with a delay of up to
-    /// a tenth of a second.
+    /// The watch reports the changes after this revision: those that already happened, and all later ones. The server
+    /// reports them with a delay of up to a tenth of a second.
     After(i64),
-    /// From when the server receives the request; the server reports changes at once. The client has read the data at
-    /// revision `read_revision`. If the data is newer when the watch begins, [`PushHandler::on_missed`] is called, and
-    /// the client reads once what changed in between. Such a watch is never behind: the server serves watches that are
-    /// behind only ten times a second.
+    /// The watch reports the changes from the moment when the server receives the request, without delay. The client
+    /// has read the data at revision `read_revision`. If the data is newer when the watch begins,
+    /// [`PushHandler::on_missed`] is called, and the client reads once what changed in between. Such a watch is never
+    /// behind: the server serves watches that are behind only ten times a second.
     Now { read_revision: i64 },
     /// As `Now`, but changes between `read_revision` and the beginning of the watch do not matter.
     NowOnly { read_revision: i64 },
@@ -82,8 +82,8 @@ struct Tables {
     watches: HashMap<i64, WatchState>,
     /// The watch id of each target.
     watch_ids: HashMap<WatchTarget, i64>,
-    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the last claim on
-    /// its name, so the watch of one key is kept for a while after its target has ended.
+    /// The idle watches, and since when: the oldest first. A claim often waits for the same key as the previous claim
+    /// of this client on the same name, so the watch of one key is kept for a while after its target has ended.
     idle: VecDeque<(Instant, i64)>,
 }
 
@@ -98,8 +98,8 @@ impl Watches {
     }
 
     /// Watches a span for this target, in place of its previous span. An existing watch of the same span continues.
-    /// True if a change after the revision that the client has read was already reported: then the client has to read
-    /// once.
+    /// True if a change after the revision that the client has read was already reported: then the caller must read the
+    /// data once.
     #[must_use]
     pub(crate) fn watch(&self, target: WatchTarget, span: Span, begin: WatchStart, now: Instant) -> bool {
         let mut tables = lock_mutex(&self.tables);
@@ -189,8 +189,8 @@ impl Watches {
         self.send(WatchAction::Cancel(Cancel { watch_id }));
     }
 
-    /// Handles a reply of the server. Returns false if the server refused a watch without naming the watch: the user
-    /// may not read the key, or has to log in again.
+    /// Handles a reply of the server. Returns false if the server refused a watch without naming the watch: the user is
+    /// not allowed to read the key, or has to log in again.
     pub(crate) fn receive(&self, response: WatchResponse, handler: &dyn PushHandler) -> bool {
         let known = lock_mutex(&self.tables).record(&response);
         let Some((target, read_revision, reports_missed)) = known else {
@@ -231,8 +231,8 @@ impl Watches {
 }
 
 impl Tables {
-    /// Records the newest change of a reply. Returns the target of its watch, the revision up to which the target has
-    /// read, and whether it wants to know of missed changes; `None` for an unknown watch.
+    /// Records the newest change of a reply. Returns, of the watch of this reply, the target, the revision up to which
+    /// the target has read, and whether the target wants to know of missed changes; `None` for an unknown watch.
     fn record(&mut self, response: &WatchResponse) -> Option<(Option<WatchTarget>, i64, bool)> {
         let watch = self.watches.get_mut(&response.watch_id)?;
         let newest = response.events.iter().map(revision_of).max();

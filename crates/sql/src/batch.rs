@@ -1,5 +1,5 @@
-//! Combines the requests of many callers into one statement: while one statement runs, requests for the next one
-//! collect.
+//! Combines the requests of many callers into one statement: a request that arrives while as many statements run as are
+//! allowed has to wait, and shares the next statement with the other waiting requests.
 
 use std::{
     collections::VecDeque,
@@ -33,8 +33,8 @@ impl<Q, A> Default for Batch<Q, A> {
 }
 
 impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
-    /// Adds a request and waits for its answer. `run` executes a statement for many requests, and returns the answers
-    /// in the same order; requests with the same `key` never share a statement.
+    /// Adds a request and waits for its answer. `execute` runs one statement for many requests, and returns the answers
+    /// in the order of the requests. Requests with the same `key` never share a statement.
     pub(crate) async fn ask<K, F>(
         self: &Arc<Self>,
         request: Q,
@@ -65,8 +65,8 @@ impl<Q: Send + 'static, A: Send + 'static> Batch<Q, A> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the requests for the next statement out of the queue, sorted by their keys. If there are none, the calling
-    /// worker must end, and is no longer counted.
+    /// Takes the requests for the next statement out of the queue, sorted by their keys. If no request waits, returns
+    /// an empty list and no longer counts the calling worker, which must then end.
     fn take_next<K: Ord>(&self, key: fn(&Q) -> K) -> Vec<(Q, oneshot::Sender<Result<A, Failed>>)> {
         let mut inner = self.lock();
         let mut next_requests: Vec<(Q, _)> = Vec::new();

@@ -26,8 +26,9 @@ use crate::{
     waiting_claims::{Arrival, WaitingClaims},
 };
 
-/// The maximum number of connections of a client to its server. One is enough for most clients; the others serve
-/// requests while the row of one name is locked by another client for long.
+/// The maximum number of connections of a client to its server. One connection is enough for most clients. Further
+/// connections serve requests while a request on the first one waits for a row that another client keeps locked for
+/// long.
 pub(crate) const CONNECTIONS: usize = 4;
 /// A statement that takes longer than this probably waits for a row lock of another client.
 const LIKELY_LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -57,8 +58,8 @@ pub(crate) struct Client {
     claim_batch: Arc<Batch<Claim, Option<Timed<FastGrant>>>>,
     /// Combines fast-path releases into statements.
     release_batch: Arc<Batch<Release, Option<Timed<()>>>>,
-    /// Wakes the maintenance task: a claim entered the queue, a check is due sooner than it was before, or
-    /// notifications stopped.
+    /// Notified to wake the maintenance task: when a claim entered the queue, when a check became due sooner, or when
+    /// notifications stopped arriving.
     pub(crate) maintenance_wake: Arc<Notify>,
     /// Whether the maintenance task was started.
     maintenance_started: AtomicBool,
@@ -136,13 +137,13 @@ impl Client {
         self.new_entry.swap(false, Ordering::Relaxed)
     }
 
-    /// Schedules a check of the waiting claims after `remaining`: at that time a hold ahead of them ends, unless it is
-    /// extended.
+    /// Schedules a check of the waiting claims after `remaining`, when a hold ahead of them ends unless the hold is
+    /// extended. Changes nothing if a check is already scheduled for that time or earlier.
     pub(crate) fn schedule_check(&self, remaining: Duration) {
         let check_at = self.now().after(remaining);
         let mut next_check = lock_mutex(&self.next_check);
-        // A repeated report of the same end may seem earlier only because it travelled faster: it does not move the
-        // check.
+        // A second report of the same end of a hold can give a slightly earlier time, only because it arrived faster
+        // than the first report. Such a report does not move the check.
         if check_at.after(CLOCK_TOLERANCE) < *next_check {
             *next_check = check_at;
             self.maintenance_wake.notify_one();
@@ -187,8 +188,8 @@ impl Client {
         if self.in_flight.is_released(claim.id, now) {
             return Ok(Answer::Gone);
         }
-        // All claims count as sent on connection 0: a statement may use any connection of the pool, and no connection
-        // shows when the statements on another one have ended.
+        // All claims count as sent on connection 0: a statement can use any connection of the pool, and an answer on
+        // one connection does not show that the statements on the other connections have ended.
         let in_flight = self.in_flight.start(claim.id, CLAIM_CONNECTION, now);
         let is_new = how == How::Create && !self.is_queued(claim.id);
         if is_new && claim.mode == Mode::Exclusive {
@@ -220,8 +221,8 @@ impl Client {
         let Reply::Claim(reply) = reply else { return Err(reply_mismatch()) };
         let mut answer = reply.map_err(refused)?;
         if let Answer::Waiting(hint) = &mut answer {
-            // Core does not ask for this claim when a hold ends: one check of the maintenance task then serves all
-            // claims of this client.
+            // Takes the time out of the hint, so that core does not ask for this claim when a hold ahead ends. Instead
+            // one check of the maintenance task then serves all claims of this client.
             let remaining = hint.ask_in.take();
             self.note_waiting(claim, remaining.is_some(), hint.ahead);
             if let Some(remaining) = remaining {
@@ -267,8 +268,8 @@ impl Client {
         for chunk in order.chunks(MAX_RENEWALS) {
             let requested: Vec<Hold> = chunk.iter().map(|&index| holds[index].clone()).collect();
             let sent = self.now();
-            // Other clients may have locked some rows for long. So this statement has a short limit, after which each
-            // hold is renewed by itself.
+            // Other clients may have locked some rows for long. So this statement for many holds has a short time
+            // limit. If it exceeds the limit, each hold is renewed in a transaction of its own.
             let limit =
                 Some(shortest_ttl / 16).filter(|limit| requested.len() > 1 && *limit >= LIKELY_LOCK_WAIT);
             let renewal = within_request_timeout(self.database.renew(&requested));
@@ -280,8 +281,8 @@ impl Client {
                     for (&index, extension) in chunk.iter().zip(extensions) {
                         if let Some(Timed { now, .. }) = extension {
                             self.learn_time(sent, now);
-                            // A hold of another lineage is not in these tables: the extended row is only a copy of its
-                            // row.
+                            // A hold of another lineage is stored in other tables. The row that was extended here is
+                            // only a copy of the row of the hold, so this extension does not count.
                             if holds[index].token.lineage != self.database.lineage() {
                                 continue;
                             }
@@ -308,8 +309,8 @@ impl Client {
         futures_util::future::join_all(renewals).await
     }
 
-    /// Renews one hold in a transaction. For a hold that is gone, the transaction finds the reason, and grants the name
-    /// to the next waiter.
+    /// Renews one hold in a transaction. If the hold is gone, the transaction finds the reason of the loss, and grants
+    /// the name to the next waiter.
     async fn renew_one(&self, hold: &Hold) -> Renewed {
         let verb = Verb::Renew { id: hold.id, token: hold.token, ttl: hold.ttl };
         match self.apply(&hold.name, &verb).await {
@@ -427,8 +428,8 @@ fn row_locked_for_long() -> Renewed {
     ))
 }
 
-/// Converts the error of a statement for core. After an error the request still counts as in flight, because the claim
-/// may have been granted.
+/// Converts the error of a statement into an error of core. After an error the request still counts as in flight,
+/// because the claim may have been granted.
 fn engine_result<T>(answer: Result<T, Failed>) -> Result<T, EngineError> {
     answer.map_err(EngineError::from)
 }

@@ -3,7 +3,7 @@
 //! An idle waiter needs no connection. While the server has plenty of slots, the waiter keeps a connection, on which it
 //! is notified of its grant without delay. When slots become few, the waiter closes its connection and polls from time
 //! to time: slots must stay free for others at any time, above all for clients that hold a lock and renew it, and for
-//! the programs that the database belongs to.
+//! the application programs that use the same server.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use leasehold_core::lock_state::WATCHERS;
 
 /// A client far back in the queue closes its connection when less than 1/4 of all slots is free.
 const FAR_SHARE: u32 = 4;
-/// A client near the head of the queue closes its connection when less than 1/8 is free. There are few such clients per
-/// name.
+/// A client near the head of the queue closes its connection when less than 1/8 of all slots is free. Clients far back
+/// close their connections earlier, when less than 1/4 is free, because there are many more of them per name.
 const NEAR_SHARE: u32 = 8;
-/// A further 1/8 of all slots must be free before a client keeps a connection again. Otherwise polling clients would
-/// take and free the last slot in turns.
+/// A client that has closed its connection keeps one again only if, beyond its share (1/4 or 1/8), a further 1/8 of all
+/// slots is free. Without this margin polling clients would take and free the last slot in turns.
 const MARGIN_SHARE: u32 = 8;
 
-/// The poll interval of a sleeping client, per claim ahead of it: a grant that comes before the next poll waits for
-/// this poll.
+/// By how much each claim ahead of a sleeping client lengthens its poll interval. A sleeping client has no connection,
+/// and finds a grant only by its next poll.
 const SLEEP_PER_CLAIM: Duration = Duration::from_millis(500);
 /// The shortest interval: each poll is a new connection, which costs the server milliseconds.
 const MIN_SLEEP: Duration = Duration::from_secs(1);
@@ -52,8 +52,9 @@ impl ConnectionSlots {
         }))
     }
 
-    /// Whether a waiting client with `ahead` claims ahead of it may keep its connection, which counts as used; for a
-    /// client that is `asleep`: whether it may connect again.
+    /// Whether a waiting client with `ahead` claims ahead of it is allowed to keep its connection, which counts as a
+    /// used one. For a client that is `asleep`, which polls on short connections: whether it is allowed to keep a
+    /// connection again.
     pub(crate) fn may_keep_connection(self, ahead: u32, asleep: bool) -> bool {
         let share = if is_near(ahead) { NEAR_SHARE } else { FAR_SHARE };
         self.0.iter().all(|limit| limit.has_free(share) && (!asleep || limit.has_free_with_margin(share)))
@@ -92,13 +93,15 @@ pub(crate) fn sleep_interval(ahead: u32) -> Duration {
     SLEEP_PER_CLAIM.saturating_mul(ahead.saturating_add(1)).clamp(MIN_SLEEP, MAX_SLEEP)
 }
 
-/// How long a grant to such a sleeping client lasts without a confirmation. The number of claims ahead of a claim only
-/// decreases, so its next sleep is no longer than the one computed now.
+/// How long a grant to a sleeping client with `ahead` claims ahead of it lasts without a confirmation: its longest
+/// sleep and the time of a poll. The number of claims ahead of a claim only decreases, so the next sleep of the client
+/// is no longer than the one computed now.
 pub(crate) fn sleeper_claim_time(ahead: u32) -> Duration {
     sleep_interval(ahead) + POLL_TIME
 }
 
-/// A time between half of the interval and all of it: clients that went to sleep together do not wake up together.
+/// A random time between half of `interval` and `interval`, so that clients that went to sleep together do not wake up
+/// together.
 pub(crate) fn jittered(interval: Duration, random_number: u32) -> Duration {
     interval / 2 + (interval / 2).mul_f64(f64::from(random_number) / f64::from(u32::MAX))
 }

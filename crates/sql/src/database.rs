@@ -43,8 +43,8 @@ pub(crate) struct QueueEntry {
     pub(crate) life_micros: i64,
     /// Whether the claim is exclusive: no other claim can hold the name together with this one.
     pub(crate) exclusive: bool,
-    /// Whether the claim is near the head of the queue. When a hold ahead of such a claim should end, its client checks
-    /// whether that hold has ended.
+    /// Whether the claim is near the head of the queue. At the expected end of a hold ahead of such a claim, the client
+    /// of the claim checks whether the hold has ended.
     pub(crate) near_head: bool,
     /// The claim time: how long a pushed grant lasts without a confirmation, at most.
     pub(crate) claim_time: Duration,
@@ -57,7 +57,7 @@ pub(crate) struct Refreshed {
     pub(crate) states: Vec<Option<Timed<i16>>>,
     /// The result of [`expiries`](Database::expiries) if the database notifies clients; else empty.
     pub(crate) expiries: Vec<(Name, i64)>,
-    /// How many claims wait ahead of that one of these claims that has the fewest ahead of it.
+    /// How many claims are ahead of the claim among these that has the fewest claims ahead of it.
     pub(crate) position: u32,
 }
 
@@ -80,7 +80,7 @@ impl Failed {
 pub(crate) enum MissingTables {
     /// Create them.
     Create,
-    /// Create nothing: inspection then finds nothing. The server may be a replica.
+    /// Create no tables: without tables inspection finds no names. The server is allowed to be a replica.
     Leave,
 }
 
@@ -110,8 +110,8 @@ pub(crate) fn replaced() -> Failed {
     Failed::new(Fault::Unknown, "the server was replaced by another one")
 }
 
-/// The error for unusable tables. It is a single line, even if names that other users chose contain control
-/// characters.
+/// The error for unusable tables. Its text is a single line: control characters, which names that other users chose can
+/// contain, are replaced.
 pub(crate) fn misconfigured(what: &str) -> Failed {
     let line: String = what.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     Failed::new(Fault::Misconfigured, line)
@@ -150,7 +150,8 @@ pub(crate) fn bad_value(column: &str, why: &str) -> Failed {
 }
 
 impl Failed {
-    /// The same error for a statement that may have been executed, because its answer cannot be read.
+    /// This error with the fault `Unknown`, for a statement whose answer cannot be read: the statement was possibly
+    /// executed.
     #[cfg(any(feature = "postgres", feature = "mysql"))]
     pub(crate) fn in_doubt(self) -> Self {
         Self { fault: Fault::Unknown, ..self }
@@ -179,11 +180,11 @@ impl From<Failed> for EngineError {
 /// The future result of a [`Database`] method.
 pub(crate) type DbFuture<'a, T> = BoxFuture<'a, Result<T, Failed>>;
 
-/// A database with our tables. A method that takes several names gets them sorted and without duplicates; a name for
-/// which nothing is done does not affect the others.
+/// A database with the tables of leasehold. The caller of a method that takes several names must pass them sorted and
+/// without duplicates. A name for which a method does nothing does not affect the other names.
 pub(crate) trait Database: Send + Sync + 'static {
-    /// Grants claims to names that have neither holder nor waiter (the fast path). The results are in the order of the
-    /// claims; the result is `None` for a claim that was not granted.
+    /// Grants those claims whose names have neither holder nor waiter (the fast path). The results are in the order of
+    /// the claims; the result is `None` for a claim that was not granted.
     fn fast_claim<'a>(
         &'a self,
         claims: &'a [Claim],
@@ -191,7 +192,7 @@ pub(crate) trait Database: Send + Sync + 'static {
     ) -> DbFuture<'a, Vec<Option<Timed<FastGrant>>>>;
 
     /// Releases fast-path holds that have no waiters, and returns the time of each release; `None` for every other
-    /// hold.
+    /// hold, which stays.
     fn fast_release<'a>(&'a self, releases: &'a [Release]) -> DbFuture<'a, Vec<Option<Timed<()>>>>;
 
     /// Extends holds, and returns the time of each extension; `None` for each hold of which the tables have no row with
@@ -215,25 +216,25 @@ pub(crate) trait Database: Send + Sync + 'static {
         true
     }
 
-    /// The unconfirmed grants to waiting claims of this client, and the times at which names in their minimum hold time
-    /// become free, where one of its claims is the head of the queue. Cheap, because it is called several times a
-    /// second. Not called where the database notifies clients.
+    /// Reads the unconfirmed grants to waiting claims of this client. Also reads when a name in its minimum hold time
+    /// becomes free, if a claim of this client is the head of the queue of the name. Must be cheap, because it is
+    /// called several times a second. Not called where the database notifies clients.
     fn poll_grants(&self, client: ClientId) -> DbFuture<'_, Vec<ClientNotification>>;
 
-    /// Completes when something changed since the last completion. Never completes where the database cannot report
-    /// changes.
+    /// Completes when another client has possibly granted a claim since the last such future completed. Never completes
+    /// if the database cannot report changes: then the client polls at its poll interval.
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
 
-    /// How many connections the user may have and how many are in use, as the server last reported; `None` where
-    /// there is no limit.
+    /// How many connections the database user is allowed to have and how many are in use, by the last report of the
+    /// server. `None` if there is no limit or no report yet.
     fn connection_slots(&self) -> Option<ConnectionSlots> {
         None
     }
 
-    /// Stops notifications to this client, which then polls for its claims from time to time (`asleep`), or starts the
-    /// notifications again.
+    /// With `asleep`, stops the notifications to this client, which then polls for its claims from time to time.
+    /// Otherwise allows the notifications again.
     fn set_asleep(&self, asleep: bool) {
         let _ = asleep;
     }
@@ -243,8 +244,8 @@ pub(crate) trait Database: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Called every second: closes what is not needed, such as the connection for notifications while no claim of this
-    /// client waits.
+    /// Closes what is not needed, such as the connection for notifications while no claim of this client waits. The
+    /// maintenance task calls this about once a second or more often.
     fn release_unneeded(&self, claims_wait: bool) -> BoxFuture<'_, ()> {
         let _ = claims_wait;
         Box::pin(std::future::ready(()))
@@ -260,11 +261,12 @@ pub(crate) trait Database: Send + Sync + 'static {
     fn names<'a>(&'a self, prefix: &'a str) -> DbFuture<'a, Vec<Name>>;
 
     /// Examines `count` names after the name `after`. Returns the names with expired claims or holds, and the last
-    /// examined name if there are more names. Deletes rows that carry no information any more.
+    /// examined name; `None` in its place if fewer than `count` names were left. Deletes the rows of names that carry
+    /// no information any more.
     fn sweep<'a>(&'a self, after: &'a str, count: i64) -> DbFuture<'a, (Vec<Name>, Option<String>)>;
 
-    /// Identifies the tables of this database, as far as they are known, to distinguish their tokens from those of
-    /// other tables.
+    /// Identifies the tables of this database, to distinguish their tokens from those of other tables. Zero before the
+    /// first connection.
     fn lineage(&self) -> Lineage;
 
     /// Makes one round trip to the database; creates nothing.

@@ -9,8 +9,8 @@ pub enum Encryption {
     /// Not encrypted.
     #[default]
     Off,
-    /// Encrypted where the server supports it. An attacker on the path can claim that the server does not support it,
-    /// so no password is sent to another host in a readable form.
+    /// Encrypted if the server supports encryption, otherwise not encrypted. An attacker on the path can pretend that
+    /// the server does not support encryption, so no password is sent to another host in a readable form.
     #[cfg(feature = "tls")]
     Preferred(Tls),
     /// Encrypted, or no connection at all.

@@ -14,8 +14,8 @@ use crate::{
 };
 
 /// How often core asks for a waiting claim. Grants arrive by notification, or by one statement that polls for all
-/// waiting claims, so this is only the last fallback: a thousand waiting claims cost less than two transactions a
-/// second.
+/// waiting claims, so the requests of core are only the last fallback: at the longest interval, a thousand waiting
+/// claims cause less than two such requests a second.
 const POLL: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 /// The ttls that a hold may have.
 const TTL: RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
@@ -133,8 +133,8 @@ impl Inspect for SqlEngine {
         Box::pin(async move {
             // Breaking a hold that does not exist creates no tables.
             let look_result = self.look_rows(std::slice::from_ref(name)).await?;
-            // A replica may lack rows that the primary has, so a missing row there proves nothing: the break fails
-            // there, and says why.
+            // A replica can lack rows that the primary has, so a row that is missing on a replica proves nothing. In
+            // that case the request below fails on the replica, and its error says why.
             if look_result.snapshots.is_empty() && !look_result.by_replica {
                 return Ok(Broken::NotHeld);
             }

@@ -4,8 +4,8 @@
 use leasehold_core::{Error, ErrorKind, Token};
 
 /// The statements of a fence in a column of a table (Kleppmann, "How to do distributed locking", 2016). They are text
-/// for any client of the database, in any transaction. The caller's own parts are inserted unchanged, with their
-/// placeholders. The token is a number, so it is written as a literal.
+/// for any client of the database, in any transaction. The caller's own parts of a statement (condition, assignments)
+/// are inserted unchanged, with their placeholders. The token is a number, so it is written as a literal.
 ///
 /// ```
 /// # fn main() -> Result<(), leasehold_core::Error> {
@@ -58,8 +58,8 @@ impl Fence {
     }
 
     /// The statement that shows the token to rows, so that statements with smaller tokens cannot change these rows any
-    /// more. Execute and commit it before the first read: then no earlier holder can change the rows that this read
-    /// returns.
+    /// more. The caller must execute and commit the statement before the first read: then no earlier holder can change
+    /// the rows that this read returns.
     #[must_use]
     pub fn seal(&self, token: Token, condition: &str) -> String {
         let (Self { table, column }, number) = (self, token.number);
@@ -75,7 +75,8 @@ impl Fence {
 
     /// Checks the number of rows that a [`seal`](Self::seal) or [`update`](Self::update) statement affected. MySQL
     /// counts rows that changed, unless the client asks for the number of rows found (`client_found_rows` or the like).
-    /// Without that option, seal a row only once with each token.
+    /// Without that option the caller must seal a row only once with each token, because a second seal with the same
+    /// token changes no row and looks like a failure.
     ///
     /// # Errors
     /// [`ErrorKind::Fenced`] for 0 rows: they were shown a larger token, or no row meets the condition.

@@ -1,5 +1,5 @@
-//! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a
-//! parser is wrong.
+//! Fuzz targets for the parsers of untrusted bytes: for the tests below and for `fuzz/`. A target panics when a parser
+//! gives a wrong result.
 
 #[cfg(feature = "sqlite")]
 pub use rows::rows;

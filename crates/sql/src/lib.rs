@@ -6,8 +6,8 @@
 //! including the grant to the next waiter. So the rules are the same for all databases, and a dialect only implements
 //! how rows are read and written.
 //!
-//! Only the clock of the database decides whether a hold has expired. It is read while the row is locked. The holder's
-//! own clock decides how long a hold is valid, counted from before its request was sent.
+//! Only the clock of the database decides whether a hold has expired. It is read while the row is locked. A holder
+//! itself judges by its own clock how long its hold is valid, counted from before its request was sent.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "mysql", feature = "sqlite")),

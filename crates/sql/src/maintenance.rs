@@ -1,5 +1,6 @@
-//! The maintenance task of a client: extends the queue entries of its waiting claims and polls for their grants, all
-//! in one statement; and ends expired claims and holds in the tables that no other client takes care of.
+//! The maintenance task of a client: extends the queue entries of its waiting claims and polls for their grants; one
+//! statement serves all waiting claims. It also ends claims and holds of any client that have expired and that no other
+//! client has ended.
 
 use std::{
     sync::{Arc, Weak},
@@ -17,13 +18,13 @@ use crate::{
     runtime,
 };
 
-/// How often a client checks whether the holds ahead of its claims have ended. If it knows that such a hold ends
-/// sooner, it checks at that end.
+/// How often a client checks whether the holds ahead of its claims have ended. If the client knows that such a hold
+/// ends before the next check, it checks at the end of the hold instead.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a client does so while many claims are ahead of its claims.
+/// How often a client checks for the ends of the holds ahead while many claims are ahead of its claims.
 const FAR_CHECK_INTERVAL: Duration = Duration::from_secs(3);
-/// How often a client with notifications extends its queue entries, and checks what no notification reports: the
-/// death of a client.
+/// How often a client with notifications extends its queue entries, and looks for holds that have expired because their
+/// client died, which no notification reports.
 const LISTENING_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// How often a part of the tables is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
@@ -69,8 +70,8 @@ struct Maintenance {
     poll_interval: PollInterval,
     /// See [`Client::delaying_claims`].
     delaying_claims: u32,
-    /// Whether the last maintenance failed: once the database answers again, core has to ask for the state of all
-    /// claims.
+    /// Whether the last round of maintenance failed. After the first round that succeeds again, core has to ask for the
+    /// states of all claims.
     failed: bool,
     /// Whether the client has closed its connections, because connection slots are few, and polls from time to time.
     asleep: bool,
@@ -93,7 +94,7 @@ impl Maintenance {
         }
     }
 
-    /// Does what is due; returns whether claims wait, and the database. `None` once the client is dropped.
+    /// Does what is due; returns whether claims wait, and the database. `None` after the client was dropped.
     async fn run_due_steps(&mut self, client: &Weak<Client>) -> Option<(bool, Arc<dyn Database>)> {
         let client = client.upgrade()?;
         self.now = client.now();
@@ -117,8 +118,8 @@ impl Maintenance {
             if let Err(failed) = &maintenance_result {
                 tracing::debug!(%failed, "waiting claims could not be maintained");
             }
-            // Core asks for all claims when the database answers again. Core also asks for all claims when the database
-            // stops answering: then callers that give up meanwhile get the error of the database.
+            // Core asks for the states of all claims when the database answers again. Core also asks when the database
+            // stops answering: these requests fail, so callers that give up meanwhile get the error of the database.
             if maintenance_result.is_err() != self.failed {
                 client.mailbox.push(Notification::AskAll);
             }
@@ -186,7 +187,8 @@ impl Maintenance {
     }
 
     /// Maintains the waiting claims of a sleeping client: polls once, on a connection made only for this poll, and
-    /// keeps the client asleep unless enough slots are free by now.
+    /// wakes the client if a claim does not wait any more or enough slots are free by now. Otherwise the client stays
+    /// asleep.
     async fn poll_asleep(&mut self, client: &Client) -> Result<(), Failed> {
         let position = client.position();
         client.note_check_started(jittered(sleep_interval(position), client.random_number()));
@@ -217,8 +219,8 @@ impl Maintenance {
         client.refresh(false).await.map(drop)
     }
 
-    /// Passes the result of a check on, unless the server had no free connection slot: then puts the client to sleep,
-    /// and the claims keep waiting.
+    /// Returns `check_result`, unless the check failed because the server had no free connection slot and the client
+    /// holds nothing: then puts the client to sleep and returns `Ok`, so that its claims keep waiting.
     fn sleep_if_full(&mut self, client: &Client, check_result: Result<(), Failed>) -> Result<(), Failed> {
         match check_result {
             Err(failed) if failed.fault == Fault::Full && !client.holds() => {

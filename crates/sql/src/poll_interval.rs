@@ -4,16 +4,16 @@ use std::time::Duration;
 
 use leasehold_core::Instant;
 
-/// The interval is this share (1/8) of the time since the last change: a claim that has waited for long hardly notices
-/// the delay.
+/// The poll interval is this share (1/8) of the time since a claim of this client last entered the queue or was
+/// granted. A claim that has waited for long hardly notices such a delay.
 const SHARE: u32 = 8;
 /// The shortest interval, right after a change.
 const MIN_INTERVAL: Duration = Duration::from_millis(4);
 /// The longest interval of the claims at the head of the queue.
 const MAX_INTERVAL_AT_HEAD: Duration = Duration::from_millis(250);
-/// By how much each further claim ahead lengthens the longest interval. After a quiet time each claim ahead finds its
-/// grant after half of [`MAX_INTERVAL_AT_HEAD`] on average, so a claim further back is granted later and can poll less
-/// often.
+/// By how much each claim ahead, beyond [`FAST_POLLERS`], lengthens the longest interval of a claim. After a quiet time
+/// each of the claims ahead notices its own grant half of [`MAX_INTERVAL_AT_HEAD`] late on average. So a claim further
+/// back is granted later, and can poll less often.
 const STEP_PER_CLAIM: Duration = Duration::from_millis(60);
 /// This many claims behind the head of the queue poll as often as the head.
 const FAST_POLLERS: u32 = 2;

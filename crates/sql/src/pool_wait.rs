@@ -9,8 +9,8 @@ use crate::runtime;
 /// The longest wait for a connection that another request uses, if the server accepts no more connections.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
-/// Waits until a connection was returned to the pool and `take_idle` takes it; `None` if no connection was returned in
-/// time.
+/// Waits until a connection is returned to the pool and `take_idle` takes it; `None` if this does not happen within
+/// [`MAX_WAIT`].
 pub(crate) async fn wait_for_returned<T>(returned: &Notify, take_idle: impl Fn() -> Option<T>) -> Option<T> {
     let waiting = async {
         loop {

@@ -24,9 +24,9 @@ pub(crate) struct LockRow {
     pub(crate) claims: i32,
     /// How the last hold ended, as a [code](previous_code).
     pub(crate) ended: i16,
-    /// The last token of that hold.
+    /// The last token of the hold that ended last.
     pub(crate) ended_upto: i64,
-    /// The time until which a new holder is told how that hold ended.
+    /// The time until which a new holder is told how the last hold ended.
     pub(crate) ended_until: i64,
 }
 
@@ -57,7 +57,8 @@ pub(crate) struct ClaimRow {
     pub(crate) expires: i64,
     /// How long a grant lasts without a confirmation, in microseconds.
     pub(crate) claim_time: i64,
-    /// For an unconfirmed grant: `since` of its queue entry, to which it may return.
+    /// For an unconfirmed grant: `since` of its queue entry, to which the claim returns if it does not confirm the
+    /// grant.
     pub(crate) place_since: i64,
     /// For an unconfirmed grant: `expires` of its queue entry.
     pub(crate) place_expires: i64,
@@ -78,8 +79,8 @@ const KINDS: [EntryKind; 6] = [
     EntryKind::Silent,
 ];
 
-/// The first of `tokens` tokens whose last one is `last_token`. Saturates, because another program may have changed the
-/// row.
+/// The first of `tokens` tokens whose last one is `last_token`. Saturates instead of overflowing, because another
+/// program could have written any numbers into the row.
 pub(crate) fn first_token(last_token: i64, tokens: i32) -> i64 {
     last_token.saturating_sub(tokens.into()).saturating_add(1)
 }
@@ -144,8 +145,8 @@ pub(crate) fn duration_micros(duration: Duration) -> i64 {
 }
 
 impl ClaimRow {
-    /// The time until which no request of this ended claim may create anything; `None` for a claim that has not ended.
-    /// The claim of a minimum hold has ended, too: its time is in `place_expires`.
+    /// The time until which no request of this ended claim is allowed to create anything; `None` if there is no such
+    /// time. The claim of a minimum hold has ended, too: the row of the minimum hold has this time in `place_expires`.
     pub(crate) fn tombstone_until(&self) -> Option<i64> {
         match self.stand {
             TOMBSTONE => Some(self.expires),
@@ -170,8 +171,8 @@ impl ClaimRow {
             since: instant(self.since),
             expires: instant(self.expires),
             claim_time: Duration::from_micros(u64::try_from(self.claim_time).unwrap_or(0)),
-            // A pushed grant that is not confirmed in time goes back to its place in the queue: since when it waited,
-            // and until when its queue entry lasts.
+            // A pushed grant that is not confirmed in time goes back to its place in the queue. The row stores this
+            // place as two times: since when the claim waited, and until when its queue entry lasts.
             queue_entry: (kind == EntryKind::Pushed)
                 .then(|| (instant(self.place_since), instant(self.place_expires))),
             client: self.client,

@@ -1,5 +1,5 @@
 //! The shim over the async runtime: the functions of core (spawn, sleep, time limits), and threads and clocks for this
-//! crate. All other code gets the time as an argument.
+//! crate. All other code of this crate gets the time as an argument.
 #![cfg_attr(
     any(feature = "postgres", feature = "sqlite"),
     expect(clippy::disallowed_methods, reason = "the runtime shim of this crate")
@@ -25,8 +25,8 @@ pub(crate) fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Microseconds since 1970 by the system's clock, for databases without a clock of their own. Tokens start at this
-/// number, so that they keep growing after an older file is restored.
+/// Microseconds since 1970 by the system's clock, for databases without a clock of their own. The tokens of such a
+/// database start at this number, so that they keep growing even after an older file is restored.
 #[cfg(feature = "sqlite")]
 pub(crate) fn wall_micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! One step of one name: a snapshot of its rows in, the changes out. Pure. The rules are those of [`LockState`],
-//! which the memory engine runs, too; here it is restored from rows for each step and saved again, under the lock of
-//! the name's row.
+//! One step of one name: a snapshot of its rows in, the changes out. Pure. The rules are those of [`LockState`], which
+//! the memory engine runs, too; here a `LockState` is restored from rows for each step and saved again, under the lock
+//! of the name's row.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -26,7 +26,7 @@ use crate::{
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
 
 /// A name whose newest token is larger than this is not granted any more. One step creates fewer tokens than there are
-/// numbers above this one.
+/// larger numbers, so no token overflows.
 const LAST_TOKEN: i64 = i64::MAX - MAX_TOKENS as i64 * MAX_HOLDERS as i64;
 
 /// The rows of one name, and the time of the database when they were read.
@@ -158,8 +158,8 @@ impl Snapshot {
         let mut lock_state = self.lock_state();
         let mut newest_token = self.lock.token;
         let lineage = self.lineage;
-        // R10: the counter also follows the clock, so that it stays ahead of the granted tokens after an older state of
-        // the table is restored.
+        // R10: the token counter also follows the clock, so that it stays ahead of all granted tokens even after an
+        // older state of the table is restored.
         let mut mint = |tokens: u32| {
             let first_token = newest_token.saturating_add(1).max(self.floor);
             newest_token = first_token.saturating_add(i64::from(tokens) - 1);
@@ -167,8 +167,8 @@ impl Snapshot {
         };
         let tombstone_life = match verb {
             Verb::Release { late_request_possible: true, .. } | Verb::Break { .. } => REQUEST_LIFE,
-            // No tombstone is needed: either every request of the claim was answered, or its client sends a release,
-            // which leaves a tombstone.
+            // After other verbs no tombstone is needed: either every request of the claim was answered, or its client
+            // sends a release, which leaves a tombstone.
             _ => Duration::ZERO,
         };
         let mut step = StepContext::new(now, tombstone_life, &mut tombstones, &mut mint);
@@ -272,7 +272,7 @@ impl Snapshot {
         tombstones: &Tombstones,
     ) -> Changes {
         // Clients that poll find names in their minimum hold time in the same way as grants: by the client in the row.
-        // So the row gets the client of the head of the queue.
+        // So the row of a minimum hold gets the client of the head of the queue.
         let head_client = saved_state
             .entries
             .iter()

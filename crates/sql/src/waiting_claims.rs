@@ -29,17 +29,16 @@ const REFRESHES_PER_LIFE: u32 = 4;
 /// The waiting claims of one client.
 #[derive(Default)]
 pub(crate) struct WaitingClaims {
-    /// How many claims delay the next grant to one of these claims; 0 if one of them is not exclusive, because it may
-    /// share the name with the claims ahead of it.
+    /// How many claims delay the next grant to one of these claims. Counts as 0 if any of these claims is not
+    /// exclusive, because such a claim can share its name with the claims ahead of it.
     delaying_claims: AtomicU32,
-    /// How many claims, in any mode, wait ahead of that one of these claims that has the fewest ahead of it, as far as
-    /// is known.
+    /// How many claims, in any mode, are ahead of the claim among these that has the fewest claims ahead of it; 0 while
+    /// this number is not known.
     position: AtomicU32,
     /// The queue entries, by claim.
     entries: Mutex<HashMap<ClaimId, QueueEntry>>,
-    /// Claims that may be entering the queue right now, each with a notification that arrived before the answer to the
-    /// claim, if one did.
-    /// Locked before `entries`.
+    /// Claims that are possibly entering the queue right now, each with the notification, if any, that arrived before
+    /// the answer to the claim. This mutex must be locked before `entries`.
     arriving: Mutex<HashMap<ClaimId, Option<ClientNotification>>>,
     /// Claims that waited and were granted, until they are released: they are no fast-path holds.
     granted: Mutex<HashSet<ClaimId>>,
@@ -54,8 +53,8 @@ impl Client {
                 let since = self.local_time_not_after(*since);
                 self.note_held(notification.id);
                 self.note_granted(notification.id);
-                // Any client may send a notification: the grant is valid for no longer than the claim itself asked
-                // for.
+                // Any client of the database can send a notification, with any ttl. So the grant counts as valid for no
+                // longer than the claim itself asked for.
                 let ttl = grant.ttl.map(|ttl| ttl.min(entry.claim_time));
                 let grant = Grant { ttl, ..grant.clone() };
                 self.mailbox.push(Notification::Granted {
@@ -94,8 +93,9 @@ impl Client {
         Ok(granted)
     }
 
-    /// Reads the state of the waiting claims and extends their queue entries, also for a client that gets no
-    /// notifications because it is `asleep`. Returns whether a claim does not wait any more; core then asks for it.
+    /// Reads the state of the waiting claims and extends their queue entries. With `asleep`, gives entries and grants a
+    /// longer time, because the client polls rarely. Returns whether a claim does not wait any more; core then asks for
+    /// it.
     pub(crate) async fn refresh(&self, asleep: bool) -> Result<bool, Failed> {
         let mut entries: Vec<QueueEntry> = lock_mutex(&self.waiting.entries).values().cloned().collect();
         entries.sort_by(|one, other| (&one.name, one.id).cmp(&(&other.name, other.id)));
@@ -116,7 +116,7 @@ impl Client {
             }
         }
         // A claim that can share the name with all claims ahead of it is granted at the same time as the head of the
-        // queue.
+        // queue: no claim delays it.
         let delaying_claims =
             if entries.iter().all(|entry| entry.exclusive) { refreshed.position } else { 0 };
         self.waiting.delaying_claims.store(delaying_claims, Ordering::Relaxed);
@@ -137,8 +137,9 @@ impl Client {
         Ok(())
     }
 
-    /// Ends expired holds, given for each name the microseconds until the earliest end of its holds. Schedules the next
-    /// check for the next such end of a name for which a claim near the head of the queue waits.
+    /// Ends expired holds; `expiries` has for each name the microseconds until the earliest end of its holds. Schedules
+    /// a check at the earliest end that is still to come, of the names for which a claim near the head of the queue
+    /// waits.
     async fn handle_expiries(&self, expiries: &[(Name, i64)], is_near_head: impl Fn(&Name) -> bool) {
         let next_end = expiries
             .iter()
@@ -152,14 +153,14 @@ impl Client {
             .await;
     }
 
-    /// How many claims delay the next grant to a waiting claim of this client; 0 if a waiting claim is not exclusive,
-    /// because it may share its name with the claims ahead of it.
+    /// How many claims delay the next grant to a waiting claim of this client. 0 if any waiting claim is not exclusive,
+    /// because such a claim can share its name with the claims ahead of it.
     pub(crate) fn delaying_claims(&self) -> u32 {
         self.waiting.delaying_claims.load(Ordering::Relaxed)
     }
 
-    /// How many claims wait ahead of that waiting claim of this client that has the fewest ahead of it, as far as is
-    /// known.
+    /// How many claims are ahead of the waiting claim of this client that has the fewest claims ahead of it; 0 while
+    /// this number is not known.
     pub(crate) fn position(&self) -> u32 {
         self.waiting.position.load(Ordering::Relaxed)
     }
@@ -171,7 +172,7 @@ impl Client {
     }
 
     /// How long a queue entry lasts: long if the database sends notifications, because then the entry is rarely
-    /// extended.
+    /// extended; otherwise a time that depends on `ttl`.
     pub(crate) fn queue_entry_life(&self, ttl: Duration) -> Duration {
         if self.database.notifies() { MAX_ENTRY_LIFE } else { entry_life(ttl) }
     }
@@ -232,8 +233,8 @@ impl Client {
     }
 }
 
-/// The arrival of a claim in the queue: while this exists, a notification to the claim is stored until the claim has
-/// its queue entry.
+/// The arrival of a claim in the queue: while this value exists, a notification to the claim is stored until the claim
+/// has its queue entry.
 pub(crate) struct Arrival<'a> {
     client: &'a Client,
     claim: ClaimId,

@@ -7,9 +7,9 @@ use crate::{ZookeeperEngine, claims::State};
 /// The version of a node's data that was never changed. An operator who breaks a hold changes the data.
 const UNTOUCHED: i32 = 0;
 
-/// The check of a hold for a `multi` of any ZooKeeper client. The hold lasts as long as its node exists and was not
-/// broken. With this check, the other operations of the multi are applied while the lock is held or not at all, even if
-/// the client has not noticed a loss
+/// The check of a hold, for a `multi` of any ZooKeeper client. The check succeeds as long as the node of the hold
+/// exists and no operator has broken the hold. With this check, the other operations of the multi are applied only
+/// while the lock is held, and otherwise not at all, even if the client has not noticed the loss of the hold
 /// (<https://zookeeper.apache.org/doc/r3.8.0/apidocs/zookeeper-server/org/apache/zookeeper/Op.html>, `Op.check`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeldBy {

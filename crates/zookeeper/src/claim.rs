@@ -18,7 +18,7 @@ use crate::{
     wire::{ANY_VERSION, Create, Delete, ErrorCode, GetChildren, MultiOp, NodeKind, Sync},
 };
 
-/// The most attempts of a claim. A claim is attempted again if something that it depends on changed.
+/// The most attempts of a claim. A claim is attempted again if something on which the attempt relied has changed.
 const MAX_TRIES: u32 = 8;
 
 /// The fraction of the longest validity that a record gives as the time of its hold.
@@ -79,9 +79,9 @@ impl Client {
         Err(if had_node { error } else { self.error_after_cleanup(claim, error).await })
     }
 
-    /// The error of a claim that had no node before this call. After an error that promises that nothing was applied,
-    /// core sends no release. So this function first deletes what the claim may have on the server, and returns an
-    /// unknown result if that is not possible.
+    /// Returns the error for a claim that had no node before this call. After an error which says that nothing was
+    /// applied, core sends no release. So before it returns such an error, this function deletes what the claim
+    /// possibly has on the server. If the deletion is not possible, the error has [`Fault::Unknown`] instead.
     async fn error_after_cleanup(&self, claim: &Claim, error: EngineError) -> EngineError {
         let has_leftovers =
             self.claims().get(claim.id).map(|entry| entry.data.unsettled || entry.state != State::Made);
@@ -226,15 +226,16 @@ impl Client {
 
     /// The record in the node of a claim.
     pub(crate) fn record(&self, claim: &Claim, context: &ClaimContext) -> Record {
-        // How long an operator who breaks the hold waits. The grant follows after the record is written, so the ttl of
-        // the grant is often a little shorter than this.
+        // How long an operator who breaks the hold has to wait. The record is written before the grant is computed, so
+        // the ttl of the grant is often a little shorter than this time.
         let hold_time =
             context.session.state.max_validity().min(claim.ttl) * RECORD_TIME_PARTS.0 / RECORD_TIME_PARTS.1;
         Record { broken: false, hold_time, owner: claim.owner.to_string() }
     }
 
-    /// Whether a claim that does not wait (a try) may succeed. "Taken" must be true (I13), but the server of this
-    /// connection may lag behind. So a `sync` in the same round trip brings the server up to date first.
+    /// Whether a try (a claim that does not wait) can succeed in the present state of the queue. An answer "taken" must
+    /// be true (I13), but the server of this connection possibly lags behind the quorum. So a `sync` in the same round
+    /// trip brings the server up to date first.
     async fn may_be_free(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let (queue, permits) = (context.dir.queue_of(claim.mode), context.dir.permits());
         let sync_answer = context.conn.send(&Sync { path: context.dir.path() });
@@ -255,8 +256,8 @@ impl Client {
         kind_mismatch.map_or(Ok(false), |kind_mismatch| Err(kind_mismatch.into()))
     }
 
-    /// Whether the counter of a queue is used up, or nearly. Deletes the directory of an empty queue, so that the
-    /// counter starts again.
+    /// Whether the counter that numbers the nodes of a queue is used up, or nearly. If the queue is empty, deletes its
+    /// directory, so that the counter starts again, and then returns false.
     async fn is_counter_used_up(&self, claim: &Claim, context: &ClaimContext) -> Result<bool, Failed> {
         let queue = context.dir.queue_of(claim.mode);
         if !lock_mutex(&self.used_up_queues).contains(&queue) {
@@ -309,9 +310,9 @@ impl Client {
         Ok(())
     }
 
-    /// Deletes the node of a try if the node at `ahead` exists, and returns that the name is taken. `None` if the node
-    /// at `ahead` does not exist: the try may be the head of the queue now, and then has to go on, because the head is
-    /// the reason why other tries are refused.
+    /// Deletes the node of a try if the node at `ahead` exists, and returns that the name is taken. If the node at
+    /// `ahead` does not exist, deletes nothing and returns `None`. Then the try is possibly the head of the queue now,
+    /// and the caller must go on with it, because other tries are refused on account of the head.
     pub(crate) async fn withdraw_behind(
         &self,
         claim: &Claim,

@@ -21,8 +21,8 @@ pub(crate) struct ClaimSession {
     /// A change for this claim was sent and not answered: the client has to search for the node that the change may
     /// have created.
     pub(crate) unsettled: bool,
-    /// The client searched for the node of an unanswered change and did not find one. The node may still be created
-    /// later.
+    /// The client searched for the node of an unanswered change and did not find one. The server can still apply the
+    /// change, and create the node, later.
     pub(crate) may_appear_late: bool,
 }
 
@@ -84,7 +84,7 @@ impl OwnNodes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
     /// Waits for the deletion of this node, with `ahead` waiters ahead of the claim. If the node is the `sole` one
-    /// ahead, the claim holds after the deletion; otherwise the client then asks what else is ahead.
+    /// ahead, the claim holds after the deletion; otherwise the client asks after the deletion what else is ahead.
     Node { path: String, sole: bool, ahead: u32 },
     /// Waits for free permits, as the head of the queue. `path` is the directory of the permits that are held.
     FreePermits { path: String },
@@ -111,8 +111,8 @@ impl Blocker {
     }
 }
 
-/// Whether all claims of this session wait behind at least two nodes. Then no grant depends on the validity of the
-/// session yet.
+/// Whether this session has claims, and the deletion of a single node grants none of them. If so, all of them wait, and
+/// no grant depends on the validity of the session yet.
 pub(crate) fn only_waits(claims: &Claims, session: &Arc<Session>) -> bool {
     let waits =
         |state: &State| matches!(state, State::Waiting { blocker: Blocker::Node { sole: false, .. }, .. });

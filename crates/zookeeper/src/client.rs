@@ -52,9 +52,10 @@ pub(crate) struct Client {
     pub(crate) used_up_queues: Mutex<HashSet<String>>,
     /// Locked while a session is created, so that all claims that need one share it.
     session_creation: Mutex<()>,
-    /// The runtime on which the tasks of this client run, once there are any.
+    /// The runtime on which the tasks of this client run; empty before the first task.
     runtime: OnceLock<runtime::Runtime>,
-    /// This client once closed a session together with its only claim. Since then it keeps unused sessions for a while.
+    /// Whether this client has ever closed a session together with its only claim. If so, it keeps its later sessions
+    /// for a while when they are unused.
     pub(crate) keeps_sessions: AtomicBool,
     /// The index of the server to which the next session connects first, so that clients and sessions spread over the
     /// servers.
@@ -103,7 +104,7 @@ impl Client {
     }
 
     /// Takes a slot on a session of this timeout, for nodes with paths of `path_bytes` bytes in all. Creates a session
-    /// if necessary.
+    /// if no existing one has room.
     pub(crate) fn take_session_slot(
         &self,
         ttl: Duration,
@@ -248,8 +249,8 @@ impl Client {
         }
     }
 
-    /// Applies changes in one step. Returns success, or the index and the error of the failed step. Every answer of a
-    /// quorum confirms the session.
+    /// Applies changes in one step. Returns success, or the index and the error of the failed step. Also records the
+    /// answer, because every answer that needs a quorum helps to confirm the session.
     pub(crate) async fn apply_changes(
         &self,
         session: &Session,

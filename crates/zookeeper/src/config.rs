@@ -64,10 +64,12 @@ impl Config {
     }
 
     /// Parses the part of a URL between the scheme, `zookeeper` or `zookeepers`, and the query:
-    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, also set `tls`.
+    /// `//[user:password@]host[:port][,host[:port]...][/chroot]`. With the scheme `zookeepers`, the caller must also
+    /// set `tls`.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the expected form. No error contains a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error contains a password.
     pub fn from_url(scheme: &str, rest: &str) -> Result<Self, Error> {
         let url = ServersUrl { scheme, example: "://host:2181,host:2181/chroot" };
         let (login, servers, chroot) = url.split(rest)?;
@@ -92,8 +94,8 @@ impl Config {
     }
 
     leasehold_core::server_options! {
-        /// The login, by the scheme `digest`. The nodes that this client creates are then accessible to this login
-        /// only, and to the entries of [`acl`](Self::acl).
+        /// The login, by the scheme `digest`. With a login, the nodes that this client creates are accessible only to
+        /// this login and to the entries of [`acl`](Self::acl).
     }
 
     /// How the nodes of exclusive claims are named.
@@ -103,10 +105,10 @@ impl Config {
         self
     }
 
-    /// Whether a hold is handed over between tasks of this process; true by default. The tokens of a hold are then the
-    /// zxid of its node times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step. With `false` the
-    /// token is the zxid, and each task of the process claims the name for itself. All programs that share a fence need
-    /// the same setting.
+    /// Whether a hold is handed over between tasks of this process; true by default. With `true` the tokens of a hold
+    /// are the zxid of its node times [`HAND_OVER_TOKENS`](leasehold_core::HAND_OVER_TOKENS), plus a step for each
+    /// hand-over. With `false` the token is the zxid, and each task of the process claims the name for itself. All
+    /// programs that share a fence need the same setting.
     #[must_use]
     pub fn hand_over(mut self, hand_over: bool) -> Self {
         self.token_blocks = TokenBlocks::new(hand_over);
@@ -116,8 +118,8 @@ impl Config {
     /// The path that contains the directory of each name; [`DEFAULT_PREFIX`] by default.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured) if it is no path, is the root or `/zookeeper`, or has more than
-    /// 128 bytes.
+    /// [`is_misconfigured`](Error::is_misconfigured) if `prefix` is no path, is the root, is `/zookeeper` or below it,
+    /// or has more than 128 bytes.
     pub fn prefix(mut self, prefix: &str) -> Result<Self, Error> {
         if !is_path(prefix) || prefix == "/zookeeper" || prefix.starts_with("/zookeeper/") {
             return Err(Error::misconfigured(format!(
@@ -130,7 +132,7 @@ impl Config {
     }
 
     /// The rights of other users on the nodes that this client creates: entries separated by commas, each as ZooKeeper
-    /// writes it, `scheme:id:rights`, with rights out of `cdrwa`.
+    /// writes it, `scheme:id:rights`, where the rights are letters of `cdrwa`.
     ///
     /// # Errors
     /// [`is_misconfigured`](Error::is_misconfigured) if the list is malformed.

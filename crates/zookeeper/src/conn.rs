@@ -26,8 +26,9 @@ use crate::{
 
 /// The longest welcome message. A real one has some forty bytes.
 const MAX_WELCOME_BYTES: usize = 1024;
-/// The shortest session timeout that is accepted, in milliseconds. A server grants at least two ticks, and no server
-/// ticks faster than that. With a shorter timeout heartbeats would follow each other without a pause.
+/// The shortest session timeout that this client accepts, in milliseconds. A server grants at least two of its ticks,
+/// and no real server has ticks of less than 10 ms. With a shorter timeout, heartbeats would follow each other without
+/// a pause.
 const MIN_TIMEOUT_MILLIS: i32 = 20;
 /// The first size of the receive buffer, in bytes.
 const RECEIVE_BUFFER_BYTES: usize = 16 * 1024;
@@ -128,7 +129,7 @@ impl Conn {
         self.state.dead.load(Ordering::Relaxed)
     }
 
-    /// The newest change that the server reported.
+    /// The newest change that the server reported on this connection, as its zxid.
     pub(crate) fn last_zxid(&self) -> i64 {
         self.state.last_zxid.load(Ordering::Relaxed)
     }

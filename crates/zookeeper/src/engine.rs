@@ -7,8 +7,8 @@ use leasehold_core::{Breaking, Contact, Env, Profile, WATCHED_CLAIM_LIFE, WATCHE
 
 use crate::{client::Client, config::Config};
 
-/// The ttl is the requested timeout of a session. The server moves the timeout into its own bounds, 4 to 40 s by
-/// default.
+/// The range of ttls. The ttl of a hold is the timeout that the client requests for the session. The server raises or
+/// lowers this timeout to its own bounds, which are 4 and 40 s by default.
 const TTL: RangeInclusive<Duration> = Duration::from_secs(2)..=Duration::from_secs(24 * 3600);
 /// How long after it was sent a request may still be applied.
 pub(crate) const REQUEST_LIFE: Duration = Duration::from_secs(15);
@@ -20,9 +20,9 @@ pub struct ZookeeperEngine {
 }
 
 impl ZookeeperEngine {
-    /// A client of the ensemble. It connects at the first request, not here.
+    /// A client of the ensemble. This function does not connect; the first request does.
     ///
-    /// The futures of this engine need a tokio runtime with timers and I/O, as the keeper's runtime has.
+    /// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
     #[must_use]
     pub fn new(config: Config, env: &Env) -> Self {
         let contact = Contact::default();

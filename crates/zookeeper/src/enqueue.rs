@@ -1,7 +1,7 @@
 //! The position of a claim in its queue, and what follows from it.
 //!
 //! Nodes ahead of a claim can only disappear, so a stale answer can delay a grant and never cause a wrong one. No
-//! answer proves that the claim's own node exists after the answer; the validity of the session does.
+//! answer proves that the claim's own node still exists after the answer; the validity of the session proves that.
 
 use leasehold_core::{
     Answer, Claim, ClaimId, EngineError, Fault, Hint, Mode, Notification, UNWATCHED_POLL,
@@ -26,10 +26,10 @@ use crate::{
 /// The most reads of the queue. The queue is read again if the node ahead disappeared before it was watched.
 const MAX_READS: u32 = 8;
 /// How often a try (a claim that does not wait) reads the queue until the tries ahead of it are decided: for a second
-/// in all. A try ahead that is still undecided after that second hangs, and refuses this try as a waiter does: the
-/// hanging try may become the head of the queue at any time, and hold.
+/// in all. A try ahead that is still undecided after that second counts as hanging, and refuses this try as a waiter
+/// does: the hanging try can become the head of the queue at any time, and hold.
 const MAX_TRY_READS: u32 = 10;
-/// The first pause between two such reads. Each pause is twice as long as the previous one.
+/// The first pause between two reads of a try. Each pause is twice as long as the previous one.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// Whether the node of a claim was just created.
@@ -40,9 +40,10 @@ pub(crate) enum ClaimAge {
 }
 
 impl Client {
-    /// Decides by the position of the claim in its queue: it holds, is refused, or watches the node that it waits for.
-    /// A new claim also checks whether the name is in use as another kind of lock. Earlier claims do not check that,
-    /// because a later claim must not refuse them.
+    /// Decides by the position of the claim in its queue whether the claim holds, is refused, or waits; watches the
+    /// node that a waiting claim waits for. For a new claim, also checks whether the name is in use as another kind of
+    /// lock. There is no such check for earlier claims, because they must not be refused on account of a claim that
+    /// came later.
     pub(crate) async fn evaluate_position(
         &self,
         claim: &Claim,
@@ -125,8 +126,8 @@ impl Client {
         Ok(StepResult::Answer(self.waiting_answer(claim)))
     }
 
-    /// Deletes all other nodes of the claim and removes them from `children`. A request that was given up may have been
-    /// applied all the same, and the claim would wait for the node that this request created.
+    /// Deletes all other nodes of the claim and removes them from `children`. The server has possibly applied a request
+    /// that this client gave up. Without the deletion the claim would wait for the node that such a request created.
     async fn delete_strays(
         &self,
         claim: &Claim,

@@ -52,8 +52,8 @@ impl Client {
         }
     }
 
-    /// Reads the prefix, which every login that locks has the right to read. Only such a read shows that a password is
-    /// wrong.
+    /// Reads the prefix, which every login that locks has the right to read. Only such a read, not the login itself,
+    /// shows that a password is wrong.
     async fn ping(&self) -> Result<(), EngineError> {
         let request = self.start_request().await?;
         let prefix_read =

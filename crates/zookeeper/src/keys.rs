@@ -12,8 +12,9 @@
 //! | `locks/_c_<uuid>-lock-<number>` | a claim of permits in the queue, as by `InterProcessSemaphoreV2` |
 //! | `leases/_c_<uuid>-lease-<number>` | one permit that is held, as by `InterProcessSemaphoreV2` |
 //!
-//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. By this mark a
-//! client refuses a try because of holders and waiters, not because of other tries.
+//! The uuid is the claim id. In the node of a claim that does not wait (a try), `try-` follows the uuid. This mark lets
+//! other tries recognise the node of a try: a try is refused because of holders and waiters, not because of other
+//! tries.
 //!
 //! Known nodes of other programs are `<anything>-lock-<number>`, `<anything>__lock__<number>` and
 //! `<anything>__rlock__<number>`, as kazoo names them
@@ -41,7 +42,7 @@ const PERMIT: &str = "-lease-";
 /// Marks the node of a claim that does not wait.
 const TRY: &str = "try-";
 /// All words before the number in a queue, and whether they belong to shared claims. If one word ends with another
-/// word, the longer word comes first.
+/// word, the longer word comes first, so that it is the one that is found.
 const KIND_WORDS: [(&str, bool); 5] =
     [(MUTEX, false), (WRITER, false), (READER, true), ("__rlock__", true), ("__lock__", false)];
 
@@ -96,8 +97,9 @@ fn split_number(name: &str) -> Option<(&str, i32)> {
     if !all_digits(number) {
         return None;
     }
-    // A number far below zero has eleven characters: then the minus sign is not the end of the word. After an unknown
-    // word, the minus sign counts as part of the word, unless the number is too large without it.
+    // A number below -999999999 has eleven characters: then the character before the last ten is the minus sign of the
+    // number, and not the end of the word. After an unknown word, the minus sign counts as part of the word, unless the
+    // number is too large without it.
     let negative = split(LONG_NUMBER_LENGTH).filter(|(_, number)| number.starts_with('-'));
     let without_sign = number.parse().ok().map(|number| (start, number));
     match negative {
@@ -225,8 +227,8 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-/// Whether another node of the same claim may replace this node when it is deleted: Curator's writers, from 5.5 on,
-/// continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
+/// Whether another node of the same claim possibly replaces this node when this node is deleted: Curator's writers,
+/// from 5.5 on, continue as readers (<https://issues.apache.org/jira/browse/CURATOR-621>).
 pub(crate) fn may_be_replaced(name: &str) -> bool {
     name.contains(WRITER)
 }

@@ -39,7 +39,7 @@ impl WatchHandler for Client {
 impl Client {
     /// Handles an event of the node that the claim waits for. If the node was deleted and was the only one ahead, the
     /// claim holds from now on, without another request: a deleted node never comes back, whichever server reports the
-    /// deletion.
+    /// deletion. Otherwise the client asks for the position of the claim again.
     fn on_blocker_event(&self, id: ClaimId, path: &str, kind: EventKind) {
         let now = self.now();
         let mut claims = self.claims();

@@ -29,8 +29,8 @@ impl Client {
         self.create_dirs(&context.conn, &context.dir.permits(), NodeKind::Container, limit_text(limit)).await
     }
 
-    /// Acquires the permits of the claim, which is the head of the queue, if enough are free; otherwise watches the
-    /// permits that are held.
+    /// Acquires the permits of the claim, which is the head of the queue, if enough are free. Otherwise refuses a try,
+    /// and for another claim watches the permits that are held.
     pub(crate) async fn take_permits(
         &self,
         claim: &Claim,
@@ -121,7 +121,8 @@ impl Client {
     }
 
     /// The error if the name of the claim, whose queue is `queue`, is in use as another kind of lock or with another
-    /// limit. If no other claim holds or waits, the limit of this claim is the limit of the name from now on.
+    /// limit. If no other claim holds or waits, there is no error, and the limit of this claim becomes the limit of the
+    /// name.
     pub(crate) async fn kind_mismatch_of_permits(
         &self,
         claim: &Claim,

@@ -18,11 +18,13 @@ pub(crate) struct QueuePosition {
 /// No claim of a leasehold client waits with this number or a larger one. The server counts in 32 bits. After the
 /// largest number it continues below zero, and servers from 3.6 on assign the largest number again and again
 /// (<https://github.com/apache/zookeeper/blob/release-3.8.0/zookeeper-server/src/main/java/org/apache/zookeeper/server/DataTree.java>,
-/// `createNode`). The remaining numbers are for claims that are created before the queue is empty.
+/// `createNode`). This number and the larger ones are left for claims that are created until the queue is empty and its
+/// counter can start again.
 pub(crate) const USED_UP_FROM: i32 = i32::MAX - (1 << 20);
 
-/// The node that refuses a try (a claim that does not wait) behind these nodes: a holder or a waiter. Of several tries
-/// only the head of a lock's queue counts as a holder; a try behind the others has to wait until they are decided.
+/// Of the nodes ahead of a try (a claim that does not wait), the one that refuses the try: a holder or a waiter. `None`
+/// if no node ahead refuses it. A try ahead counts as a holder only if it is the head of a lock's queue; this try has
+/// to wait until the other tries ahead are decided.
 pub(crate) fn refusing_node(ahead: &[Node], mode: Mode) -> Option<&Node> {
     let refuses_try = |index: usize, node: &Node| match mode {
         Mode::Exclusive => true,

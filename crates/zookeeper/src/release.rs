@@ -61,7 +61,7 @@ impl Client {
     }
 
     /// Checks in the background for late nodes of the claim, and deletes them (R9): a request of the claim was not
-    /// answered, and it is not known until when the request may be applied.
+    /// answered, and it is not known until when the server can still apply the request.
     fn delete_late_nodes(&self, id: ClaimId, ending: EndingClaim) {
         let client = Weak::clone(&self.weak_self);
         runtime::spawn(async move {
@@ -212,7 +212,7 @@ impl Client {
         Ok(deleted_any)
     }
 
-    /// Ends a claim that sent no request in time. The caller repeats this until it succeeds.
+    /// Ends a claim that sent no request in time. The caller must repeat the call until it succeeds.
     pub(crate) async fn end_overdue_claim(&self, id: ClaimId) -> Result<(), EngineError> {
         self.unwatch(id);
         self.end_claim(id).await?;

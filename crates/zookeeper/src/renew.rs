@@ -25,8 +25,8 @@ impl Client {
             sessions_and_paths.iter().flatten().map(|(session, _)| session).collect();
         sessions.sort_unstable_by_key(|session| Arc::as_ptr(session));
         sessions.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        // A server that answers a change has applied all earlier changes, so reads that follow are not older than the
-        // renewal.
+        // A server that answers a change has applied all earlier changes. So a heartbeat, which is a change, goes
+        // first: the reads that follow it are not older than the renewal.
         join_all(sessions.into_iter().map(|session| async move {
             let conn = session.conn().await?;
             self.send_heartbeat(session, &conn).await
@@ -53,7 +53,7 @@ impl Client {
     }
 
     /// The session of a hold and the path of its first node; `None` if the claim does not hold any more. A renewal
-    /// counts as a request of the claim, so the claim does not expire meanwhile.
+    /// counts as a request of the claim, so the claim does not expire while the renewal runs.
     fn session_of_hold(&self, hold: &Hold) -> Option<(Arc<Session>, String)> {
         let now = self.now();
         let mut claims = self.claims();

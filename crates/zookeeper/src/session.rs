@@ -78,8 +78,8 @@ struct Inner {
     /// When the newest confirmed change was sent. A change is confirmed if it was answered before a later change was
     /// sent, and the later change was answered too. Before the first confirmed change: when the session was requested.
     confirmed_sent: Instant,
-    /// When the newest answered change was sent, and when it was answered. It is confirmed once a later change is
-    /// answered.
+    /// When the newest answered change was sent, and when it was answered. This change is confirmed as soon as a change
+    /// that was sent after its answer is answered too.
     last_answered: (Instant, Instant),
     /// When the last heartbeat was sent.
     heartbeat_sent: Instant,
@@ -204,7 +204,7 @@ impl SessionState {
         lock_mutex(&self.inner).max_validity()
     }
 
-    /// How long the nodes of the session still count as valid; `None` if they do not.
+    /// How long the nodes of the session still count as valid; `None` if they do not count as valid any more.
     pub(crate) fn remaining(&self, now: Instant) -> Option<Duration> {
         Some(self.valid_until().since(now)).filter(|remaining| !remaining.is_zero())
     }
@@ -238,8 +238,8 @@ impl SessionState {
         self.wake_maintenance.notify_one();
     }
 
-    /// Gives out no further slot if the current one is the only one that it ever gave out. Returns whether that is so;
-    /// the caller then closes the session.
+    /// Stops giving out slots if the slot in use is the only one that the session ever gave out. Returns true if so:
+    /// then the caller must close the session. Otherwise changes nothing and returns false.
     pub(crate) fn close_if_used_once(&self) -> bool {
         let mut state = lock_mutex(&self.inner);
         let is_only_use = state.slots_ever == 1 && !state.gone;
@@ -247,8 +247,8 @@ impl SessionState {
         is_only_use
     }
 
-    /// Gives out no further slot if the current one is the only one in use. Returns whether that is so; the caller then
-    /// closes the session.
+    /// Stops giving out slots if only one slot is in use, that of the caller. Returns true if so: then the caller must
+    /// close the session. Otherwise changes nothing and returns false.
     pub(crate) fn close_if_last_slot(&self) -> bool {
         let mut state = lock_mutex(&self.inner);
         let is_last_slot = state.slots == 1 && !state.gone;
@@ -270,8 +270,8 @@ impl SessionState {
     }
 
     /// What the maintenance task has to do at `now`. The answer counts as carried out, even if the caller has no
-    /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed is gone. A session with a
-    /// slot in use counts as used at `now`.
+    /// connection: a heartbeat counts as sent at `now`, and a session that has to be closed counts as gone. A session
+    /// with a slot in use counts as used at `now`.
     pub(crate) fn next_action(&self, now: Instant) -> SessionAction {
         let mut state = lock_mutex(&self.inner);
         if state.gone {
@@ -290,8 +290,8 @@ impl SessionState {
         let last_change_sent = state.last_answered.0;
         let next_heartbeat = last_change_sent.after(state.timeout / heartbeats);
         // A heartbeat that confirmed nothing, because it is unanswered or was a ping, is followed by the next one after
-        // the resend time. If the newest answered change left after the last heartbeat, the resend time is not the
-        // later of the two times.
+        // the resend time. If the newest answered change left after the last heartbeat, the next heartbeat is due later
+        // than the resend time, so the resend time has no effect.
         let next = next_heartbeat.max(state.heartbeat_sent.after(state.timeout / RESEND_FRACTION));
         if now < next {
             return SessionAction::WaitUntil(next);

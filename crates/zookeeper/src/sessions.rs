@@ -177,9 +177,10 @@ impl Dialer {
             conn.send(&Sync { path }).answer().await.map_err(failed)?;
             return Ok(conn);
         }
-        // The server may lag behind the changes that this client has seen. A request that was sent on an earlier
-        // connection may be agreed upon and not applied yet. A `sync` proves nothing here: a former leader answers a
-        // `sync` by itself. So this client sends a change that changes nothing, which needs a quorum.
+        // This server possibly lags behind the changes that this client has seen. The quorum has possibly agreed on a
+        // request that was sent on an earlier connection, and this server has not applied it yet. A `sync` proves
+        // nothing here: a former leader answers a `sync` by itself. So this client sends a change that changes nothing,
+        // which needs a quorum.
         let check = MultiOp::Check { path: path.to_owned(), version: ANY_VERSION };
         let _ = multi_outcome(conn.send(&Multi(vec![check])).answer().await).map_err(failed)?;
         if conn.last_zxid() < newest_zxid_before {
@@ -189,7 +190,7 @@ impl Dialer {
     }
 
     /// Ends the session after a rollback of the data: a quorum has older data than a server reported before. The old
-    /// data may contain claims that have ended; such claims end with the session.
+    /// data can contain claims that have ended; such claims end with the session.
     async fn end_rolled_back(&self, conn: &Conn) -> Result<(), Failed> {
         tracing::warn!(endpoint = %conn.endpoint, "the data of the servers went back: all holds are lost");
         self.state.end();
@@ -229,8 +230,8 @@ impl Drop for SessionSlot {
 pub(crate) struct Sessions(Mutex<Vec<Arc<Session>>>);
 
 impl Sessions {
-    /// Takes a slot on the least busy session of this timeout that has room, if there is one. Also returns whether
-    /// another session is worth its cost.
+    /// Takes a slot on the least busy session of this timeout that has room, if there is one. Also returns whether the
+    /// load makes a further session worth its cost.
     pub(crate) fn take_slot(
         &self,
         requested_timeout: Duration,

@@ -1,5 +1,5 @@
-//! Decodes replies within a bound on their size in memory. A field of two bytes may become a value of a hundred bytes,
-//! so a reply is weighed before it is decoded.
+//! Decodes replies within a bound on their size in memory. A field of two bytes can become a value of a hundred bytes,
+//! so the memory that a reply takes is computed before the reply is decoded.
 
 use std::marker::PhantomData;
 

@@ -1,5 +1,6 @@
-//! HTTP/2 below the calls. tonic's channel would put a queue, two tasks and three writes between a request and its
-//! connection. Here a request and its body leave in one write, and the reply wakes the waiting task directly.
+//! The HTTP/2 layer below the gRPC calls. tonic's channel would put a queue, two tasks and three writes between a
+//! request and its connection. Here a request and its body leave in one write, and the reply wakes the waiting task
+//! directly.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
 //! The messages to the server and from it, numbered as in its `rpc.proto` (etcd 3.4): the part that locks need.
 //!
-//! Source: <https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto>. They are written by hand,
-//! so that the build needs no protocol compiler. Unused fields are left out, which the encoding allows.
+//! Source: <https://github.com/etcd-io/etcd/blob/v3.4.23/etcdserver/etcdserverpb/rpc.proto>. The messages are written
+//! by hand, so that the build needs no protocol compiler. Unused fields are left out, which the encoding allows.
 
 mod bounded;
 mod grpc;

@@ -31,16 +31,18 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the part of a `mysql` URL after the scheme, up to the query, without decoding it first:
-    /// `//[user[:password]@]host[:port]/database`.
+    /// Parses the part of a `mysql` URL between the scheme and the query: `//[user[:password]@]host[:port]/database`.
+    /// The caller must not percent-decode this part.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::with_socket(rest, None)
     }
 
-    /// The same, for a server on a unix socket: the host in the URL is ignored.
+    /// Like [`from_url`](Self::from_url), but for a server on the unix socket `socket`: then the host in the URL is
+    /// ignored. Without a socket, the same as `from_url`.
     ///
     /// # Errors
     /// As for [`from_url`](Self::from_url).
@@ -95,8 +97,8 @@ impl Config {
         self
     }
 
-    /// Whether the connections are encrypted. Certificates must come from files: the driver accepts no rustls
-    /// configuration.
+    /// Whether the connections are encrypted. The caller must give certificates as files, because the driver accepts no
+    /// rustls configuration.
     #[must_use]
     pub fn encryption(mut self, encryption: Encryption) -> Self {
         self.encryption = encryption;
@@ -117,8 +119,8 @@ impl Config {
             .pass(password)
             .db_name(Some(self.database.clone()))
             .tcp_keepalive(Some(KEEPALIVE))
-            // On the server's own machine the driver would switch to a unix socket, where the server may know the
-            // user by another name.
+            // Otherwise the driver would switch to a unix socket on the server's own machine. There the server possibly
+            // knows the user under another name.
             .prefer_socket(false)
             // Set here, so that the driver does not ask the server.
             .max_allowed_packet(Some(MAX_PACKET))

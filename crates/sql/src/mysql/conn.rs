@@ -18,8 +18,8 @@ use crate::{
     runtime,
 };
 
-/// How long a connection may take to answer a ping. After that time the request uses another connection, on which its
-/// answer may still come in time.
+/// How long a connection may take to answer a ping. After that time the request is sent on another connection, so that
+/// it can still be answered within its own time limit.
 const PING_LIMIT: Duration = Duration::from_secs(1);
 /// The memory that each result set, row and column needs beside its bytes.
 const ITEM_OVERHEAD: u64 = 64;
@@ -66,8 +66,8 @@ impl Conn {
             .map_err(|failed| config.with_address(&failed))
     }
 
-    /// Executes some statements in one round trip; returns their results, in order. After an error the later statements
-    /// are not executed.
+    /// Executes some statements in one round trip; returns their results, in order. If a statement fails, returns its
+    /// error; the later statements are not executed.
     pub(super) async fn execute(&mut self, text: &str) -> Result<Vec<ResultSet>, ExecuteError> {
         let timed_out = || Err(ExecuteError::TimedOut(REQUEST_TIMEOUT));
         runtime::within(REQUEST_TIMEOUT, self.execute_unlimited(text)).await.unwrap_or_else(timed_out)
@@ -143,7 +143,7 @@ impl Conn {
         if self.ends_idle_transactions() { "BEGIN" } else { "SET SESSION wait_timeout = 5; BEGIN" }
     }
 
-    /// The statements that commit such a transaction.
+    /// The statements that commit a transaction that [`begin_statements`](Self::begin_statements) began.
     pub(super) fn commit_statements(&self) -> &'static str {
         if self.ends_idle_transactions() { "COMMIT" } else { "COMMIT; SET SESSION wait_timeout = 60" }
     }
@@ -155,16 +155,17 @@ impl Conn {
 }
 
 /// Turns a panic of the driver into an error: the driver panics on some malformed answers, such as one with an
-/// impossible number of columns. If the driver allocates more memory than there is, the allocator ends the process: no
-/// check of sizes can be put between this driver and its connection.
+/// impossible number of columns. This does not help if the driver allocates more memory than there is: then the
+/// allocator ends the process. A check of sizes beforehand is not possible, because nothing can be put between this
+/// driver and its connection.
 pub(super) async fn caught<T>(work: impl Future<Output = T>) -> Result<T, ExecuteError> {
     let malformed_answer =
         |_| ExecuteError::AnswerLost("its answer is malformed: is it a MySQL server?".to_owned());
     leasehold_core::catch_panic(work).await.map_err(malformed_answer)
 }
 
-/// Adds a row to the collected rows of an answer while there is room. Once the answer exceeds the size limit, drops all
-/// rows until the answer ends or the request times out.
+/// Adds a row to the collected rows of an answer while there is room. As soon as the answer exceeds the size limit,
+/// drops the collected rows and every further row of the answer.
 fn collect_row(
     (mut rows, room): (Vec<Row>, Result<Room, TooLong>),
     row: Row,

@@ -95,8 +95,8 @@ impl Mysql {
         self.execute_until_done(text, MissingTables::Leave).await
     }
 
-    /// Executes statements that commit nothing, and repeats them until they are done; also returns whether a replica
-    /// executed them.
+    /// Executes statements that commit nothing; after a deadlock or a broken connection tries again, [`TRIES`] times in
+    /// all. Also returns whether a replica executed them. Returns no results if the tables do not exist.
     async fn execute_until_done(
         &self,
         text: &str,
@@ -116,8 +116,8 @@ impl Mysql {
         }
     }
 
-    /// Returns `Ok` if the request can be tried again: nothing was done, there is a `next_try`, and the reason of the
-    /// failure may have passed by then. Else fails with the error of the request.
+    /// Returns `Ok` if the request can be tried again: there is a `next_try`, and the request failed without effect by
+    /// a deadlock or a broken connection. Otherwise returns the error of the request.
     fn allow_retry(&self, request_error: RequestError, next_try: Option<usize>) -> Result<(), Failed> {
         match (&request_error, next_try) {
             (RequestError::Deadlock, Some(_)) => Ok(()),

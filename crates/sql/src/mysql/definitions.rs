@@ -1,9 +1,9 @@
-//! Checks that the tables are as leasehold makes them and do only what leasehold writes to them, whatever other users
-//! may create in this database.
+//! Checks that the tables are as leasehold makes them, so that a write to them has no other effects, whatever other
+//! users create in this database.
 //!
-//! Columns and rules of a table cannot call functions of other users. In statements the server finds its own functions
-//! before functions of users (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), unless a space
-//! precedes the bracket.
+//! Columns and rules of a table cannot call functions of other users. In statements the server prefers its own
+//! functions to functions of users with the same names
+//! (<https://dev.mysql.com/doc/refman/8.4/en/function-resolution.html>), unless a space precedes the bracket.
 
 use mysql_async::Row;
 

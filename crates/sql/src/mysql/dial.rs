@@ -31,8 +31,8 @@ pub(super) async fn dial(config: &Config) -> Result<mysql_async::Conn, Failed> {
     }
 }
 
-/// Connects without TLS. A connection to another machine goes through a relay, which refuses when the server asks for
-/// the whole password.
+/// Connects without TLS. A connection with a password to another machine goes through a relay, which ends the login
+/// with an error if the server asks for the password itself and not for a proof of it.
 pub(super) async fn unencrypted(config: &Config) -> Result<mysql_async::Conn, Failed> {
     let failed = |error: io::Error| Failed::new(Fault::Retry, error.to_string());
     let endpoint = (config.endpoint.host.as_str(), config.endpoint.port);

@@ -25,13 +25,13 @@ pub(super) enum ExecuteError {
 pub(super) enum Commits {
     /// None of the statements commits anything that matters.
     Never,
-    /// The statement with this index commits, and none before it does; index 0 for a statement outside of a
+    /// The statement with this index commits, and no earlier one commits; index 0 for a statement outside of a
     /// transaction.
     At(usize),
 }
 
 impl Commits {
-    /// Whether something may have been committed once `done` statements were executed.
+    /// Whether something was possibly committed, after `done` statements were executed.
     fn may_have_committed(self, done: usize) -> bool {
         matches!(self, Self::At(index) if done > index)
     }
@@ -181,8 +181,8 @@ pub(super) fn connect_error(error: Error) -> Failed {
     }
 }
 
-/// What is wrong with TLS, if the error is about TLS: the two sides do not trust each other, or the server does not
-/// support TLS. A retry does not help.
+/// What is wrong with TLS, if the error is about TLS (the two sides do not trust each other, or the server does not
+/// support TLS); `None` for any other error. A retry does not help.
 #[cfg(feature = "tls")]
 fn tls_problem(error: &Error) -> Option<String> {
     use mysql_async::{DriverError, IoError};
@@ -200,8 +200,8 @@ fn tls_problem(error: &Error) -> Option<String> {
     }
 }
 
-/// The message for a server that asks for the password by a method that is refused or unknown; `None` for another
-/// error. A retry does not help.
+/// The message for a server that asks for the password by a method that this client refuses or does not know; `None`
+/// for any other error. A retry does not help.
 fn unsupported_login(error: &Error) -> Option<String> {
     use mysql_async::DriverError;
     let plugin = match error {
@@ -258,8 +258,8 @@ mod tests {
         let fault = |execute_error: ExecuteError, commits| execute_error.classify(commits).fault;
         assert_eq!(fault(ExecuteError::AnswerLost("gone".to_owned()), Commits::Never), Fault::Retry);
         assert_eq!(fault(ExecuteError::AnswerLost("gone".to_owned()), Commits::At(3)), Fault::Unknown);
-        // An error of a statement in a transaction, of its commit, and of a later statement after one that commits by
-        // itself.
+        // In this order: two errors of a statement in a transaction, two of its commit, two of a statement that commits
+        // by itself, and one of a statement after such a statement.
         assert_eq!(fault(server_error(1142, 2), Commits::At(3)), Fault::Denied);
         assert_eq!(fault(server_error(1317, 2), Commits::At(3)), Fault::Retry);
         assert_eq!(fault(server_error(1213, 3), Commits::At(3)), Fault::Retry);

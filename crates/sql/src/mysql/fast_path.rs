@@ -109,8 +109,8 @@ pub(super) async fn release(mysql: &Mysql, releases: &[Release]) -> Result<Vec<O
         ])
     };
     let updates: Vec<String> = by_ending.iter().map(update_statement).collect();
-    // A claim that is granted a name right after its release would hide the release. So the result is read before the
-    // commit shows the release to other clients.
+    // A claim that is granted a name right after its release overwrites the row that shows the release. So the result
+    // is read before the commit shows the release to other clients.
     let names = literals(releases.iter().map(|release| &release.name));
     let released = READ_RELEASED.with_values(&[("names", &names), ("stamp", &stamp)]);
     // The COMMIT is the last statement, after BEGIN, the updates and the SELECT.

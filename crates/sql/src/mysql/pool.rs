@@ -19,8 +19,8 @@ use crate::{
     pool_wait::wait_for_returned,
 };
 
-/// A connection that was silent for longer than this is closed: the server, or a proxy in front of it, would close it
-/// soon.
+/// A connection that was silent for longer than this is closed: otherwise the server, or a proxy in front of the
+/// server, would close the connection soon.
 const MAX_IDLE: Duration = Duration::from_secs(30);
 /// A connection that was silent for longer than this gets a ping first. Without the ping, the outcome of a statement to
 /// a server that was restarted meanwhile would be unknown.
@@ -44,8 +44,8 @@ pub(super) struct Pool {
     connections_broke: AtomicBool,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in
-/// the middle of a transaction.
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back), dropping it closes the connection,
+/// which is possibly in the middle of a transaction.
 pub(super) struct Borrowed<'a> {
     pub(super) conn: Conn,
     pool: &'a Pool,
@@ -116,8 +116,9 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Waits for a connection that another request of this client uses right now, because the server accepts no more: a
-    /// missing connection must not let a hold expire or a release fail. `None` if no other request uses one.
+    /// Waits for a connection that another request of this client uses right now. Called when the server accepts no
+    /// more connections: a missing connection must not let a hold expire or a release fail. `None` if no other request
+    /// uses a connection, or if none is returned in time.
     async fn wait_for_idle(&self) -> Option<Conn> {
         if CONNECTIONS - 1 == self.permits.available_permits() {
             return None;
@@ -161,7 +162,8 @@ impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: then the answers on this connection do not count.
+    /// If another server has replaced the server of this connection by now: then the answers on this connection do not
+    /// count.
     pub(super) fn give_back(self) -> Result<(), Failed> {
         let Self { mut conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.

@@ -1,7 +1,7 @@
-//! A relay between the driver and a server on another machine without TLS. Such a server may ask for the password,
-//! encrypted by a public key that it sends itself (`caching_sha2_password`), and the driver, which has no option
-//! against it, would send the password to any server that answers. So the driver connects to the relay, and the relay
-//! connects to the server. The relay replaces such a request by an error.
+//! A relay between the driver and a server on another machine without TLS. Such a server can ask for the password
+//! itself, encrypted by a public key that the server sends (`caching_sha2_password`). The driver has no option to
+//! refuse this, and would send the password to any server that answers. So the driver connects to the relay, and the
+//! relay connects to the server. The relay replaces a request for the password by an error.
 
 use std::{io, net::SocketAddr};
 
@@ -27,7 +27,7 @@ const FULL_AUTHENTICATION: [u8; 2] = [1, 4];
 const LOGIN_ACCEPTED: u8 = 0;
 /// The first byte of an error packet.
 const ERROR_PACKET: u8 = 0xff;
-/// The message of the error that the driver receives in place of such a request.
+/// The message of the error that the driver receives in place of a request for the password.
 const REFUSAL_MESSAGE: &str =
     "it asks for the password in a form that others could read: add ssl-mode=VERIFY_IDENTITY to the URL";
 
@@ -63,7 +63,7 @@ async fn relay_bytes(driver: TcpStream, server: TcpStream) -> io::Result<()> {
 }
 
 /// Relays packets of the server to the driver until the server accepts or refuses the login. Replaces a request for the
-/// whole password by an error.
+/// password itself by an error, and then fails.
 async fn relay_login(
     server: &mut (impl AsyncRead + Unpin),
     driver: &mut (impl AsyncWrite + Unpin),

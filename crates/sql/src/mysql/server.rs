@@ -41,7 +41,8 @@ impl Server {
 
     /// Distinguishes the server from other servers that have, or had, a copy of its tables: a promoted replica does not
     /// know all grants of its primary. MySQL generates an identity for itself; MariaDB servers that replicate have
-    /// numbers, which must differ. The nodes of a Galera cluster count as one server.
+    /// numbers (`server_id`), which their operator has to set to different values. The nodes of a Galera cluster count
+    /// as one server.
     pub(super) fn identity(&self) -> u128 {
         let uuid =
             |name| self.get(name).and_then(|uuid| u128::from_str_radix(&uuid.replace('-', ""), 16).ok());

@@ -34,7 +34,7 @@ pub(super) struct FoundTables {
 }
 
 /// Sets up the connection, and finds the tables; creates missing tables if `missing_tables` says so. `None` if there
-/// are none.
+/// are no tables and none are to be created.
 pub(super) async fn find_tables(
     conn: &mut Conn,
     missing_tables: MissingTables,
@@ -111,8 +111,8 @@ async fn meta_row(conn: &mut Conn) -> Result<Option<mysql_async::Row>, Failed> {
     Ok(sets.into_iter().flat_map(|set| set.rows).next())
 }
 
-/// Creates the tables. Several clients may do so at the same time: each statement does nothing if another client has
-/// already done it.
+/// Creates the tables. Several clients can do so at the same time: each statement does nothing if another client has
+/// already executed the same statement.
 async fn create(conn: &mut Conn) -> Result<(), Failed> {
     conn.execute(SCHEMA).await.map(drop).map_err(|execute_error| {
         let failed = execute_error.classify(Commits::Never);

@@ -1,4 +1,4 @@
-//! Builds statements as text: several of them share one round trip, which prepared statements cannot.
+//! Builds statements as text: several statements of text can share one round trip, several prepared statements cannot.
 //!
 //! All values are inserted as digits only, so none of them can be taken for SQL.
 
@@ -9,9 +9,9 @@ use leasehold_core::ClaimId;
 /// The time of the database, read after the row in question was locked, not at the begin of the statement.
 pub(super) const NOW: &str = "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)";
 
-/// Sets the floor: the largest token of all forgotten names, which is in the row without a name. If the clock was
-/// ahead for a while, the floor may be larger than the time now. This is a statement of its own, because a statement
-/// cannot read the table that it changes.
+/// Sets `@floor` to the largest token of all names whose rows were deleted; the row with the empty name stores it.
+/// Tokens follow the clock, so the floor can be larger than the time now if the clock was ahead for a while. This is a
+/// statement of its own, because a statement cannot read the table that it changes.
 const FLOOR: &str = "SET @floor = COALESCE((SELECT token FROM leasehold_lock WHERE name = ''), 0)";
 
 /// The statements of one file, with a `:word` in place of each value.
@@ -34,8 +34,8 @@ impl Sql {
         })
     }
 
-    /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses
-    /// such a statement.
+    /// The statements with each `:word` replaced by its value. A word without a value stays, and the server refuses a
+    /// statement with such a word.
     pub(super) fn with_values(&self, values: &[(&str, &str)]) -> String {
         let text_without_comments = self.statements();
         let mut text = String::with_capacity(

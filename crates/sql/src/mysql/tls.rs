@@ -19,16 +19,16 @@ use crate::database::Failed;
 /// The prefix of an error about TLS.
 pub(super) const TLS_PREFIX: &str = "by TLS: ";
 
-/// Connects by TLS if both sides support TLS. A server without TLS is not asked for TLS again until it refuses a plain
-/// connection.
+/// Connects by TLS if both sides support TLS, otherwise without TLS. A server without TLS is not asked for TLS again
+/// until a connection without TLS fails.
 pub(super) async fn preferred(config: &Config, tls: &Tls) -> Result<mysql_async::Conn, Failed> {
     if !config.last_was_unencrypted.load(Ordering::Relaxed) {
         let connected = encrypted(config, tls).await;
         if !matches!(&connected, Err(failed) if failed.message.starts_with(TLS_PREFIX)) {
             return connected;
         }
-        // Either the two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
-        // Only the second case is an error here.
+        // Either the two sides cannot agree on TLS (the server has none, or no version or cipher is common to both), or
+        // the local TLS configuration is unusable. Only an unusable local configuration is an error here.
         tls_opts(tls)?;
     }
     let connected = unencrypted(config).await;
@@ -41,8 +41,8 @@ pub(super) async fn encrypted(config: &Config, tls: &Tls) -> Result<mysql_async:
     let (opts, accepts_any_host) = tls_opts(tls)?;
     match attempt(config.opts().await?.ssl_opts(opts.clone())).await? {
         Ok(conn) => Ok(conn),
-        // The driver has an option to skip the host name check, but it looks for an error text that rustls does not
-        // produce. So the driver is told to expect a name of the certificate.
+        // The driver has an option to skip the host name check, but this option works only with an error text that
+        // rustls does not produce. So the driver is told to expect a host name that the certificate contains.
         Err(error) => match accepts_any_host.then(|| certificate_name(&error)).flatten() {
             Some(name) => {
                 connect(config.opts().await?.ssl_opts(opts.with_danger_tls_hostname_override(Some(name))))

@@ -16,11 +16,11 @@ use crate::{
     step::{Changes, Snapshot, Verb},
 };
 
-/// Begins a transaction for the first time. A transaction holds the row lock of a name for two round trips. The lock
-/// timeout that is set for the session is longer than that.
+/// Begins the first attempt of a transaction, under the lock timeout of the session. This timeout is longer than the
+/// two round trips for which a transaction holds the row lock of a name.
 const BEGIN: &str = "BEGIN";
-/// Begins a transaction for the second time, if the lock timeout of the session was too short. A wait longer than this
-/// means that another session is stuck.
+/// Begins the second attempt of a transaction, after the first one exceeded the lock timeout of the session. A wait of
+/// more than 3 s means that another session is stuck.
 const BEGIN_WITH_LONG_LOCK_TIMEOUT: &str = "BEGIN; SET LOCAL lock_timeout = '3s'";
 /// Lets a transaction that has begun wait longer for locks.
 const LONG_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '3s'";

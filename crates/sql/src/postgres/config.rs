@@ -21,16 +21,18 @@ pub struct Config {
 }
 
 impl Config {
-    /// Parses the part of a `postgres` URL after the scheme, up to the query, without decoding it first:
-    /// `//[user[:password]@]host[:port][,host[:port]...][/database]`.
+    /// Parses the part of a `postgres` URL between the scheme and the query:
+    /// `//[user[:password]@]host[:port][,host[:port]...][/database]`. The caller must not percent-decode this part.
     ///
     /// # Errors
-    /// [`is_misconfigured`](Error::is_misconfigured), with the form that is expected. No error shows a password.
+    /// [`is_misconfigured`](Error::is_misconfigured) if the text has another form; the message shows the expected form.
+    /// No error shows a password.
     pub fn from_url(rest: &str) -> Result<Self, Error> {
         Self::with_parameters(rest, &[])
     }
 
-    /// The same, with some of the [`PARAMETERS`](super::PARAMETERS) of libpq. One of them may name the host.
+    /// Like [`from_url`](Self::from_url), with values of some [`PARAMETERS`](super::PARAMETERS) of libpq. One of these
+    /// parameters can name the host.
     ///
     /// # Errors
     /// As for [`from_url`](Self::from_url), and for an unknown value.
@@ -40,8 +42,8 @@ impl Config {
         Ok(Self { server, listen: None, schema: None, table_owner: None, connect_timeout })
     }
 
-    /// Sets the server behind the pooler, if the URL names a transaction pooler: notifications do not pass through a
-    /// pooler.
+    /// Sets the server on which the client listens for notifications. If the URL names a transaction pooler, `listen`
+    /// must name the server behind it, because notifications do not pass through a pooler.
     #[must_use]
     pub fn listen(mut self, listen: Self) -> Self {
         self.listen = Some(listen.server);
@@ -69,7 +71,8 @@ impl Config {
     }
 
     /// Trusts tables of this role. By default a table is refused if its owner owns neither its schema nor the database,
-    /// is no superuser and no role of our user: the owner of a table can make others execute any code when they use it.
+    /// is no superuser, and is not a role of the user of this client: the owner of a table can make others execute any
+    /// code when they use it.
     #[must_use]
     pub fn table_owner(mut self, role: &str) -> Self {
         self.table_owner = Some(role.to_owned());

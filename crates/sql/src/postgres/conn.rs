@@ -34,16 +34,16 @@ use crate::{
 /// How long the tables behind a pooler count as known; after that time they are looked up again, because the pooler may
 /// have switched to another server.
 const TABLES_KNOWN_FOR: Duration = Duration::from_secs(3);
-/// How the server shows the lock timeout set by [`SESSION_OPTIONS`]: another value means that a pooler has dropped the
-/// settings.
+/// How the server shows the lock timeout that [`SESSION_OPTIONS`] sets. If the server shows another value, a pooler has
+/// dropped these settings.
 pub(crate) const SHOWN_LOCK_TIMEOUT: &str = "200ms";
 /// Begins a transaction with the settings of [`SESSION_OPTIONS`], for a session behind a pooler.
 const BEGIN_WITH_LIMITS: &str = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '200ms'; \
     SET LOCAL idle_in_transaction_session_timeout = '5s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL search_path = pg_catalog, pg_temp";
-/// Settings of the session. The timeouts bound how long one of our statements runs on the server. A prepared statement
-/// gets one plan, which uses the keys of the tables: it is not planned again at each execution, and not for the size
-/// that the tables had at the first execution.
+/// Settings of the session. The timeouts bound how long one of our statements runs on the server. The planner settings
+/// give a prepared statement one plan, which uses the keys of the tables. So the statement is not planned again at each
+/// execution, and its plan does not depend on the sizes of the tables.
 const SESSION_OPTIONS: &str = "-c statement_timeout=5s -c lock_timeout=200ms -c idle_in_transaction_session_timeout=5s \
     -c default_transaction_isolation=read\\ committed -c plan_cache_mode=force_generic_plan -c enable_seqscan=off -c jit=off";
 
@@ -128,8 +128,8 @@ impl Conn {
         self.subscription.listens.store(false, Ordering::Release);
     }
 
-    /// Connects, and starts the task that drives the connection. `direct`: past any pooler, so the session keeps its
-    /// state.
+    /// Connects, and starts the task that drives the connection. `direct` says that no pooler is in between: then the
+    /// session keeps its state, and gets [`SESSION_OPTIONS`].
     async fn dial(
         config: &Config,
         server: &Server,
@@ -209,9 +209,9 @@ impl Conn {
         self.client.is_closed()
     }
 
-    /// Prepares each of these statements that is not prepared yet. Required before a transaction whose statements are
-    /// sent in one go: a statement that has to be prepared before it runs would be sent after the later statements,
-    /// even after their `COMMIT`.
+    /// Prepares each of these statements that is not prepared yet. The caller must call this before a transaction whose
+    /// statements are sent together: a statement that has to be prepared first would be sent after the later
+    /// statements, even after their `COMMIT`. Does nothing behind a pooler, where no statement stays prepared.
     pub(crate) async fn prepare(&self, statements: &[&Sql]) -> Result<(), Error> {
         if self.keeps_session {
             let all_prepared = statements.iter().map(|sql| self.prepared(sql));

@@ -84,8 +84,9 @@ impl Postgres {
         query_borrowed(self.pool.borrow().await?, sql, parameters).await
     }
 
-    /// Extends the queue entries of the waiting claims and reads their states; the same round trip reads how many
-    /// connection slots are free.
+    /// Extends the queue entries of the waiting claims and reads their states. Also reads how many connection slots are
+    /// free, in the same round trip unless a pooler is in between. Returns no states if another transaction keeps a row
+    /// locked.
     async fn extend_and_read(&self, parameters: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, Failed> {
         let borrowed = self.pool.borrow().await?;
         let (rows, slot_rows) = if borrowed.conn.keeps_session() {
@@ -108,8 +109,8 @@ impl Postgres {
         }
     }
 
-    /// The rows of a look, and whether a replica returned them. Where the tables do not exist the answer is empty;
-    /// where others keep them locked it is an error.
+    /// The rows of a look, and whether a replica returned them. Returns no rows if the tables do not exist, and an
+    /// error if other sessions keep the tables locked at every attempt.
     async fn look_rows(
         &self,
         sql: &Sql,
@@ -129,8 +130,8 @@ impl Postgres {
     }
 }
 
-/// Executes a statement, and returns the connection to the pool unless it broke. `None` if another transaction kept a
-/// row locked: the caller tries again.
+/// Executes a statement, and returns the connection to the pool; after an error that is not a row lock, closes the
+/// connection. `None` if another transaction kept a row locked: nothing was done, and the caller can try again.
 async fn query_borrowed(
     borrowed: Borrowed<'_>,
     sql: &Sql,

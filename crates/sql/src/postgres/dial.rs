@@ -29,7 +29,8 @@ const KEEPALIVE: Duration = Duration::from_secs(15);
 pub(crate) type DriverConnection = Connection<CheckedStream, CheckedStream>;
 
 /// Connects to the first usable host within the time limit; the host that was used last is tried first. Each host gets
-/// an equal share of the time; time that a host did not need is shared by the hosts after it.
+/// an equal share of the time. Time that a host does not need is divided among the hosts that are tried after it. A
+/// host that refuses the login ends the attempt, so that the password is not sent to a further host.
 pub(crate) async fn dial(
     server: &Server,
     options: Option<&str>,
@@ -124,7 +125,7 @@ async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedS
             Ok(TlsAnswer::Encrypted(stream)) => Ok(encrypted_stream(stream, is_local)),
             Ok(TlsAnswer::Unsupported(stream)) => Ok(plain_stream(stream, is_local)),
             // Either the two sides have no TLS version or cipher in common, or the local TLS configuration is unusable.
-            // Only the second case is an error here.
+            // Only an unusable local configuration is an error here.
             Err(failed) if failed.fault == Fault::Misconfigured => {
                 tls.check().map_err(|error| tls_error(&error.to_string()))?;
                 tracing::debug!("{} is connected to without TLS: {}", server.address, failed.message);
@@ -139,8 +140,8 @@ async fn open_stream(server: &Server, host: &Host, port: u16) -> Result<CheckedS
 /// Connects; returns whether the server is on this machine.
 async fn tcp(name: &str, port: u16) -> io::Result<(TcpStream, bool)> {
     let stream = TcpStream::connect((name, port)).await?;
-    // Notices a host that vanished without closing. The time limit of a request is shorter, but does not end idle
-    // connections.
+    // Keepalives notice a host that vanished without closing its connections. The time limit of a request notices such
+    // a host sooner, but not on an idle connection.
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE / 3).with_retries(3);
     SockRef::from(&stream).set_tcp_keepalive(&keepalive)?;
     stream.set_nodelay(true)?;

@@ -108,7 +108,7 @@ fn is_pooler_error(code: &SqlState, message: &str) -> bool {
 }
 
 /// Whether another transaction kept a row locked for longer than the lock timeout, or the two transactions waited for
-/// each other: nothing was done.
+/// each other (a deadlock). In both cases nothing was done.
 pub(crate) fn is_locked_out(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::LOCK_NOT_AVAILABLE | &SqlState::T_R_DEADLOCK_DETECTED))
 }

@@ -6,9 +6,10 @@ use tokio_postgres::Row;
 use super::rows::column;
 use crate::database::{CLOCK_NOTE, Failed};
 
-/// Reads the settings that decide the guarantee. A base backup and a logical subscriber receive the same stream as a
-/// replica, but neither can be promoted. A user without the right to see the state of the connections of others reads
-/// null as their state, so base backups count as replicas.
+/// Reads the settings that decide the guarantee, and the number of replicas. A base backup and a logical subscriber
+/// receive the same stream as a replica, but are not counted, because neither can be promoted. A user without the right
+/// to see the state of the connections of others reads null as this state, so for such a user base backups count as
+/// replicas.
 pub(crate) const SETTINGS: &str = "SELECT current_setting('synchronous_commit'), current_setting('fsync'), \
     current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication AS sent \
     WHERE sent.state IS DISTINCT FROM 'backup' AND NOT EXISTS (SELECT FROM pg_replication_slots AS slot \

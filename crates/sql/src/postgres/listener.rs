@@ -30,8 +30,8 @@ const RETRY_AFTER: Duration = Duration::from_millis(900);
 /// How long the connection keeps listening without a waiting claim; longer than a claim needs to enter the queue.
 const LINGER: Duration = Duration::from_secs(10);
 
-/// Listens while claims of this client wait: on a connection of the pool, or, if the URL names a pooler, on a
-/// connection past the pooler.
+/// Listens for notifications while claims of this client wait. If [`Config::listen`] names a server behind a pooler,
+/// listens on a connection to this server, otherwise on a connection of the pool.
 pub(crate) struct Listener {
     id: ClientId,
     /// The client that receives the notifications.
@@ -78,7 +78,8 @@ impl Listener {
         self.client.get()?.upgrade()
     }
 
-    /// Listens from now on. Returns `Ok` also after a temporary failure: then the client polls for its grants.
+    /// Starts to listen, unless the client listens already or is asleep. Returns `Ok` also after a temporary failure:
+    /// then the client polls for its grants.
     ///
     /// # Errors
     /// Failures that a retry does not cure.
@@ -131,8 +132,8 @@ impl Listener {
         Ok((subscription, None))
     }
 
-    /// Borrows a connection for a transaction, which may wait for a row lock. While claims wait, borrows a connection
-    /// that does not listen, so that the transaction delays no notification.
+    /// Borrows a connection for a transaction, which possibly waits for a row lock. While claims of this client wait,
+    /// borrows a connection that does not listen, so that the transaction delays no notification.
     pub(crate) async fn borrow_for_transaction(&self) -> Result<Borrowed<'_>, Failed> {
         let claims_wait = self.client().is_some_and(|client| client.has_waiting_claims());
         if claims_wait { self.pool.borrow_not_listening().await } else { self.pool.borrow().await }

@@ -10,7 +10,7 @@ const HEADER_LENGTH: usize = 5;
 /// The memory that the driver needs for a message beside its bytes.
 const MESSAGE_OVERHEAD: u64 = 64;
 /// The maximum size of a setting that a server reports. The driver keeps the newest value of each setting as long as
-/// the connection lives: all settings together stay below the bound of one answer.
+/// the connection lives. This limit and [`MAX_SETTINGS`] keep all settings together below the bound of one answer.
 const MAX_SETTING: u64 = 64 << 10;
 /// The maximum number of settings.
 const MAX_SETTINGS: usize = 1000;
@@ -54,8 +54,8 @@ pub(crate) struct Messages {
     body_left: u64,
     /// Whether the server was ever ready for requests.
     was_ready: bool,
-    /// How many more bytes the answer may have: the driver keeps all messages of an answer until the server is ready
-    /// for the next request.
+    /// How many more bytes the answer is allowed to have: the driver keeps all messages of an answer until the server
+    /// is ready for the next request.
     answer_room: Room,
     /// The name of the setting that is being reported, as far as it has arrived.
     setting_name: Option<Vec<u8>>,
@@ -102,8 +102,8 @@ impl Messages {
         self.body_left = length.checked_sub(HEADER_LENGTH as u64 - 1).ok_or(TooLong)?;
         let message_size = length + MESSAGE_OVERHEAD;
         match kind {
-            // The driver passes notifications and notices on at once, except before the server is ready: then it keeps
-            // them.
+            // After the server was ready for the first time, the driver passes each notification and notice on at once,
+            // so only the size of each counts. Before that time the driver keeps all of them.
             NOTIFICATION | NOTICE if self.was_ready => Room::whole().take(message_size),
             AUTHENTICATION => {
                 self.login_request.clear();

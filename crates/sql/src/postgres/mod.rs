@@ -29,9 +29,9 @@ use self::database::Postgres;
 pub use self::{config::Config, server::PARAMETERS};
 use crate::{SqlEngine, client::Client, row::ClientId};
 
-/// Locks in the tables of a PostgreSQL database. The first request connects to it, not this function.
+/// Locks in the tables of a PostgreSQL database. This function does not connect to it; the first request does.
 ///
-/// The futures of this engine need a tokio runtime with timers and I/O, as the keeper has.
+/// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
 #[must_use]
 pub fn engine(config: Config, env: &Env) -> SqlEngine {
     let id = ClientId(env.lineage().get() as u64);

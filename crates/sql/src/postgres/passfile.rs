@@ -19,8 +19,9 @@ const DEFAULT_FILE: &str = ".pgpass";
 /// The maximum size of a password file: bounds the read of a wrong file.
 const MAX_FILE: u64 = 1 << 20;
 
-/// The password from the file for a login on this host; `None` if the URL has a password. Each connection reads the
-/// file again, so that the file can be replaced.
+/// The password from the password file for a login on this host. `None` if the URL has a password, if no line of the
+/// file fits, or if the URL names no file and the default file cannot be read. Each connection reads the file again, so
+/// that the file can be replaced.
 pub(crate) fn password(server: &Server, host: &Host, port: u16) -> Result<Option<String>, Failed> {
     if server.driver_config.get_password().is_some() {
         return Ok(None);
@@ -65,8 +66,8 @@ fn read(path: &Path) -> io::Result<(String, bool)> {
     Ok((String::from_utf8_lossy(&text).into_owned(), metadata.permissions().mode() & 0o077 != 0))
 }
 
-/// The password of a line `host:port:database:user:password`, if each other field is one of the values in
-/// `login_fields`, or `*`.
+/// The password of a line `host:port:database:user:password`, if each of the other fields is `*` or one of the values
+/// that `login_fields` has for this field; otherwise `None`.
 fn password_of_line(line: &str, login_fields: [&[&str]; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;

@@ -41,8 +41,8 @@ pub(crate) struct Pool {
     handler: Weak<dyn NotificationHandler>,
 }
 
-/// A connection taken out of the pool. Unless it is [given back](Self::give_back) it is closed, because it may be in
-/// the middle of a transaction.
+/// A connection taken out of the pool. Unless it is [given back](Self::give_back), dropping it closes the connection,
+/// which is possibly in the middle of a transaction.
 pub(crate) struct Borrowed<'a> {
     pub(crate) conn: Conn,
     pool: &'a Pool,
@@ -126,8 +126,9 @@ impl Pool {
         Ok(conn)
     }
 
-    /// Waits for any existing connection, even the listening one, because the server accepts no more: a missing
-    /// connection must not let a hold expire or a release fail. `None` if there is no other connection.
+    /// Takes an idle connection, even the listening one, or waits until another request returns one. Called when the
+    /// server accepts no more connections: a missing connection must not let a hold expire or a release fail. `None` if
+    /// no other request uses a connection, or if none is returned in time.
     async fn wait_for_existing(&self) -> Option<Conn> {
         let take_idle =
             || lock_mutex(&self.idle).pop().map(|(conn, _)| conn).filter(|conn| !conn.may_lead_elsewhere());
@@ -167,8 +168,8 @@ impl Pool {
         idle.retain(|(_, since)| index.next() == kept_index || now.duration_since(*since) < MAX_IDLE);
     }
 
-    /// Records the lineage of the tables that a connection leads to. If another server answers now, closes the idle
-    /// connections, which lead to its predecessor.
+    /// Records the lineage of the tables that a connection leads to. If the lineage has changed, another server answers
+    /// now: then closes the idle connections, which lead to its predecessor.
     fn note_tables(&self, conn: &Conn) {
         if !conn.can_lock() {
             return;
@@ -198,7 +199,8 @@ impl Borrowed<'_> {
     /// Returns the connection to the pool.
     ///
     /// # Errors
-    /// If another server answers by now: then the answers on this connection do not count.
+    /// If another server has replaced the server of this connection by now: then the answers on this connection do not
+    /// count.
     pub(crate) fn give_back(self) -> Result<(), Failed> {
         let Self { conn, pool, _permit } = self;
         // A connection without tables, or to a replica, must not be used for a lock.

@@ -1,4 +1,4 @@
-//! A server, or several of which one is the primary, from a URL as libpq writes it
+//! A server, or several servers of which one is the primary, from a URL in the format of libpq
 //! (<https://www.postgresql.org/docs/current/libpq-connect.html>).
 
 use std::{

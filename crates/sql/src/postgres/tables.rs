@@ -35,8 +35,8 @@ pub(crate) const RESTRICT_SEARCH_PATH: &str = "SET search_path = pg_catalog, pg_
 /// The same for one transaction, behind a pooler.
 pub(crate) const RESTRICT_SEARCH_PATH_LOCALLY: &str = "SET LOCAL search_path = pg_catalog, pg_temp";
 
-/// Reads the schema of the tables, the schema in which they would be created, and one of our settings, to detect a
-/// pooler that drops the settings.
+/// Reads the schema of the tables, the schema in which they would be created, and the lock timeout of the session,
+/// which shows whether a pooler has dropped the settings of leasehold.
 const FIND_SCHEMA: &str = include_str!("sql/find_schema.sql");
 /// Reads the version and lineage of the tables, and the identity of the server.
 const META: &str = include_str!("sql/meta.sql");
@@ -157,8 +157,8 @@ impl Tables {
     }
 }
 
-/// Qualifies the names of the tables in a statement by the schema. The schema may itself have the name of a table, so
-/// each name is first replaced by a placeholder.
+/// Qualifies the names of the tables in a statement by the schema. The name of the schema can itself contain the name
+/// of a table, so each name of a table is first replaced by a placeholder.
 fn qualify(quoted_schema: &str, text: &str) -> String {
     let tables = || COLUMNS.iter().map(|(table, _)| *table).zip('\u{1}'..);
     let with_placeholders = tables()
@@ -186,8 +186,8 @@ fn text(row: &Row, index: usize) -> Result<Option<&str>, Failed> {
 /// The number of the advisory lock under which clients create the tables.
 const CREATION_LOCK: u32 = 7_810_210;
 
-/// Creates the tables. Several clients may do so at the same time; they wait for each other for longer than a
-/// transaction waits for a row.
+/// Creates the tables. Several clients can do so at the same time: each waits up to 2.5 s for the others, which is
+/// longer than the lock timeout of the session.
 async fn create(conn: &Conn, quoted_schema: &str) -> Result<(), Failed> {
     let schema = qualify(quoted_schema, SCHEMA);
     let (begin, end) = if conn.keeps_session() { ("BEGIN;", "COMMIT;") } else { ("", "") };

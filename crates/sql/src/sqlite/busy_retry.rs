@@ -6,10 +6,11 @@ use leasehold_core::{Clock, Fault};
 
 use crate::{database::Failed, runtime};
 
-/// The pause between two attempts: about the time of a commit, and the same for all processes, however long they have
-/// waited. Of four processes that write without a pause, the unluckiest waits five times longer than usual (measured);
-/// if the pauses grow, twenty times. With half of this pause the attempts use the time that commits need; with twice
-/// this pause, processes that write again at once always win.
+/// The pause between two attempts to get the file, until a process has waited for long: about the time of a commit, and
+/// the same for all processes. With this pause, the unluckiest of four processes that write all the time waits five
+/// times longer than usual (measured); with pauses that grow from the start, twenty times. With half of this pause, the
+/// attempts use the time that commits need. With twice this pause, a process that writes again right after its commit
+/// always gets the file before the waiting processes.
 const MIN_PAUSE: Duration = Duration::from_micros(150);
 /// After a long wait a pause is this share (1/64) of the time waited so far, because there is no hurry any more.
 const PAUSE_SHARE: u32 = 64;

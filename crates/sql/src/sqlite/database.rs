@@ -73,8 +73,8 @@ impl Sqlite {
         self.worker()?.run(access, work).await
     }
 
-    /// Applies a verb for each request, and returns the times. The time is `None` if the verb failed, or if a waiter of
-    /// this client has to be notified: then nothing is done for the request.
+    /// Applies a verb for each request, and returns the time of each. `None` in place of the time if the verb did not
+    /// succeed, or if a waiter of this client would have to be notified: then nothing is done for this request.
     async fn apply_each<Q: Send + 'static>(
         &self,
         requests: Vec<Q>,

@@ -1,5 +1,5 @@
-//! Checks that the tables in a file are word for word as leasehold makes them. The creator of the file may have put
-//! anything under our names: triggers, views, and columns, checks and defaults with expressions.
+//! Checks that the tables in a file are word for word as leasehold makes them. The creator of the file can have put
+//! anything under the names of leasehold's tables: triggers, views, and columns, checks and defaults with expressions.
 
 use leasehold_core::Fault;
 use rusqlite::{Connection, Error};

@@ -1,11 +1,11 @@
 //! The file watch: by it processes signal each other that a waiting claim was granted.
 //!
-//! A watch on the log would report the first page of a commit, although no reader sees the commit before it is on the
-//! disk; and it would report every commit, not only grants. So a process that granted a claim of another process sets
-//! the times of the database file after its commit, and all waiting processes watch these times (inotify). Setting the
-//! times leaves nothing behind, opens nothing (closing a file would drop the locks of SQLite on it), and needs only the
-//! right to write. The signal is a hint: a process that has no watch, or whose watch does not see the changes of other
-//! processes, polls at its poll interval.
+//! A watch on the write-ahead log would signal too early: when the first page of a commit is written, although no
+//! reader sees the commit before all of it is on the disk. It would also signal every commit, not only grants. So a
+//! process that granted a claim of another process sets the times of the database file after its commit, and all
+//! waiting processes watch these times (inotify). Setting the times leaves nothing behind, opens nothing (closing a
+//! file would drop the locks of SQLite on it), and needs only the right to write. The signal is a hint: a process that
+//! has no watch, or whose watch does not see the changes of other processes, polls at its poll interval.
 
 use std::{
     os::fd::{AsFd, AsRawFd, RawFd},
@@ -32,11 +32,11 @@ use crate::{client::lock_mutex, runtime};
 
 /// How long an unused inotify instance stays open: the kernel allows each user only a few.
 const CLOSE_AFTER: Duration = Duration::from_secs(10);
-/// How many signals in a row that were for other processes are handled one by one. After that, signals are handled
-/// together: where hundreds of processes wait for many locks, each process would otherwise check at every hand-over of
-/// any lock.
+/// How many signals in a row that led to no grant of this client are handled one by one. Further signals are collected
+/// for [`COLLECT_FOR`] and handled together. Otherwise, where hundreds of processes wait for many locks, each process
+/// would check at every hand-over of any lock.
 const MAX_SINGLE_SIGNALS: u32 = 8;
-/// How long signals are then collected for one check.
+/// How long signals are collected for one check, after [`MAX_SINGLE_SIGNALS`] signals were handled one by one.
 const COLLECT_FOR: Duration = Duration::from_millis(4);
 
 /// The file watch of one client.

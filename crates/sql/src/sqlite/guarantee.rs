@@ -2,8 +2,8 @@
 
 use leasehold_core::{Guarantee, Level};
 
-/// Every commit is on the disk before it counts, because each connection sets that itself; the clock has no steps. So
-/// there is nothing to configure and nothing to check.
+/// The guarantee of a file, which depends on no setting of the user: each connection itself sets that a commit is on
+/// the disk before it counts, and the clock has no steps. So there is nothing to configure and nothing to check.
 pub(super) fn guarantee() -> Guarantee {
     let notes = [
         "all processes that use the file must run on one machine, under one kernel",

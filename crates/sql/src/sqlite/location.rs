@@ -27,8 +27,8 @@ pub(super) enum Right {
     Write,
 }
 
-/// Refuses a path at which a database cannot be shared, for inspection, which does not need the right to write; returns
-/// the right that this user has.
+/// For inspection, which does not need the right to write: refuses a path at which a database cannot be shared or which
+/// this user is not allowed to read. Otherwise returns the right that this user has.
 pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
     check_place(path, network_file_system)?;
     if check_may_write(path).is_ok() {
@@ -40,8 +40,8 @@ pub(super) fn check_location_for_look(path: &Path) -> Result<Right, Failed> {
     }
 }
 
-/// Checks the directory and the file. `network_kind` returns the kind of the network file system that a path is on, if
-/// it is on one.
+/// Refuses a path whose directory is missing or on a network file system, and a file that is not regular or has several
+/// names. `network_kind` returns the kind of the network file system that a path is on; `None` if the path is on none.
 fn check_place(
     path: &Path,
     network_kind: fn(&Path) -> io::Result<Option<&'static str>>,
@@ -73,8 +73,8 @@ fn check_place(
             "it is {}: give the path of an SQLite database, or of a file that does not exist yet",
             if file.is_dir() { "a directory" } else { "no regular file" }
         ))),
-        // SQLite derives the name of the log from that of the file: a process that uses another name would use
-        // another log.
+        // SQLite derives the name of the log from the name of the file, so a process that opens the file by another
+        // name would use another log.
         Ok(file) if file.nlink() > 1 => Err(unusable_path(format!(
             "it has {} names (hard links), and processes that use different ones would not exclude each other: leave only one",
             file.nlink()

@@ -18,8 +18,8 @@ use crate::{
 /// How much older than now, in microseconds, the newest token of an unused name must be before its row is deleted.
 const UNUSED_MICROS: i64 = 3_600_000_000;
 
-/// The unconfirmed grants to waiting claims of a client, and the times at which names in their minimum hold time become
-/// free, where one of its claims is the head of the queue.
+/// Reads the unconfirmed grants to waiting claims of a client. Also reads when a name in its minimum hold time becomes
+/// free, if a claim of the client is the head of the queue of the name.
 pub(super) fn poll_grants(scope: &Scope<'_>, client: ClientId) -> Result<Vec<ClientNotification>, Failed> {
     let query = || {
         // `stand` 1: an unconfirmed grant; 3: the minimum hold time of a name.
@@ -74,8 +74,8 @@ pub(super) fn states(scope: &Scope<'_>, entries: &[QueueEntry]) -> Result<Vec<Op
             let mut rows = statement.query(params![entry.name.as_str(), entry.id.0.as_slice(), scope.now])?;
             let Some(row) = rows.next()? else { return Ok(None) };
             let (stand, expires): (i16, i64) = (row.get(0)?, row.get(1)?);
-            // Extends an entry after a quarter of its life. So an entry is written up to four times in its life, and
-            // always lasts for at least three quarters of its life.
+            // An entry is extended if less than three quarters of its life remain. So it is written at most four times
+            // in the length of its life, and after each refresh at least three quarters of its life remain.
             let extension_due = expires < scope.now.saturating_add(entry.life_micros / 4 * 3);
             Ok(Some(EntryState { stand, extension_due }))
         };
@@ -158,8 +158,8 @@ pub(super) fn leftovers(scope: &Scope<'_>, after: &str, count: i64) -> Result<Le
     query().map_err(before_commit)
 }
 
-/// Deletes unused rows, and stores their largest token, so that their names later get tokens larger than that one. Rows
-/// that are in use again stay.
+/// Deletes the rows of unused names, and stores the largest token of these rows, so that the names later get larger
+/// tokens. Rows that are in use again stay.
 pub(super) fn forget(scope: &Scope<'_>, names: &[String]) -> Result<(), Failed> {
     let raise_floor = format!(
         "UPDATE leasehold_meta SET floor = max(floor, coalesce((SELECT token FROM leasehold_lock WHERE name = ?3 AND {IS_UNUSED}), 0))"

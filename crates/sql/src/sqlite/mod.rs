@@ -27,13 +27,13 @@ use leasehold_core::{Env, Error};
 use self::database::Sqlite;
 use crate::{SqlEngine, client::Client, row::ClientId};
 
-/// Locks in the tables of an SQLite database, which is created if it does not exist. The first request opens it, not
-/// this function.
+/// Locks in the tables of an SQLite database, which is created if it does not exist. This function does not open it;
+/// the first request does.
 ///
-/// An existing database may have other tables. Once it also has leasehold's tables, the database has a write-ahead log,
-/// which applies to all its tables.
+/// An existing database can have other tables. From the moment when leasehold opens it to lock, the database has a
+/// write-ahead log, which applies to all its tables, also to those of other programs.
 ///
-/// The futures of this engine need a tokio runtime with timers and I/O, as the keeper has.
+/// The futures of this engine need a tokio runtime with timers and I/O, such as the runtime of the keeper.
 ///
 /// # Errors
 /// [`is_misconfigured`](Error::is_misconfigured) for a path that is not absolute.

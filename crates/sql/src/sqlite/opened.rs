@@ -32,8 +32,8 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens the database at a path. If the file or the tables do not exist, a writer creates them; a reader finds
-    /// nothing.
+    /// Opens the database at a path. If the file or the tables do not exist, a writer creates them, and a reader gets
+    /// empty tables in memory.
     pub(super) fn open(path: &Path, clock: &dyn Clock, access: Access) -> Result<Self, Failed> {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         if access == Access::Read && !is_there(path) && path.parent().is_some_and(is_there) {
@@ -87,9 +87,9 @@ impl Opened {
         Ok(Self { connection, lineage, paths, identity, right: Right::Write })
     }
 
-    /// Opens the database for a user who may only read. No file is created beside the database: without a log no
-    /// process uses the database, and the file has all data. If a process starts to use it meanwhile, the identity has
-    /// changed at the end of the look, and the look fails.
+    /// Opens the database for a user who is only allowed to read. No file is created beside the database. If there is
+    /// no log, no process uses the database, and the file has all data. If a process starts to use the database during
+    /// the look, a log appears: then the identity of the files has changed at the end of the look, and the look fails.
     fn open_to_look(path: &Path) -> Result<Self, Failed> {
         let real_path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let paths = FilePaths::new(path, &real_path);

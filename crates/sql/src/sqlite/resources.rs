@@ -16,8 +16,8 @@ use super::{
 };
 use crate::{client::lock_mutex, database::Failed, row::micros};
 
-/// How long a writer waits while other processes write before it gives up. This limit is short enough for the request
-/// behind a waiting request to be answered in time, too.
+/// How long a writer waits while other processes write before it gives up. This limit is so short that a request in the
+/// queue behind the waiting writer can still be answered within its own time limit.
 const MAX_BUSY: Duration = Duration::from_secs(2);
 
 /// The path and the clock.

@@ -77,8 +77,8 @@ pub(super) fn find_tables(connection: &Connection) -> Result<Option<FoundTables>
     Ok(Some(FoundTables { lineage: Lineage::new(lineage), boot }))
 }
 
-/// Checks that the tables are still those of this lineage: they may have a newer version by now, or have been created
-/// again.
+/// Fails if the tables are no longer those of this lineage: another process could have changed them to a newer version,
+/// or created them again.
 pub(super) fn check_same(connection: &Connection, lineage: Lineage) -> Result<(), Failed> {
     let mut statement = connection.prepare_cached(META).map_err(|error| table_error(&error))?;
     let (version, stored): (i64, String) =

@@ -47,7 +47,7 @@ impl JobResult {
 }
 
 /// Does the jobs in the transaction that has begun, and commits it. Returns false if anything failed: then the caller
-/// closes the connection.
+/// must close the connection.
 pub(super) fn run_together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others: impl FnOnce()) -> bool {
     let scope = Scope { file, now, wakes_others: Cell::new(false) };
     let is_single = jobs.len() == 1;
@@ -88,8 +88,8 @@ pub(super) fn run_together(file: &Opened, now: i64, jobs: Vec<Job>, wake_others:
     succeeded
 }
 
-/// Does one of several jobs in a savepoint, so that a failed job has no effect; an error if the transaction cannot
-/// continue.
+/// Does one of several jobs in a savepoint, so that a failed job has no effect. Returns the result of the job, and an
+/// error if the transaction cannot continue.
 fn run_in_savepoint(scope: &Scope<'_>, job: Job) -> (JobResult, Result<(), Failed>) {
     let execute = |text: &str| {
         let mut statement = scope.file.connection.prepare_cached(text)?;

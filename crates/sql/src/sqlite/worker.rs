@@ -1,6 +1,6 @@
-//! The thread that uses the database; each client has one. Jobs that arrive while the thread works share one
-//! transaction, which waits for the disk once. The thread does these jobs in the order of their requests, except that
-//! reads come before writes.
+//! The thread that uses the database; each client has one. Of the jobs that arrive while the thread works, all reads
+//! share one transaction, and then all writes share another one, which waits for the disk once. Within a transaction
+//! the thread does the jobs in the order of their requests.
 
 use std::{
     io,
@@ -36,7 +36,7 @@ pub(super) struct Worker {
 /// The resources of the thread.
 pub(super) trait Resources: Send + 'static {
     /// Begins a transaction that reads, or a transaction that writes and makes other writers wait. Opens the database
-    /// if it is not open or was replaced. Returns the time.
+    /// if it is not open or was replaced. Returns the present time.
     fn begin(&mut self, file: &mut Option<Opened>, access: Access) -> Result<i64, Failed>;
 
     /// Signals other processes to check for grants to their claims.
@@ -51,7 +51,7 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// Has the thread do `work`, and returns its result once it is committed.
+    /// Has the thread do `work`, and returns its result after the transaction is committed.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         access: Access,
@@ -86,8 +86,8 @@ fn timed_out(access: Access) -> Failed {
     Failed::new(fault, format!("the database did not answer within {REQUEST_TIMEOUT:?}"))
 }
 
-/// Runs jobs, and continues after a panic with the database opened again; the callers of the affected jobs get no
-/// answer.
+/// Runs jobs, and after a panic opens the database again and continues. The callers of the jobs that the panic ended
+/// get an error.
 fn run_restarting(queued_jobs: &Receiver<(Access, Job)>, mut resources: impl Resources) {
     while catch_unwind(AssertUnwindSafe(|| run(queued_jobs, &mut resources))).is_err() {
         tracing::error!(
