@@ -20,20 +20,21 @@ use crate::{
 /// The time limit of the request for the holder of a lock that is taken. It is short because the engine has just
 /// answered.
 const SHOW_LIMIT: Duration = Duration::from_secs(1);
-/// The time limit of the same request when the time of `--wait` has passed, because the command has to end then.
+/// The time limit of the request for the holder when the limit of `--wait` has passed. It is shorter than
+/// [`SHOW_LIMIT`], because the command has to end then.
 const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
 
 /// The time limit for one request that confirms a pushed grant.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
-/// The pause between two such requests, while the engine gives no answer.
+/// The pause before a request to the engine is repeated, because the engine gave no answer or an error.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of the error message for a name that is taken.
 const HELD_BY_ANOTHER: &str = "it is held by another";
 
-/// After this time, a waiting run looks for the first time for processes that killed runs have left behind.
+/// How long a run waits for the lock before it first looks for processes that killed runs have left behind.
 const FIRST_SWEEP: Duration = Duration::from_millis(100);
-/// The interval at which it looks for them again.
+/// The interval at which a waiting run looks again for processes that killed runs have left behind.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When a wait that begins now has to end. `None`: the run waits without a limit.
@@ -45,8 +46,8 @@ pub(crate) fn wait_deadline(plan: &Run) -> Option<Duration> {
 }
 
 /// Acquires the lock with a lease that is long enough to start CMD. The grant that an engine pushes to a waiting claim
-/// is shorter than the ttl, so the engine has to confirm it before CMD starts. As long as there is no confirmation, CMD
-/// does not start, and this function waits, up to the limit of `--wait`.
+/// is shorter than the ttl, so the engine has to confirm it before CMD starts. This function waits for the
+/// confirmation. If the limit of `--wait` passes first, it returns an error, and CMD does not start.
 pub(crate) fn acquire_confirmed(
     plan: &Run,
     locks: &Locks,
@@ -169,7 +170,8 @@ struct ParentGroup<'a> {
 }
 
 impl ParentGroup<'_> {
-    /// The control group of this process. `None`: the engine's holds do not end with the process, or the group cannot be determined.
+    /// The control group of this process. `None`: the engine's holds do not end with the process, or the group cannot
+    /// be determined.
     fn group(&self) -> Option<&Group> {
         let find =
             || (self.locks.profile().life == Life::Process).then(Group::of_this_process).and_then(Result::ok);

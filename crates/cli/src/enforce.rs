@@ -51,8 +51,8 @@ impl Enforcer {
         Self { grace, limits: None, stage: Stage::Held }
     }
 
-    /// The action that is due now. `stop` comes from the guard; `None`: the hold has no time at which it ends. `loss`
-    /// is a loss that was reported.
+    /// The action that is due now, if any. `stop` says when CMD has to be stopped, as the guard computes it; it is
+    /// `None` if the hold has no time at which it ends. `loss` is the loss that the guard has reported, if any.
     pub(crate) fn step(&mut self, now: Duration, stop: Option<Stop>, loss: Option<Loss>) -> Option<Action> {
         match self.stage {
             Stage::Held => {
@@ -95,7 +95,7 @@ impl Enforcer {
         }
     }
 
-    /// When the rest of CMD's process group is to be killed. `None`: it was killed already, or need not be.
+    /// When KILL is due, after TERM was sent. `None`: KILL was sent already, or TERM was not sent yet.
     pub(crate) fn kill_at(&self) -> Option<Duration> {
         match self.stage {
             Stage::Terminated { kill_at, .. } => Some(kill_at),
@@ -105,7 +105,7 @@ impl Enforcer {
 
     /// Handles a reported loss. After a lapse the name may be granted to another claim at any time, so CMD gets no
     /// grace. After any other loss, no other claim is granted the name before the deadline of the hold, so CMD gets its
-    /// grace until then.
+    /// grace, but at most until that deadline.
     fn handle_loss(&mut self, now: Duration, loss: Loss) -> Action {
         let grace_end = now.saturating_add(self.grace);
         let kill_at = match (loss, self.limits) {

@@ -122,7 +122,7 @@ impl FrontLink {
         self.group
     }
 
-    /// Asks the front to become CMD when this process has ended.
+    /// Asks the front to become CMD, under the hold of `claim`, when this process (the guardian) has ended.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -138,7 +138,8 @@ impl FrontLink {
         self.send(&[&[HOLDS], claim.as_bytes(), b"\n"].concat())
     }
 
-    /// Tells the front the path of the control group. The front ends the processes in it if this process is killed.
+    /// Tells the front the path of CMD's control group. If this process is killed, the front ends the processes in that
+    /// group.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -201,8 +202,9 @@ impl Front {
         let _ = kill(self.guardian, signal);
     }
 
-    /// Handles a stopped guardian. Stops this process too, alone or with its process group, as Ctrl-Z at the terminal
-    /// would have done. Then continues the guardian.
+    /// Handles a guardian that was stopped by the signal `by`. If the guardian stopped itself, stops this process too,
+    /// alone or with its process group, as Ctrl-Z at the terminal would have done; and when this process is continued,
+    /// continues the guardian. Otherwise continues the guardian at once.
     fn stop_too(&self, by: Signal) -> Result<(), Errno> {
         match by {
             Signal::SIGTSTP => self.event_loop.signals().stop()?,

@@ -40,12 +40,13 @@ enum WriterCommand {
 /// not start a thread.
 static WRITER_THREAD: OnceLock<Option<SyncSender<WriterCommand>>> = OnceLock::new();
 
-/// Writes one message as [`text::print_message`] does, but through the thread.
+/// Writes one message as [`text::print_message`] does, but through the writing thread, so that the caller never waits
+/// for the reader of standard error.
 pub(crate) fn print_message(message: &str) {
     write(text::message_line(message));
 }
 
-/// Passes bytes to the thread. If the buffer is full, drops them.
+/// Passes bytes to the writing thread. If the buffer is full, drops the bytes.
 fn write(bytes: Vec<u8>) {
     if let Some(thread) = WRITER_THREAD.get_or_init(start_thread) {
         let _ = thread.try_send(WriterCommand::Write(bytes));

@@ -34,7 +34,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// The guardian stops by this signal if the whole process group of the front is to stop.
+    /// The signal by which the guardian stops itself to make the front stop its whole process group.
     pub(crate) const STOP_WITH_GROUP: Signal = Signal::SIGTTIN;
 
     /// Blocks the forwarded signals; from now on they are read from a descriptor. Call it before the first thread
@@ -87,7 +87,7 @@ impl Signals {
     }
 
     /// Stops this process, as SIGTSTP does by default. Returns when the process is continued. The kernel does not stop
-    /// a process that no other process could continue, such as one without a shell; then this returns at once.
+    /// a process that no other process could continue, such as one without a shell; then this function returns at once.
     ///
     /// # Errors
     /// An error of the operating system.

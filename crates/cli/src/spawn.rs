@@ -46,8 +46,8 @@ pub(crate) struct InitialMask {
 pub(crate) struct Spawn<'a> {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
-    /// Variables that are added to the environment. Otherwise CMD gets the environment of this process, except for the
-    /// variables with the URL.
+    /// Variables that are added to the environment. Apart from them, CMD gets the environment of this process; without
+    /// `pass_url`, the variables with the URL are removed from it.
     pub(crate) variables: Vec<(&'static str, String)>,
     /// Whether the variables with the engine's URL stay in the environment.
     pub(crate) pass_url: bool,
@@ -116,6 +116,7 @@ pub(crate) fn fork() -> Result<Option<Pid>, Errno> {
 }
 
 /// Replaces the program of this process with CMD. CMD starts with the signal mask with which this process was started.
+/// Returns only if this fails.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -155,8 +156,8 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
     let mut command = command(&program, &arguments, pass_url);
     command.envs(variables);
     let setup = ChildSetup { parent: getpid(), initial_mask, lock, terminal };
-    // If the kernel is older than 5.7, or a filter of system calls does not know this call, CMD moves into the control
-    // group after its creation.
+    // If the kernel is older than 5.7, or a filter of system calls does not know `clone3`, no process can be created in
+    // a control group. Then CMD moves into the control group after its creation.
     if let Some(entrance) = &entrance
         && let Ok(pid) = spawn_in_group(entrance.group, &setup, &ExecArguments::of(&command)?)?
     {
@@ -232,7 +233,7 @@ fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 /// Starts a program in a process that is created in a control group (`clone3`). Returns after the exec. The inner error
-/// says that no process can be created in the group.
+/// says why no process can be created in the group.
 ///
 /// When a process moves into a group, it waits 5 to 15 ms for a synchronisation of all processors. A process that is
 /// created in the group does not wait. See <https://man7.org/linux/man-pages/man2/clone.2.html>.
@@ -246,7 +247,7 @@ fn spawn_in_group(
 ) -> io::Result<Result<Pid, Errno>> {
     /// `CLONE_INTO_CGROUP`. The `libc` crate has it as a number of 32 bits.
     const INTO_CGROUP: u64 = 0x2_0000_0000;
-    /// The number of fields of `clone_args`, 64 bits each. The constants below are the fields in use.
+    /// The number of fields of `clone_args`, 64 bits each. The constants below are the indices of the fields in use.
     const FIELDS: usize = 11;
     const FLAGS: usize = 0;
     const EXIT_SIGNAL: usize = 4;

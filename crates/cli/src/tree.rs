@@ -33,7 +33,8 @@ pub(crate) fn become_subreaper() -> Result<(), Errno> {
     set_child_subreaper(true)
 }
 
-/// The next change of a child: it has ended or was stopped. If it has ended, it is reaped.
+/// The next change of a child: the child has ended or was stopped. If it has ended, this call reaps it. `None`: no
+/// child has changed.
 ///
 /// # Errors
 /// `ECHILD` when there is no child, and therefore no descendant of this process.
@@ -147,7 +148,7 @@ fn running_processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(i32, Stat)> {
     running.collect()
 }
 
-/// Parses the `stat` line of a process; `None` if it has ended. The name of its program may contain spaces and
+/// Parses the `stat` line of a process; `None` if the process has ended. The name of its program may contain spaces and
 /// parentheses: `42 (a program) S PARENT GROUP ...`.
 fn parse_stat(stat: &str) -> Option<Stat> {
     let (before, after) = stat.rsplit_once(')')?;
