@@ -1,6 +1,6 @@
-//! Adds the ends of attempts whose executor was dropped, because no code recorded these ends. The drop of the executor
-//! drops the guards and futures of its tasks, and so releases the holds and cancels the acquires. The kill of a process
-//! does neither.
+//! Adds to a history the ends of attempts whose executor was dropped, because no code recorded these ends. The drop of
+//! the executor drops the guards and futures of its tasks, and so releases the holds and cancels the acquires. The kill
+//! of a process does neither.
 
 use std::collections::BTreeMap;
 
