@@ -1,4 +1,4 @@
-//! Events that the search has seen. If nothing happens in a model, the model proves nothing.
+//! Events that the search has seen. They are counted because a model in which nothing happens proves nothing.
 
 use std::sync::{
     Arc,

@@ -1,4 +1,5 @@
-//! Observes the lock key and the clients from outside, and records violations. It shares no code with the server.
+//! The judge observes the lock key and the clients from outside, and records violations. It shares no code with the
+//! server of the model.
 
 use crate::{
     Event, EventCounts, Id, Rules, Ticks, World,
@@ -12,7 +13,8 @@ use crate::{
 pub(crate) struct Judge {
     /// The newest token that was granted.
     newest: Token,
-    /// Whether the last holder did not release in time. Then the next holder must be told that the hold lapsed.
+    /// Whether the last holder has not released its hold before the end of the lease. Then the next holder must be told
+    /// that the previous hold lapsed.
     last_hold_unreleased: bool,
     /// For how long a live client has waited while no client that knows of its hold holds the name.
     pub(crate) idle_time: Ticks,

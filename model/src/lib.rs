@@ -13,7 +13,7 @@
 //!
 //! * **The server**: the lock key with its value and expiry; the record of the holder and of how the last hold ended;
 //!   the queue, its entries, and the claims that missed their grant; tombstones; the counter. `server` models
-//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares them with the pure machine of core.
+//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares both with `LockState`, the pure machine of core.
 //! * **Time** in ticks, on the server and in every client. A lease counts from a time before its request was sent. The
 //!   client computes the age of a pushed grant from the last known reading of the server's clock (R16).
 //! * **Clients**, one claim each. They claim, ask, receive pushed grants (before or after answers that were sent at the
@@ -45,7 +45,7 @@
 //! * Hand-over inside a process, and the fast paths of the scripts, which must have the same results as the full
 //!   scripts.
 //!
-//! # Where it is simpler than the scripts
+//! # Where the model is simpler than the scripts
 //!
 //! * There is one name, and one claim for each client: a second claim of a client would be the same as one more client.
 //! * All clocks run at the same rate, and deadlines have no margin, so an error that a margin would hide is found.
@@ -57,7 +57,7 @@
 //! * A request on a broken connection arrives within `request_life` after it was sent. This is `REQUEST_LIFE` in
 //!   `name.lua`.
 //!
-//! # What it found
+//! # What the search found
 //!
 //! Three faults of the scripts and of core, which are fixed. The protocols with these faults are among the
 //! [`MISTAKES`]. Each fault needs a late request, or a release that arrives after the end of the lease. None of them

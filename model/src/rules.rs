@@ -14,7 +14,7 @@ pub struct Rules {
     pub(crate) foreign_takes: u8,
     /// The lease of a hold that its client knows of. It is also the lease of the other program's lock.
     pub(crate) ttl: Ticks,
-    /// The lease of a pushed grant whose client has not sent a request since.
+    /// The lease of a pushed grant, until a request of its client confirms the grant.
     pub(crate) claim_time: Ticks,
     /// The lease of a queue entry.
     pub(crate) entry_life: Ticks,
@@ -26,7 +26,7 @@ pub struct Rules {
     pub(crate) renews: bool,
     /// What a holder does under the lock.
     pub(crate) section: Section,
-    /// Whether every step may take any time. If not, time passes only when there is no message to send, serve or
+    /// Whether every step may take any time. If false, time passes only when there is no message to send, serve or
     /// receive.
     pub(crate) slow: bool,
     /// Whether the server may notice a broken connection late.

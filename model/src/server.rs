@@ -43,7 +43,7 @@ pub(crate) enum Value {
 pub(crate) struct Hold {
     pub(crate) id: Id,
     pub(crate) token: Token,
-    /// Whether the client has sent no request since the grant was pushed.
+    /// Whether the grant was pushed and no request of the client has confirmed it yet.
     pub(crate) pushed: bool,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Entry {
     pub(crate) left: Ticks,
 }
 
-/// The context of a verb, other than the name.
+/// The context in which the server serves one request.
 pub(crate) struct Call<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) events: &'a EventCounts,
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// Leaves a tombstone of the claim.
+    /// Leaves a tombstone of the claim, so that a late request cannot revive the claim.
     pub(crate) fn mark_dead(&mut self, id: Id, rules: &Rules) {
         self.tombstones[id] = rules.request_life;
     }

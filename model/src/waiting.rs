@@ -10,7 +10,7 @@ use crate::{
 /// The state of a claim that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Waiting {
-    /// Whether the next request may create the claim on the server.
+    /// Whether the next request also creates the claim on the server, or only asks for its state.
     pub(crate) how: How,
     /// How long ago the request in flight was sent. `None`: no request is in flight.
     pub(crate) request_age: Option<Ticks>,
@@ -77,8 +77,8 @@ impl Waiting {
         self.pushed = self.pushed.map(|(grant, left)| (grant, left.saturating_sub(1)));
     }
 
-    /// R16: for how long a pushed grant counts as valid. The client does not know its age, and assumes the largest age
-    /// that the reading of the server's clock allows.
+    /// R16: for how long a pushed grant counts as valid. The client does not know the age of the grant. It assumes the
+    /// largest age that the newest reading of the server's clock allows.
     fn push_validity(&self, push: Aged<Grant>, rules: &Rules, events: &EventCounts) -> Ticks {
         if rules.has(Bug::PushIsTruth) {
             return rules.claim_time;

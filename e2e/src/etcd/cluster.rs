@@ -20,8 +20,8 @@ pub const CLUSTER: &str = "etcd-cluster";
 pub type Three = ClusterUnderFault<EtcdCluster>;
 
 /// The promise of the round with this seed. In rounds with even seeds, servers are stopped and resumed. Such a round
-/// promises no exclusion, because a resumed leader of an older etcd (issue 17465) may end leases that the next leader
-/// has renewed. Other rounds promise exclusion.
+/// promises no exclusion, because a resumed leader of an older etcd may end leases that the next leader has renewed
+/// (etcd's pull request 17465). Other rounds promise exclusion.
 #[must_use]
 pub const fn promise_of(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
