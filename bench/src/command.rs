@@ -11,7 +11,7 @@ use crate::{
     comparison::{Comparison, quantile},
 };
 
-/// The number of runs. The figure is the median of their times.
+/// The number of runs of a command in one measurement. The figure of the measurement is the median of their times.
 const RUNS: usize = 5;
 
 pub(crate) fn bench() -> Result<(), Failure> {

@@ -96,7 +96,8 @@ struct Cost {
 }
 
 impl Cost {
-    /// Runs one measurement. Adds the processor time that the process and the server used for it.
+    /// Runs one measurement. Adds the processor time that `process` and the server used for it to the candidate's entry
+    /// in `costs`.
     fn of(
         costs: &RefCell<Vec<Self>>,
         server: u32,

@@ -23,7 +23,8 @@
 //!
 //! # Where the model is simpler than the engines
 //!
-//! * In the engines, a waiting process asks again after a time. In the model it never does, so that a lost report shows.
+//! * In the engines, a waiting process asks again after a time. In the model it never does, so that a lost report
+//!   shows.
 //! * All clocks run at the same rate, and a lease is renewed in one step.
 //! * A block of the model ends only when its tokens are used up. An engine also ends a block after 50 ms; the tests of
 //!   core check that limit.
