@@ -13,8 +13,8 @@
 //!
 //! * **The server**: the lock key with its value and expiry; the record of the holder and of how the last hold ended;
 //!   the queue, its entries, and the claims that missed their grant; tombstones; the counter. `server` models
-//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares both with `LockState`, the pure machine of
-//!   core.
+//!   `name.lua`, and `verbs` models the scripts of the verbs. A test compares both with `LockState`, the pure machine
+//!   of core.
 //! * **Time** in ticks, on the server and in every client. A lease counts from a time before its request was sent. The
 //!   client computes the age of a pushed grant from the last known reading of the server's clock (R16).
 //! * **Clients**, one claim each. They claim, ask, receive pushed grants (before or after answers that were sent at the

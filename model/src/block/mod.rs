@@ -26,8 +26,8 @@
 //! * In the engines, a waiting process asks again after a time. In the model it never does, so that a lost report
 //!   shows.
 //! * All clocks run at the same rate, and a lease is renewed in one step.
-//! * A block of the model ends only when its tokens are used up. An engine also ends a block after 50 ms; the tests of
-//!   core check that limit.
+//! * A process of the model hands its hold over until the tokens of the block are used up. Core also stops handing over
+//!   50 ms after the grant; the tests of core check that limit.
 
 mod action;
 mod runs;
