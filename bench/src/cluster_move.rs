@@ -1,4 +1,5 @@
-//! Moves a slot of a Redis Cluster while holds on names of the slot are released to waiters, one after the other.
+//! Moves a slot of a Redis Cluster. During the move, holds on names of the slot are released to waiters, one after the
+//! other.
 
 use std::{
     thread,

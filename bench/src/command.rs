@@ -52,7 +52,7 @@ fn median(mut command: Command) -> Result<f64, Failure> {
     Ok(quantile(&mut times, 0.5))
 }
 
-/// The path of the command. It was built into the same directory as this program.
+/// The path of the `leasehold` command, which must be in the same directory as this program.
 fn built() -> Result<PathBuf, Failure> {
     let own_path = std::env::current_exe()?;
     let leasehold = own_path.parent().unwrap_or(Path::new(".")).join("leasehold");

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The lease of the bare client. It is longer than any bench.
+/// The ttl of the bare client's lease. It is longer than any bench.
 const LEASE_SECONDS: i64 = 3600;
 /// The number of steps in one transaction. The server accepts up to 128.
 const STEPS: usize = 100;

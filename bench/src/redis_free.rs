@@ -130,7 +130,7 @@ struct BatchedCall {
 }
 
 const BATCH: usize = 32;
-/// The parameters of a claim that is made as in [`pairs`].
+/// The parameters of a claim, equal to those of the claims that leasehold makes in [`pairs`].
 const CLAIM_PARAMETERS: &str = "=30000 8 leasehold:news:00000000000000000000000000000001 user@host:12345";
 const COUNTER_KEY: &str = "leasehold:{}tlock:";
 const TOKEN: &str = "0000000000000000";

@@ -87,7 +87,8 @@ fn foreign_pairs(program: &mut ForeignProgram, tasks: usize) -> Result<f64, Fail
     program.figure(&format!("{tasks} {}", MEASUREMENT_TIME.as_millis()))
 }
 
-/// The processor time that one candidate and the server used, and the number of pairs in this time.
+/// The processor time that one candidate and the server used in the measurements of the candidate, and the number of
+/// pairs (an acquire and its release) in these measurements.
 struct Cost {
     name: &'static str,
     pairs: f64,

@@ -18,7 +18,8 @@ const ROUNDS: usize = 15;
 /// By how many seconds the clocks of the nodes are ahead. So each node seems to have run for so long that it has its
 /// vote from the start.
 const CLOCK_AHEAD: i64 = 1_000_000;
-/// For how long a node has hung when the measurement begins. Then leasehold knows that the node answers late.
+/// How long leasehold works with a node that hangs before the measurement begins. After this time leasehold knows that
+/// the node answers late.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 pub(crate) fn bench() -> Result<(), Failure> {

@@ -36,7 +36,8 @@ impl Bare {
         Ok(Self(connection))
     }
 
-    /// Acquires and releases a row repeatedly. Returns how long each pair took, in nanoseconds.
+    /// Acquires and releases a row repeatedly. Returns how long each acquire took together with its release, in
+    /// nanoseconds.
     pub(crate) fn pairs(&self, measurement_time: Duration) -> Result<Vec<u64>, Failure> {
         let begin = Instant::now();
         let mut times = Vec::new();

@@ -24,7 +24,7 @@ const MEASUREMENT_TIME: Duration = Duration::from_millis(400);
 const ROUNDS: usize = 11;
 const PROCESSES: usize = 4;
 
-/// How long each pair of all tasks took, in nanoseconds.
+/// How long each pair (an acquire and its release) of each task took, in nanoseconds.
 type Times = Result<Vec<u64>, Failure>;
 /// The unit of a figure, and how the figure is computed from the times.
 type Figure = (&'static str, fn(Vec<u64>) -> f64);

@@ -1,4 +1,5 @@
-//! One of two processes that acquire one lock in turns, and a wrapper of an engine that records when a release is sent.
+//! The work of each of two processes that acquire one lock in turns; and a wrapper around an engine, which records when
+//! a release is sent.
 
 use std::{
     io::Write,
@@ -19,9 +20,9 @@ use crate::{Failure, handover::now};
 /// How many times a process acquires the lock, how long it holds the lock, and how long it pauses after a release.
 pub(crate) struct Turns {
     pub(crate) count: usize,
-    /// Long enough that the other process waits for the lock when the hold ends.
+    /// How long each hold lasts: long enough that the other process waits for the lock when the hold ends.
     pub(crate) hold: Duration,
-    /// Long enough that the grant has arrived at the other process.
+    /// The pause after a release: long enough that the grant has arrived at the other process.
     pub(crate) pause: Duration,
 }
 

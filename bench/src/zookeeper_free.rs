@@ -126,7 +126,7 @@ fn sessions_after_warm_up(
     figure(server, "zk_global_sessions")
 }
 
-/// The engine under test, on a server of this machine.
+/// A new leasehold client of the server at this port of this machine.
 pub(crate) fn locks(port: u16, keeper: Keeper) -> Result<Locks, Failure> {
     let config = Config::from_url("zookeeper", &format!("//127.0.0.1:{port}"))?;
     let engine = ZookeeperEngine::new(config, &Env::system());
@@ -140,7 +140,7 @@ pub(crate) fn figure(server: &ZookeeperServer, name: &str) -> Result<u64, Failur
     Ok(line.ok_or_else(|| format!("the server reports no {name}"))?.trim().parse::<f64>()? as u64)
 }
 
-/// The processor time that a pair takes in this process, in microseconds.
+/// The processor time that this process uses for one pair (an acquire and its release), in microseconds.
 fn cost(measure: impl Fn() -> Result<f64, Failure>) -> Result<f64, Failure> {
     let (before, begin) = (cpu_seconds()?, Instant::now());
     let completed = measure()? * begin.elapsed().as_secs_f64();

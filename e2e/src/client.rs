@@ -29,7 +29,7 @@ const SERVERLESS: [&str; 2] = ["file:", "sqlite:"];
 /// The arguments of a client.
 #[derive(Clone, Debug)]
 pub struct ClientArguments {
-    /// Its role: `client`, or the name of another lock crate.
+    /// The role of the client: `client`, or the name of another lock crate that it uses.
     pub role: String,
     /// The URL of the engine.
     pub url: String,

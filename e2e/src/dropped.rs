@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use leasehold_testkit::history::{AttemptId, Event, What};
 
-/// The end events of all open attempts of one process, whose executor was dropped at `t`.
+/// The end events of all attempts of one process that were open when its executor was dropped, at the time `t`.
 #[must_use]
 pub fn end_events(events: &[Event], t: u64) -> Vec<Event> {
     let mut open: BTreeMap<AttemptId, (bool, &Event)> = BTreeMap::new();

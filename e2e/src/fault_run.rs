@@ -50,7 +50,7 @@ pub fn one_storm_duration(recovery_time: Duration) -> Duration {
     WARM_UP + CALM + STORM_LENGTH + recovery_time + CALM / 2
 }
 
-/// Records the start of the round. Called before the first request of a client to the engine.
+/// Records the start of the round. The caller must call this before the first request of a client to the engine.
 pub fn start(recorder: &Recorder) {
     recorder.note(What::NemesisBegin { kind: START.to_owned() });
 }

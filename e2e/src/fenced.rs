@@ -138,7 +138,7 @@ fn holder(admin: &Locks, writers: &[Writer]) -> Result<Option<Pid>, Failure> {
     Ok(held.map(|pid| Pid::from_raw(pid as i32)))
 }
 
-/// A writer process. It is killed when this is dropped.
+/// A writer process. Dropping this value kills the process.
 struct Writer(Child);
 
 impl Drop for Writer {

@@ -51,7 +51,8 @@ impl Files {
         Ok(Self { dir, workers, admin, foreign: None, rng: Rng::new(setting.seed, 77) })
     }
 
-    /// Locks a lock file in the way of `flock(1)`, which does not join the queue of leasehold.
+    /// Locks a random lock file as `flock(1)` does, without joining the queue of leasehold. Gives up after
+    /// [`FLOCK_PATIENCE`].
     fn flock(&mut self) {
         let lock = self.rng.pick(&LOCKS);
         let Ok(file) = File::open(self.dir.path().join(format!("{lock}.lock"))) else { return };

@@ -11,7 +11,7 @@ use crate::{
     world::{Fault, Promise},
 };
 
-/// The only server. `MYSQL` tells whether it must be a MySQL; otherwise it must be a MariaDB.
+/// The only server. If `MYSQL` is true, it must be a MySQL; otherwise it must be a MariaDB.
 pub struct Server<const MYSQL: bool>(MariadbServer);
 /// The MariaDB of this system, or of the system that `LEASEHOLD_TEST_SYSTEM` names.
 pub type Mariadb = Server<false>;

@@ -37,7 +37,7 @@ pub const fn promise_of_many(seed: u64) -> Promise {
     if seed.is_multiple_of(2) { Promise::Fence } else { Promise::Exclusion }
 }
 
-/// Sends a command to a server that may still be loading its data.
+/// Sends a command to a server, and repeats the command while the server is still loading its data.
 fn send_when_loaded(server: &RedisServer, command: &[&str]) {
     for _ in 0..MAX_TRIES {
         if redis_command(server.port(), command).status.success() {

@@ -64,7 +64,7 @@ impl ResultStore {
         Ok(outcome)
     }
 
-    /// Records an acknowledged write. The record is one append, after the write itself.
+    /// Records an acknowledged write, by one append to a second file. Call this after the write itself.
     ///
     /// # Errors
     /// An error of the operating system.

@@ -128,7 +128,7 @@ impl Round<'_> {
         Ok(Outcome { figures, complaints, dir })
     }
 
-    /// Runs the round on servers of this system, with clients of leasehold.
+    /// Runs the round on servers of the system `S`, with clients that use leasehold.
     fn run_on_servers<S: System>(
         &self,
         setting: &Setting,

@@ -19,8 +19,8 @@ const CLIENTS: usize = 4;
 pub trait System: Sized + 'static {
     /// The scheme of the engine's URLs.
     const SCHEME: &'static str;
-    /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than its
-    /// leases.
+    /// The longest time in milliseconds for which a client is stopped or its connections are silent: longer than the
+    /// client's leases.
     const MAX_STOP: u64;
     /// The longest time in milliseconds for which a proxy holds the messages of one direction.
     const MAX_HOLD_BACK: u64;
@@ -28,7 +28,7 @@ pub trait System: Sized + 'static {
     /// The faults of the servers in a round with this promise.
     fn faults(promise: Promise) -> &'static [Fault<Served<Self>>];
 
-    /// Starts the servers in the configuration that has this promise. The seed decides their random numbers.
+    /// Starts the servers in the configuration that has this promise. `seed` decides the random choices of faults.
     fn start(seed: u64, promise: Promise) -> Self;
 
     /// The ports of the servers.

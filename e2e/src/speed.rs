@@ -16,7 +16,7 @@ pub struct EngineSpeed {
     pub recovery_time: Duration,
     /// The precision with which the server reports the end of a lease.
     pub precision: Duration,
-    /// How much longer than its ttl a record may stay on the server.
+    /// How much longer than its ttl a record can stay on the server.
     pub overdue: Duration,
     /// For how long a server that is cut off from the others may report old state to an admin client.
     pub stale: Duration,
@@ -50,7 +50,8 @@ const FINE: EngineSpeed = EngineSpeed {
 /// The usual limit of I7: how long a lock may be free while the claim of a live process waits.
 const WAKE: Duration = Duration::from_millis(250);
 
-/// A client does not learn from its connection whether a restarted Redis still has the data that it acknowledged.
+/// One Redis server. A client does not learn from its connection whether a restarted server still has the data that the
+/// server acknowledged.
 const REDIS: EngineSpeed = EngineSpeed { doubted_after: &[redis::RESTART], ..FINE };
 
 /// SQL servers. A claim that waits until a row is unlocked checks once a second whether the row still exists.
@@ -63,9 +64,9 @@ const POSTGRES: EngineSpeed = EngineSpeed { entry_life: MAX_ENTRY_LIFE, ..SQL };
 /// for a poll while other processes write.
 const SQLITE: EngineSpeed = EngineSpeed { wake: Duration::from_secs(1), ..SQL };
 
-/// etcd counts in whole seconds and reports only complete seconds. It looks for expired leases twice a second. If a
-/// minimum hold time is shorter than the shortest lease, and no client is left to end it, the name stays taken for the
-/// shortest lease. A restarted server gives every lease its whole ttl again.
+/// etcd counts leases in full seconds and reports only complete seconds. It looks for expired leases twice a second. If
+/// a minimum hold time is shorter than the shortest lease, and no client is left to end the hold, the name stays taken
+/// for the length of the shortest lease. A restarted server gives every lease its full ttl again.
 const ETCD: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(8),
@@ -79,8 +80,9 @@ const ETCD: EngineSpeed = EngineSpeed {
     votes_lost_by: &[],
 };
 
-/// ZooKeeper ends sessions in steps of its tick, here half a second. After a start or an election, which takes some
-/// seconds, it gives each session its whole timeout again. It does not report the remaining time of a session.
+/// ZooKeeper ends sessions in steps of its tick, which is half a second in these rounds. After a start or an election,
+/// which takes some seconds, it gives each session its full timeout again. It does not report the remaining time of a
+/// session.
 const ZOOKEEPER: EngineSpeed = EngineSpeed {
     ttl: Duration::from_secs(2),
     recovery_time: Duration::from_secs(12),

@@ -24,7 +24,7 @@ pub struct Sqlite {
     dir: tempfile::TempDir,
     workers: Workers,
     admin: leasehold::Locks,
-    /// The connection of the other program, while it has a transaction.
+    /// The connection of the other program, as long as that program has an open transaction.
     other: Option<Connection>,
 }
 

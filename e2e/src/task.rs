@@ -73,8 +73,8 @@ async fn attempt_once(state: &ClientState, task: u32, rng: &mut Rng) {
         Patience::Endless | Patience::Cancelled(_) => None,
     };
     let attempt = state.recorder.attempt(task, lock, mode, limit);
-    // If a request may leave a claim behind, its owner text contains the attempt id. The owner text of some other
-    // requests contains it too.
+    // If a request may leave a claim behind, its owner text contains the attempt id. So does the owner text of a tenth
+    // of the other requests.
     let names_attempt = matches!(patience, Patience::Cancelled(_)) || rng.percent(10);
     let request = if names_attempt { request.owner(owner_of(attempt.id()).as_str()) } else { request };
     let result = match patience {

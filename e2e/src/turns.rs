@@ -1,5 +1,5 @@
-//! A process that shares one lock with other programs and records when it enters and leaves each section under the
-//! lock, until a command ends it.
+//! A process that shares one lock with other programs. It records when it enters and leaves each section under the
+//! lock, until a command ends the process.
 
 use std::{
     fs::{File, OpenOptions, read_to_string},

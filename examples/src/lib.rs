@@ -66,7 +66,7 @@ impl Floor {
         self.url.starts_with(engine)
     }
 
-    /// Starts the worker with this number, which is the same program.
+    /// Starts the same program as the worker with this number.
     ///
     /// # Errors
     /// An error of the operating system.
@@ -166,7 +166,7 @@ fn start(engine: Option<String>, boss: Part, worker: Part) -> ExitCode {
     }
 }
 
-/// The URL of the locks for this argument of the program, and the server that is started for it.
+/// The URL of the locks for `engine`, the argument of the program; and the server that this function starts for it.
 fn open(engine: Option<&str>, dir: &Path) -> (String, Server) {
     match engine {
         None => (format!("file://{}", dir.join("locks").display()), Server::None),

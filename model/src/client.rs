@@ -138,7 +138,7 @@ impl Client {
     }
 
     /// Handles a new connection, whose first answer gives the server's clock. Returns the request that the client sends
-    /// then, if any.
+    /// on it, if any.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         match &mut self.stage {
             Stage::Waiting(waiting) => waiting.reconnected(rules),

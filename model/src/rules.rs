@@ -75,9 +75,9 @@ impl Rules {
         self.bugs.contains(&bug)
     }
 
-    /// I7, for runs without slow steps: the longest time for which a live client may wait while no client that knows of
-    /// its hold holds the name. It is the time until the leases of dead clients have lapsed, and until waiters have
-    /// polled for the events that no notification reports.
+    /// I7, for runs without slow steps: the longest time for which a live client may wait while the name is held
+    /// neither by another program nor by a client that knows of its own hold. It is the time until the leases of dead
+    /// clients have lapsed, and until waiters have polled for the events that no notification reports.
     pub(crate) fn patience(&self) -> Ticks {
         let Faults { dead_holders, dead_waiters, losses, .. } = self.faults;
         let silent = if self.half_open { dead_waiters * self.claim_time } else { 0 };

@@ -17,7 +17,7 @@ impl Server {
     }
 
     /// `claim.lua`: grants the name to the claim, or puts the claim into the queue. If the claim exists already,
-    /// answers what it has.
+    /// answers whether it holds or waits.
     fn claim(&mut self, how: How, call: &mut Call<'_>) -> Reply {
         let (id, rules) = (call.caller, call.rules);
         self.prune(call);

@@ -57,7 +57,7 @@ impl Waiting {
         Request::Claim(self.how)
     }
 
-    /// Handles a new connection. Returns the request by which the client asks again.
+    /// Handles a new connection. Returns the request by which the waiting client asks for the state of its claim.
     pub(crate) fn reconnected(&mut self, rules: &Rules) -> Option<Request> {
         self.clock = Some(ServerClock { sent: 0, served: 0 });
         let asks = self.how == How::Create || !rules.has(Bug::NoAskAfterReconnect);
@@ -123,8 +123,8 @@ impl Client {
                     free_in.map_or(rules.poll_interval, |free_in| free_in.min(rules.poll_interval));
                 if waiting.notified { self.handle_notification() } else { Effect::Nothing }
             }
-            // The claim is gone, but a late request of it may still arrive, and the server may have no tombstone at
-            // that time. So the claim is released.
+            // The claim is gone, but a late request of the claim may still arrive at a time when the server has no
+            // tombstone any more. So the claim is released.
             _ if !rules.has(Bug::GoneIsTrusted) => Effect::Send(self.leave(None, rules)),
             _ => {
                 self.stage = Stage::Done;

@@ -118,7 +118,8 @@ impl Wire {
         (self.reply, self.unwanted_answers) = (None, self.requests.len());
     }
 
-    /// The server sends the answer to a request. The answer is dropped if the client does not wait for it.
+    /// Sends the answer to a request from the server to the client. Drops the answer if the client does not wait for it
+    /// any more.
     pub(crate) fn answer(&mut self, reply: Reply) {
         if self.unwanted_answers > 0 {
             self.unwanted_answers -= 1;

@@ -236,7 +236,7 @@ impl World {
         ours + usize::from(self.foreign.left > 0)
     }
 
-    /// Whether another program holds the name, or a client that knows of its hold.
+    /// Whether the name is held by another program, or by a client that knows of its own hold.
     fn is_in_use(&self) -> bool {
         let knows = |hold: Hold| match &self.clients[hold.id].stage {
             Stage::Holding(holding) => holding.token == hold.token,

@@ -17,8 +17,8 @@ use crate::{
     text,
 };
 
-/// The time limit of the request for the holder of a lock that is taken. It is short because the engine has just
-/// answered.
+/// The time limit of the request that asks who holds a lock that is taken. It is short, because the engine has just
+/// answered the claim and so can be reached.
 const SHOW_LIMIT: Duration = Duration::from_secs(1);
 /// The time limit of the request for the holder when the limit of `--wait` has passed. It is shorter than
 /// [`SHOW_LIMIT`], because the command has to end then.
@@ -67,8 +67,8 @@ pub(crate) fn acquire_confirmed(
     }
 }
 
-/// Confirms the hold with the engine. Returns `false` if the hold was lost before CMD started; then the run has to make
-/// a new claim, which queues again.
+/// Confirms the hold with the engine, and returns `true`. Returns `false` if the hold was lost before CMD started; then
+/// the run has to make a new claim, which queues again. Fails if `deadline` passes first.
 fn confirm(
     plan: &Run,
     locks: &Locks,
@@ -162,8 +162,8 @@ fn acquire(
     }
 }
 
-/// The control group of this process. The groups below it may have processes that inherited the lock's descriptor from
-/// a killed run. The control group is looked up only when the name is not free.
+/// The control group of this process. Groups below it may contain processes that inherited the lock's descriptor from a
+/// killed run. The control group is looked up only when the name is not free.
 struct ParentGroup<'a> {
     locks: &'a Locks,
     group: OnceCell<Option<Group>>,
@@ -179,7 +179,7 @@ impl ParentGroup<'_> {
     }
 }
 
-/// Waits for the lock. Meanwhile it ends processes below `parent_group` that keep the lock although their run was
+/// Waits for the lock. During the wait it ends processes below `parent_group` that keep the lock although their run was
 /// killed. The inner result is the answer of the library. The outer result is a failure if a signal ended the wait.
 fn wait_for_lock(
     plan: &Run,
@@ -232,7 +232,8 @@ fn request(plan: &Run, locks: &Locks) -> Request {
     plan.max_hold.into_iter().fold(request, Request::max_hold)
 }
 
-/// The failure if the lock was not acquired. It names the holder if the engine answers in time.
+/// The failure if the lock was not acquired. Its message names the holder, if the engine says in time who the holder
+/// is.
 fn not_acquired(
     plan: &Run,
     locks: &Locks,

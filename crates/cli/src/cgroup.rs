@@ -69,7 +69,7 @@ impl Group {
         &self.dir
     }
 
-    /// The groups directly below this one that this user may open.
+    /// The groups directly below this one that this user is allowed to open.
     pub(crate) fn subgroups(&self) -> Vec<Self> {
         let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
         let groups = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -182,8 +182,7 @@ impl Group {
     }
 }
 
-/// Reads a file whose size the kernel does not report. If the file is no longer than [`USUAL_SIZE`], one read call is
-/// enough.
+/// Reads a file whose size the kernel does not report. The buffer grows only if the file is longer than [`USUAL_SIZE`].
 fn read_text(file: File) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(USUAL_SIZE);
     file.take(MAX_SIZE).read_to_end(&mut bytes)?;

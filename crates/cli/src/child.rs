@@ -90,7 +90,8 @@ impl Child {
     /// the control group.
     ///
     /// # Errors
-    /// `EPERM` when this user may not signal some of them, and they cannot be killed through the control group either.
+    /// `EPERM` when this user is not allowed to signal some of these processes, and they cannot be killed through the
+    /// control group either.
     pub(crate) fn send_to_all(&self, signal: Signal) -> Result<(), Errno> {
         let is_killed = signal == Signal::SIGKILL && self.leaf.as_ref().is_ok_and(Leaf::kill);
         let group = self.send(signal);
@@ -118,7 +119,7 @@ impl Child {
         self.leaf.as_ref().map_or(MoveOut::Removed, Leaf::move_leftovers_out) != MoveOut::InProgress
     }
 
-    /// Marks the control group, so that no later run ends the processes in it.
+    /// Marks CMD's control group, so that no later run ends the processes in it.
     pub(crate) fn spare(&self) {
         if let Ok(leaf) = &self.leaf {
             leaf.spare();

@@ -4,8 +4,8 @@ use std::{fs, path::Path};
 
 /// The suffixes of the names of groups that systemd creates.
 const UNIT_SUFFIXES: [&str; 6] = ["service", "scope", "slice", "socket", "mount", "swap"];
-/// The extended attributes by which systemd marks a group as delegated. Programs other than systemd may create groups
-/// below a delegated group. See <https://systemd.io/CGROUP_DELEGATION/>.
+/// The extended attributes by which systemd marks a group as delegated. Programs other than systemd are allowed to
+/// create groups below a delegated group. See <https://systemd.io/CGROUP_DELEGATION/>.
 const DELEGATION_ATTRIBUTES: [&str; 2] = ["user.delegate", "trusted.delegate"];
 /// The files with the limits of a group. Programs that adapt to such a limit (the heap of a JVM, the threads of a
 /// runtime) often read it only in their own group. In a new group below the limited group they would see no limit.

@@ -1,4 +1,4 @@
-//! Decides when CMD is terminated and killed, so that it never works without the lock.
+//! Decides when CMD is terminated (TERM) and killed (KILL), so that CMD never works without the lock.
 //!
 //! The module is pure: the time, the guard's limits and a loss are arguments. Times count from the boot of the machine.
 
@@ -28,7 +28,7 @@ pub(crate) struct Enforcer {
     stage: Stage,
 }
 
-/// The times since boot at which CMD gets the signals.
+/// The times at which CMD gets TERM and KILL, counted from the boot of the machine.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     term_at: Duration,
@@ -87,7 +87,7 @@ impl Enforcer {
         }
     }
 
-    /// The loss because of which CMD is being stopped. `None`: CMD runs under the lock.
+    /// The loss because of which CMD was sent TERM or KILL. `None`: CMD runs under the lock.
     pub(crate) fn stopped_by(&self) -> Option<Loss> {
         match self.stage {
             Stage::Held => None,
@@ -116,7 +116,7 @@ impl Enforcer {
         self.terminate_or_kill(now, kill_at, loss)
     }
 
-    /// Enters the next stage: TERM now, KILL at `kill_at`; or KILL now if that time has come.
+    /// Enters the next stage: TERM now and KILL at `kill_at`; or, if `kill_at` has come already, KILL now.
     fn terminate_or_kill(&mut self, now: Duration, kill_at: Duration, loss: Loss) -> Action {
         if now >= kill_at {
             self.stage = Stage::Killed { loss };
@@ -135,8 +135,8 @@ mod tests {
         Duration::from_secs(secs)
     }
 
-    /// The limits that a guard reports when its hold ends in `left` seconds and a moment, for a lease of 30 s and a
-    /// grace of 5 s.
+    /// The limits that a guard reports when its hold ends in `left` seconds and 50 ms, for a lease of 30 s and a grace
+    /// of 5 s.
     fn left(left: u64) -> Option<Stop> {
         Some(Stop::new(secs(left) + Duration::from_millis(50), secs(30), secs(5), Loss::Lapsed))
     }

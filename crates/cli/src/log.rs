@@ -23,7 +23,7 @@ use crate::text;
 
 /// The number of lines that fit into the buffer.
 const BUFFER_LINES: usize = 1024;
-/// How long the end of the command waits until all lines are written.
+/// How long the command waits at its end until all lines are written.
 const FLUSH_LIMIT: Duration = Duration::from_millis(200);
 /// The names of this project's crates begin with this prefix. `-vv` shows the events of these crates.
 const OWN_PREFIX: &str = "leasehold";

@@ -37,8 +37,8 @@ impl Signals {
     /// The signal by which the guardian stops itself to make the front stop its whole process group.
     pub(crate) const STOP_WITH_GROUP: Signal = Signal::SIGTTIN;
 
-    /// Blocks the forwarded signals; from now on they are read from a descriptor. Call it before the first thread
-    /// starts, because threads inherit the signal mask.
+    /// Blocks the forwarded signals; from now on they are read from a descriptor. The caller must call this before the
+    /// first thread starts, because threads inherit the signal mask.
     ///
     /// Signals that were ignored when this process started stay ignored, for `nohup` and similar programs.
     ///
@@ -127,7 +127,7 @@ impl AsFd for Signals {
     }
 }
 
-/// Whether a signal ends the wait for the lock. The other signals concern only CMD or job control.
+/// Whether a signal ends the wait for the lock. The signals that do not end it concern only CMD or job control.
 pub(crate) fn interrupts_wait(signal: Signal) -> bool {
     !matches!(signal, Signal::SIGCHLD | Signal::SIGCONT | Signal::SIGTSTP)
 }

@@ -18,7 +18,7 @@ use crate::exit::{CONFIG, DENIED, Failure};
 pub(crate) const URL_VARIABLE: &str = "LEASEHOLD_URL";
 /// The variable with the path of a file that contains the URL.
 pub(crate) const FILE_VARIABLE: &str = "LEASEHOLD_URL_FILE";
-/// This variable is set for CMD when the two variables above are removed from CMD's environment. Otherwise a
+/// The variable that is set for CMD when the two variables above are removed from CMD's environment. Without it, a
 /// `leasehold` inside CMD would use `file:` without a message.
 pub(crate) const WITHHELD_VARIABLE: &str = "LEASEHOLD_NO_URL";
 /// The URL file for the whole machine.
@@ -36,7 +36,7 @@ pub(crate) struct Sources<'a> {
     pub(crate) variable: Option<OsString>,
     /// `LEASEHOLD_URL_FILE`
     pub(crate) file: Option<OsString>,
-    /// Whether `withhold` removed the two variables above.
+    /// Whether an outer run has removed the two variables above from the environment, by [`withhold`].
     pub(crate) withheld: bool,
     /// The URL file for the whole machine. It may be missing.
     pub(crate) system: &'a Path,

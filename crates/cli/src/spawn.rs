@@ -101,8 +101,8 @@ pub(crate) fn block_signals(blocked: &SigSet) -> Result<InitialMask, Errno> {
     Ok(InitialMask { mask })
 }
 
-/// Forks this process. Returns the id of the new process in the old one, and `None` in the new one. Call it only in a
-/// process with one thread.
+/// Forks this process. Returns the id of the new process in the old process, and `None` in the new process. Call this
+/// only in a process with one thread.
 ///
 /// # Errors
 /// An error of the operating system: it cannot create a process.
@@ -145,8 +145,8 @@ fn command(program: &OsString, arguments: &[OsString], pass_url: bool) -> Comman
     command
 }
 
-/// Starts CMD in a process group of its own. Call it only in the main thread: the kernel kills CMD when the *thread*
-/// that started it ends. If CMD cannot get into its control group, it is started all the same.
+/// Starts CMD in a process group of its own. Call this only in the main thread: the kernel kills CMD when the *thread*
+/// that started CMD ends. If CMD cannot get into its control group, CMD is started outside of the group.
 ///
 /// # Errors
 /// Why CMD cannot be executed.
@@ -168,7 +168,7 @@ pub(crate) fn spawn(parameters: Spawn<'_>) -> io::Result<Spawned> {
 
 /// The settings that the new process applies to itself between fork and exec.
 struct ChildSetup {
-    /// This process. CMD must not live longer than it.
+    /// The id of this process. CMD must not live longer than this process.
     parent: Pid,
     initial_mask: InitialMask,
     lock: Option<OwnedFd>,
@@ -199,7 +199,7 @@ impl ChildSetup {
 }
 
 /// A program with its arguments and environment, in the form that execve expects. It is prepared before the fork, so
-/// that nothing has to be allocated after it.
+/// that nothing has to be allocated after the fork.
 struct ExecArguments {
     arguments: Vec<CString>,
     variables: Vec<CString>,
@@ -316,7 +316,7 @@ fn spawn_then_move(
     let processes = entrance.map(|entrance| entrance.processes.try_clone()).transpose()?;
     let prepare = move || -> io::Result<()> {
         // The process moves into the control group before anything else. If the move fails, `move_error_reader` gets
-        // the error, and CMD starts all the same.
+        // the error, and CMD starts outside of the group.
         if let Some(Err(errno)) = processes.as_ref().map(|processes| write(processes, b"0")) {
             write(&move_error_writer, &u64::from((errno as i32).unsigned_abs()).to_ne_bytes())?;
         }

@@ -1,5 +1,5 @@
 //! Supervises CMD until it has ended: passes signals on, ends CMD when the lock is lost, and stops this process when
-//! CMD is stopped at the terminal.
+//! CMD is stopped at the terminal (Ctrl-Z).
 
 use std::{pin::Pin, task::Poll, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
 /// The interval at which a loop checks whether all descendants of CMD have ended, after the lock was lost or the front
 /// was killed. The end of a child wakes the loop earlier, unless another process traces this child.
 const TREE_CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long the loop waits for the end of the processes after it has sent KILL. The kernel may need some time to end a
-/// process that has much memory or waits for a disk.
+/// How long the loop waits for the end of CMD's processes after it has sent KILL. The kernel may need some time to end
+/// a process that has much memory or waits for a disk.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// The interval at which the loop checks whether the processes that CMD left behind have moved out of CMD's control
 /// group.
@@ -243,7 +243,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a stopped CMD. With a terminal, stops this process too, so that the shell shows its prompt again.
+    /// Handles a CMD that was stopped (as by Ctrl-Z). If this process has a terminal, stops this process too, so that
+    /// the shell shows its prompt again.
     fn handle_stop(&mut self, by: Signal) -> Result<(), Errno> {
         let wants_terminal = matches!(by, Signal::SIGTTIN | Signal::SIGTTOU);
         match self.child.take_terminal() {

@@ -177,8 +177,8 @@ enum MinHold {
     Interrupted(Signal),
 }
 
-/// Holds the name in this process until `at_least` has passed since the grant. This is for engines that cannot hold a
-/// name after its process has ended.
+/// Holds the name in this process until `at_least` has passed after the grant. This is for engines whose holds end when
+/// the process that holds the name ends.
 fn hold_for_at_least(
     locks: &Locks,
     guard: Guard,
@@ -212,7 +212,8 @@ pub(crate) fn wait_interrupted(plan: &Run, locks: &Locks, signal: Signal) -> Fai
     Failure::new(code, format!("{lock}: not acquired: {} ended the wait", signal.as_str()))
 }
 
-/// The failure if the lock was lost while CMD ran. It includes the error of the last renewal.
+/// The failure if the lock was lost while CMD ran. Its message includes the error of the last renewal, if the lease
+/// lapsed.
 fn lock_lost(plan: &Run, locks: &Locks, loss: Loss, renewal_error: Option<String>, code: u8) -> Failure {
     let (lock, program) = (lock_label(plan, locks), plan.program.display());
     let why = match (loss, renewal_error) {
