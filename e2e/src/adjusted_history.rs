@@ -121,9 +121,9 @@ fn inner_stops(events: &[Event]) -> BTreeSet<usize> {
     inner
 }
 
-/// Changes the releases of readers with a minimum hold time: no time is certain for which the name stays taken after
-/// the release (`sure` is 0). Several guards of one process may share the hold of a reader, and the hold ends with the
-/// last of them or with the process.
+/// Changes the releases of readers with a minimum hold time: it is not certain that the name stays taken for any time
+/// after the release (`sure` is 0). Several guards of one process may share the hold of a reader, and the hold ends
+/// with the last of these guards or with the process.
 fn min_holds_of_readers(events: &[Event]) -> BTreeMap<usize, What> {
     let (mut readers, mut changed) = (BTreeSet::new(), BTreeMap::new());
     for (index, event) in events.iter().enumerate() {

@@ -102,9 +102,9 @@ impl HoldState {
     /// Records a failed `check()`. `read` is the deadline that the check reported.
     fn deny(&mut self, index: usize, event: &Event, read: Option<u64>) {
         let Some(deadline) = self.deadline else { return };
-        // The hold of a failed check has no time left, so the deadline that the check reports is the time at which it
-        // read the deadline. That time may be later than the time of the event. `self.deadline` is the deadline that
-        // was known before the check.
+        // The hold of a failed check has no time left, so the deadline that the check reports is the time at which the
+        // check read it. That time may be later than the time of the event. `self.deadline` is the deadline that was
+        // known before the check.
         let read = read.unwrap_or(event.t).max(event.t);
         let is_early = read < deadline;
         let first_doubt = if is_early { read } else { event.t };

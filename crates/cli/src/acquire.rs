@@ -26,7 +26,7 @@ const SHOW_LIMIT_AFTER_WAIT: Duration = Duration::from_millis(100);
 
 /// The time limit for one request that confirms a pushed grant.
 const CONFIRM_LIMIT: Duration = Duration::from_secs(5);
-/// The pause before a request to the engine is repeated, because the engine gave no answer or an error.
+/// The pause before a run repeats a request to which the engine gave no answer or an error.
 const CONFIRM_PAUSE: Duration = Duration::from_millis(100);
 
 /// The end of the error message for a name that is taken.

@@ -100,8 +100,9 @@ pub(crate) fn split_into_front_and_guardian(signals: Signals) -> io::Result<Role
     }
     // If the guardian kept a copy of the front's end of the socket open, it would not notice the end of the front.
     drop((front_socket, front_loop));
-    // Signals to the process group of the front, including KILL, must not reach the guardian. Neither must a signal
-    // that is sent to all processes with the name leasehold.
+    // Signals to the process group of the front, including KILL, must not reach the guardian, so it gets a process
+    // group of its own. A signal to all processes with the name leasehold must not reach it either, so it gets another
+    // name.
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     set_name(c"lh-guardian")?;
     tree::become_subreaper()?;

@@ -206,8 +206,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Prints that some of CMD's processes cannot be ended and still run, because they have become another user, as
-    /// processes of `sudo` do.
+    /// Prints which of CMD's processes still run and cannot be ended, because they have become another user, as
+    /// processes of `sudo` do. Prints this at most once.
     fn report_survivors(&mut self) {
         let survivors = tree::survivors();
         if survivors.is_empty() || std::mem::replace(&mut self.survivors_reported, true) {
@@ -258,16 +258,17 @@ impl<'a> Supervisor<'a> {
             Some(TakeBack::FromCmd) => self.event_loop.signals().stop_with_group()?,
             Some(TakeBack::WasOurs | TakeBack::OtherGroup) => self.event_loop.signals().stop()?,
         }
-        // Either this process was stopped and then continued by SIGCONT, which is pending and will be passed on to CMD.
-        // Or this process was not stopped, because no other process could have continued it; then a stop from the
-        // terminal must not last for CMD either.
+        // Either this process was stopped and has been continued by SIGCONT; this signal is pending here and will be
+        // passed on to CMD. Or the kernel did not stop this process, because no other process could have continued it.
+        // In the second case CMD must not stay stopped either, if the terminal stopped it.
         if by == Signal::SIGTSTP {
             self.resume();
         }
         Ok(())
     }
 
-    /// Continues CMD, unless the lock was lost while CMD was stopped. In that case the next round of the loop ends CMD.
+    /// Continues CMD. If the lock was lost while CMD was stopped, does nothing, because the next round of the loop ends
+    /// CMD.
     fn resume(&self) {
         // `guard.check()` would be wrong here: if the hold is in doubt but not lost, CMD would stay stopped.
         let is_valid = self.guard.stop(self.grace).is_none_or(|stop| !stop.kill.is_zero());

@@ -29,7 +29,7 @@ impl Node {
         self.lock.take_if(|(_, expiry)| *expiry <= self.clock);
     }
 
-    /// Restarts the node, without its data if it `forgets`.
+    /// Restarts the node. If `forgets` is true, the node loses its data; otherwise it keeps them.
     pub(crate) fn restart(&mut self, forgets: bool, rules: &Rules) {
         if forgets {
             (self.lock, self.token) = (None, 0);
