@@ -40,8 +40,8 @@
 //!
 //! # What is not modelled
 //!
-//! * Shared holds and permits, minimum hold times, breaking by an operator, the gap for other programs, claims that may
-//!   not wait.
+//! * Shared holds and permits, minimum hold times, breaking by an operator, the time for which leasehold leaves a name
+//!   free for other programs (`gap=`), tries (claims that do not wait).
 //! * Restarts, fail-over, eviction and steps of the server's clock. They break I1, and `docs/engines/redis.md` says so.
 //! * Hand-over inside a process, and the fast paths of the scripts, which must have the same results as the full
 //!   scripts.
@@ -50,11 +50,11 @@
 //!
 //! * There is one name, and one claim for each client: a second claim of a client would be the same as one more client.
 //! * All clocks run at the same rate, and deadlines have no margin, so an error that a margin would hide is found.
-//! * The keys of a name other than the lock key expire only when they have no meaning any more. In the model they never
-//!   expire before that.
-//! * The server tells no client that a foreign lock has ended (tracking). Clients find out by asking.
-//! * In a run with slow steps a client may ask at any time. In other runs it asks after the poll interval or the time
-//!   of the hint.
+//! * The scripts let the keys of a name other than the lock key expire only when these keys have no meaning any more. In
+//!   the model the keys never expire before that.
+//! * The server of the model tells no client that a foreign lock has ended (tracking). Clients find out by asking.
+//! * In a run with slow steps a waiting client may ask at any time. In other runs it asks after the poll interval, or
+//!   when the lock expires if that is earlier.
 //! * A request on a broken connection arrives within `request_life` after it was sent. This is `REQUEST_LIFE` in
 //!   `name.lua`.
 //!
@@ -64,13 +64,14 @@
 //! [`MISTAKES`]. Each fault needs a late request, or a release that arrives after the end of the lease. None of them
 //! lets two claims hold at the same time.
 //!
-//! 1. *Freed out of order.* A hold was pushed, and lapsed. Its release found that its claim had missed a grant, removed
-//!    that record, and answered "freed", although another claim may have held the name since. The release now answers
-//!    "absent".
-//! 2. *The other grant stays.* An ask is in flight when its connection breaks. The grant arrives by push, becomes
-//!    valid, and lapses on the server. Then the ask arrives late, and the claim is granted once more, for a whole ttl.
-//!    The release named the first token, so it left the second grant in place and left no tombstone: the name stayed
-//!    blocked without a holder until the second lease ended. The release now ends everything that its claim has.
+//! 1. *Freed out of order.* A hold was granted by push, and lapsed. The release of the hold found that its claim had
+//!    missed a grant, removed the record of that, and answered "freed", although another claim may have held the name
+//!    after the lapse. The release now answers "absent".
+//! 2. *The other grant stays.* An ask of a claim is in flight when its connection breaks. The grant of the claim arrives
+//!    by push, becomes valid, and lapses on the server. Then the ask arrives late, and the claim is granted a second
+//!    time, for a full ttl. The release had the first token, so it left the second grant in place and left no tombstone:
+//!    the name stayed blocked without a holder until the second lease ended. The release now ends everything that its
+//!    claim has.
 //! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses, which leaves a tombstone. A
 //!    second request of the claim is in flight when its connection breaks too. A third request is answered "gone", and
 //!    core made a new claim without releasing this one. The second request arrived after the end of the tombstone, and
