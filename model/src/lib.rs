@@ -50,8 +50,8 @@
 //!
 //! * There is one name, and one claim for each client: a second claim of a client would be the same as one more client.
 //! * All clocks run at the same rate, and deadlines have no margin, so an error that a margin would hide is found.
-//! * The scripts let the keys of a name other than the lock key expire only when these keys have no meaning any more. In
-//!   the model the keys never expire before that.
+//! * The scripts let the keys of a name other than the lock key expire only when these keys have no meaning any more.
+//!   In the model the keys never expire before that.
 //! * The server of the model tells no client that a foreign lock has ended (tracking). Clients find out by asking.
 //! * In a run with slow steps a waiting client may ask at any time. In other runs it asks after the poll interval, or
 //!   when the lock expires if that is earlier.
@@ -67,15 +67,15 @@
 //! 1. *Freed out of order.* A hold was granted by push, and lapsed. The release of the hold found that its claim had
 //!    missed a grant, removed the record of that, and answered "freed", although another claim may have held the name
 //!    after the lapse. The release now answers "absent".
-//! 2. *The other grant stays.* An ask of a claim is in flight when its connection breaks. The grant of the claim arrives
-//!    by push, becomes valid, and lapses on the server. Then the ask arrives late, and the claim is granted a second
-//!    time, for a full ttl. The release had the first token, so it left the second grant in place and left no tombstone:
-//!    the name stayed blocked without a holder until the second lease ended. The release now ends everything that its
-//!    claim has.
-//! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and its lease lapses, which leaves a tombstone. A
-//!    second request of the claim is in flight when its connection breaks too. A third request is answered "gone", and
-//!    core made a new claim without releasing this one. The second request arrived after the end of the tombstone, and
-//!    got the name or a queue entry, which no client used. Core now also releases a claim that is gone.
+//! 2. *The other grant stays.* An ask of a claim is in flight when its connection breaks. The grant of the claim
+//!    arrives by push, becomes valid, and lapses on the server. Then the ask arrives late, and the claim is granted a
+//!    second time, for a full ttl. The release had the first token, so it left the second grant in place and left no
+//!    tombstone: the name stayed blocked without a holder until the second lease ended. The release now ends everything
+//!    that its claim has.
+//! 3. *Gone is trusted.* A claim is granted, but the answer is lost, and the lease lapses, which leaves a tombstone. A
+//!    second request of the claim is in flight when its connection breaks. A third request is answered "gone", and core
+//!    made a new claim without releasing this one. The second request arrived after the end of the tombstone, and got
+//!    the name or a queue entry, which no client used. Core now also releases a claim that is gone.
 
 mod action;
 pub mod block;
